@@ -88,7 +88,7 @@ class CallRules(RuleParser):
         found = known.get(self.keyword())
         if found is None:
             if self.keyword():
-                message = f"there is no such procedure; there are {expected}"
+                message = f"unknown procedure; accepted: {expected}"
                 self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, message, start)
             self.fail(expected)
         self._advance()

@@ -63,7 +63,7 @@ class DialectRules(TableRules):
         if not self._curr:
             return None
         if self.word() in TRANSACTIONS:
-            message = f"{self.word()}: there are no transactions over DDL, each statement commits by itself"
+            message = f"{self.word()}: transactions are not supported, each statement commits on its own"
             self.refuse(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, self._curr)
         if self.word() in OTHER_STATEMENTS:
             self._not_supported(self.word())

@@ -135,7 +135,7 @@ def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: Stop
     if not pieces:
         raise nothing_found(text)
     if len(pieces) > 1:
-        message = f"there are {len(pieces)} statements where one is expected"
+        message = f"expected one statement, found {len(pieces)}"
         raise ParseError(ErrorKind.MULTIPLE_STATEMENTS, message, SourceMap(text).position(pieces[1].offset))
     return pieces[0]
 
@@ -243,7 +243,7 @@ class QuestionRules(CallRules):
                 token = self._curr
                 escape = self._string("one character in single quotes")
                 if len(escape) != 1:
-                    self.refuse(ErrorKind.SYNTAX_ERROR, "ESCAPE names one character", token)
+                    self.refuse(ErrorKind.SYNTAX_ERROR, "ESCAPE takes one character", token)
         self.expect_end()
         return Show(kind, named, like, escape)
 
@@ -266,7 +266,7 @@ class QuestionRules(CallRules):
         if not self._curr:
             self.fail("a statement or PARTITION")
         if self.keyword() in QUERY_WORDS | QUESTION_WORDS:
-            message = "EXPLAIN shows what a zone statement would change; of a query there is nothing to show"
+            message = "EXPLAIN accepts zone statements only: a query changes nothing"
             self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, message, self._curr)
         explained = _behind(self.piece, self._curr)
         while self._curr:

@@ -227,9 +227,9 @@ class _Rewriter:
 
     def _check(self, node: exp.Expr) -> None:
         if isinstance(node, _FORBIDDEN):
-            self._refuse(node, f"{type(node).__name__.upper()} is not part of a query here")
+            self._refuse(node, f"{type(node).__name__.upper()} is not supported in a query")
         if isinstance(node, exp.CTE) and not isinstance(node.this, exp.Query | exp.Values):
-            self._refuse(node, "WITH names queries only")
+            self._refuse(node, "WITH accepts queries only")
         if isinstance(node, exp.Anonymous):
             if node.name.upper() not in ALLOWED_BY_NAME and not is_not_finite(node):
                 self._refuse(node, f"the function {shortened(node.name)} is not available")
@@ -253,7 +253,7 @@ class _Rewriter:
     def _bind(self, node: exp.Table) -> None:
         parts = node.parts
         if not parts or not all(isinstance(part, exp.Identifier) for part in parts):
-            self._refuse(node, "only views and tables can be queried, no table functions")
+            self._refuse(node, "only views and tables can be queried, not table functions")
         names = tuple(str(part.this) for part in parts)
         if len(names) == 1 and names[0] in _visible_ctes(node):
             return

@@ -89,7 +89,7 @@ class ReadFrom(Enum):
 
 ReadOption = Annotated[
     ReadFrom,
-    Query(description="learner: a standing learner; replica: a learner or a voter that does not lead"),
+    Query(description="learner: any learner; replica: any learner or voter that does not lead"),
 ]
 RevisionOption = Annotated[
     int | None, Query(ge=1, le=JSON_INT_MAX, description="as of this revision of the partition's group")

@@ -6,10 +6,9 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import Fragment
 from app.console.controls import button, text_field
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import Fragment, link, render
 from app.console.frame import console_page, go, page_frame
 from app.console.shared import Site
 

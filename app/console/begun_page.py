@@ -9,10 +9,9 @@ from __future__ import annotations
 from fastapi import Request
 
 from app.console import actions
-from app.console.browser import Fragment
 from app.console.controls import action_link
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import Fragment, link, render
 from app.console.frame import console_page, page_frame, replace_page
 from app.console.shared import Site
 from catalog.core.snapshot import CatalogSnapshot

@@ -14,13 +14,12 @@ from nicegui import ui
 from nicegui.awaitable_response import AwaitableResponse
 from nicegui.element import Element
 
-EMPTY = Markup()
 ANSWER_S = 5.0
 
 
-def html(content: Markup = EMPTY, tag: str = "div") -> ui.html:
+def html(content: Markup | None = None, tag: str = "div") -> ui.html:
     """Not cleaned by the framework: it came from a template."""
-    return ui.html(content, sanitize=False, tag=tag)
+    return ui.html(content or Markup(), sanitize=False, tag=tag)
 
 
 def fill(place: ui.html, content: Markup) -> None:
@@ -29,22 +28,9 @@ def fill(place: ui.html, content: Markup) -> None:
 
 def call(function: str, *arguments: object) -> AwaitableResponse:
     """Calls a JavaScript function with values that JSON has. Awaited, it gives what the function returns."""
-    values = ", ".join(json.dumps(each) for each in arguments)
+    values = ", ".join(json.dumps(argument) for argument in arguments)
     return ui.run_javascript(f"({function})({values})", timeout=ANSWER_S)
 
 
 def set_height(element: Element, pixels: int) -> None:
     element.style(f"height: {pixels:d}px")
-
-
-class Fragment:
-    """HTML that is sent again only when it has changed."""
-
-    def __init__(self, classes: str = "") -> None:
-        self._html = html().classes(classes)
-        self._content = EMPTY
-
-    def show(self, content: Markup) -> None:
-        if content != self._content:
-            self._content = content
-            fill(self._html, content)

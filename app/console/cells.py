@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from catalog.core.quorum import majority
-from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.assignments import nodes_of
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
 from rebalance.core.operation_progress import step_of
 from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
@@ -95,10 +95,10 @@ def cell(role: Role, copy: CopyCell) -> int:
 def read_partition(view: PartitionView, alive: frozenset[str]) -> PartitionReading:
     """``alive``: the nodes whose lease lives."""
     status = partition_status(view, alive)
-    wanted = nodes_of(view.pending or view.stable or view.target)
-    nodes = wanted | view.members.keys()
+    assigned = nodes_of(view.pending or view.stable or view.target)
+    nodes = assigned | view.members.keys()
     return PartitionReading(
-        tuple((node, cell(_role(view, node), _copy(view, node, wanted, alive))) for node in nodes),
+        tuple((node, cell(_role(view, node), _copy(view, node, assigned, alive))) for node in nodes),
         _MOVE_OF[status.state],
         _HEALTH_OF[global_state(view, alive)],
         status.cause,
@@ -123,22 +123,15 @@ def _role(view: PartitionView, node: str) -> Role:
             return Role.VOTER
     if is_learner(view, node):
         return Role.LEARNER
-    return _wanted_role((view.pending, view.stable, view.target), node)
-
-
-def _wanted_role(known: tuple[Assignments | None, ...], node: str) -> Role:
-    for each in known:
-        if each is not None and node in each.peers:
-            return Role.VOTER
-        if each is not None and node in each.learners:
-            return Role.LEARNER
+    for assignments in (view.pending, view.stable, view.target):
+        if assignments is not None and node in assignments.nodes:
+            return Role.VOTER if node in assignments.peers else Role.LEARNER
     return Role.NONE
 
 
-def _copy(view: PartitionView, node: str, wanted: frozenset[str], alive: frozenset[str]) -> CopyCell:
+def _copy(view: PartitionView, node: str, assigned: frozenset[str], alive: frozenset[str]) -> CopyCell:
     if node not in view.members:
         return CopyCell.WANTED if node in alive else CopyCell.DOWN
-    found = _COPY_OF[local_state(view, node, alive)]
-    if node not in wanted and found in (CopyCell.HEALTHY, CopyCell.JOINING):
-        return CopyCell.LEAVING
-    return found
+    copy = _COPY_OF[local_state(view, node, alive)]
+    is_leaving = node not in assigned and copy in (CopyCell.HEALTHY, CopyCell.JOINING)
+    return CopyCell.LEAVING if is_leaving else copy

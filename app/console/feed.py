@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -24,9 +25,10 @@ from app.console.recount import Recount
 from app.console.zone_grid import ZoneGrid
 from app.views.keyspace_views import KeyspaceViews, PlacedZone
 from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.controllers.targets import matrix_of
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.target import INDEX_BYTES, TargetPointer
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read
+from rebalance.core.target import TargetPointer
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
 
 log = structlog.get_logger(__name__)
@@ -68,6 +70,7 @@ class PartitionFeed:
         self.version = 0
         self._mirror = mirror
         self._keyspace = keyspace
+        self._views = KeyspaceViews(mirror, keyspace)
         self._dirty: dict[ZoneId, set[int]] = {}
         self._zones_dirty: set[ZoneId] = set()
         self._nodes_dirty = False
@@ -130,8 +133,10 @@ class PartitionFeed:
             stop()
 
     def _begin(self) -> None:
-        self._alive = self._living()
-        self._zones_dirty.update(self._published_zones())
+        self._alive = self._views.alive()
+        intents = self._mirror.below(self._keyspace.intents)
+        zone_ids = (self._keyspace.parse_intent(item.key) for item in intents)
+        self._zones_dirty.update(zone_id for zone_id in zone_ids if zone_id is not None)
         self._adopt_zones()
 
     async def _read_all(self) -> None:
@@ -200,8 +205,8 @@ class PartitionFeed:
                 f"{keys.zone_partitions(zone_id)}{number}/",
                 keys.member(PartitionId(zone_id, number), ""),
             )
-        found = {item.key: item for prefix in prefixes for item in self._mirror.below(prefix)}
-        copy = KeyspaceCopy(self._mirror.prefix, self._mirror.revision, found, SortedList(found))
+        items = {item.key: item for prefix in prefixes for item in self._mirror.below(prefix)}
+        copy = KeyspaceCopy(self._mirror.prefix, self._mirror.revision, items, SortedList(items))
         return KeyspaceViews(copy, keys, waits=self._recount.causes)
 
     def _adopt_zones(self) -> None:
@@ -226,23 +231,16 @@ class PartitionFeed:
             self._dirty[zone_id] = set(range(grid.partitions))
 
     def _seed(self, zone_id: ZoneId, grid: ZoneGrid) -> None:
-        pointer = read(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
-        if not isinstance(pointer, TargetPointer):
-            return
-        chunks = self._mirror.below(self._keyspace.target(zone_id, pointer.event_revision))
-        raw = b"".join(item.value for item in chunks)
-        fits = pointer.partitions == grid.partitions
-        if fits and len(raw) == pointer.partitions * pointer.replicas * INDEX_BYTES:
-            matrix = np.frombuffer(raw, dtype="<i4").reshape(pointer.partitions, pointer.replicas)
-            if matrix.min() < 0 or matrix.max() >= len(pointer.nodes):
-                return
-            grid.seed(pointer.nodes, matrix.astype(np.int32), pointer.consensus)
+        placed = self._views.placed(zone_id)
+        if placed is not None and placed.pointer.partitions == grid.partitions:
+            with suppress(RecordNotReadableError):
+                grid.seed(placed.pointer.nodes, matrix_of(placed.stored), placed.pointer.consensus)
 
     def _adopt_nodes(self) -> None:
         """A node that came or went changes what its partitions are."""
         if self._nodes_dirty:
             self._nodes_dirty = False
-            alive = self._living()
+            alive = self._views.alive()
             for zone_id, grid in self.grids.items():
                 self._mark(zone_id, grid.held_by(alive ^ self._alive).tolist())
             self._alive = alive
@@ -255,17 +253,6 @@ class PartitionFeed:
     def _mark(self, zone_id: ZoneId, numbers: Iterable[int]) -> None:
         if zone_id in self.grids:
             self._dirty.setdefault(zone_id, set()).update(numbers)
-
-    def _living(self) -> frozenset[str]:
-        prefix = self._keyspace.nodes
-        return frozenset(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
-
-    def _published_zones(self) -> Iterator[ZoneId]:
-        prefix = self._keyspace.intents
-        for item in self._mirror.below(prefix):
-            zone_id = self._keyspace.parse_intent(item.key)
-            if zone_id is not None:
-                yield zone_id
 
     def _on_change(self, changed: frozenset[str]) -> None:
         keys = self._keyspace

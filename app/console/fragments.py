@@ -1,10 +1,9 @@
-"""View models to HTML: templates of this package, everything escaped."""
+"""View models to HTML: templates of this package, everything escaped, and the places that show them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -12,21 +11,18 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from app.console.browser import fill, html
 from app.edge.policies import CONSOLE as PATH
 
+EMPTY = Markup()
 CSS = Path(__file__).with_name("console.css")
 
 
 def link(*steps: str | int, **query: str | int | None) -> str:
     """The address of a page; what of the query is empty is left out."""
     path = "/".join((PATH, *(quote(str(step), safe="") for step in steps)))
-    given = {key.rstrip("_"): value for key, value in query.items() if value not in (None, "")}
-    return f"{path or PATH}{'?' if given else ''}{urlencode(given)}"
-
-
-def moment(at_ms: int) -> str:
-    """Milliseconds since 1970 as a short time in UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    stated = {key.rstrip("_"): value for key, value in query.items() if value not in (None, "")}
+    return f"{path}{'?' if stated else ''}{urlencode(stated)}"
 
 
 def when(utc: str) -> str:
@@ -65,25 +61,21 @@ def size(bytes_: int) -> str:
 
 def shares(counts: Iterable[int]) -> list[float]:
     """In percent; what is there at all gets a width that can be seen."""
-    found = list(counts)
-    total = sum(found)
-    wide = [max(100 * each / total, 1.0) if each else 0.0 for each in found] if total else [0.0 for _ in found]
-    return [round(100 * each / (sum(wide) or 1), 2) for each in wide]
+    parts = list(counts)
+    total = sum(parts) or 1
+    wide = [max(100 * part / total, 1.0) if part else 0.0 for part in parts]
+    return [round(100 * width / (sum(wide) or 1), 2) for width in wide]
 
 
 @lru_cache(1)
 def _environment() -> Environment:
-    found = Environment(
-        loader=PackageLoader("app.console"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        auto_reload=False,
+    loader = PackageLoader("app.console")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, auto_reload=False
     )
-    found.filters |= {"grouped": grouped, "size": size, "moment": moment, "shares": shares, "when": when}
-    found.globals["amount"] = amount
-    found.globals["link"] = link
-    return found
+    environment.filters |= {"grouped": grouped, "size": size, "shares": shares, "when": when}
+    environment.globals |= {"amount": amount, "link": link}
+    return environment
 
 
 @lru_cache(1)
@@ -101,3 +93,16 @@ def load_templates() -> None:
 
 def render(template: str, **model: object) -> Markup:
     return Markup(_environment().get_template(f"{template}.html").render(**model))
+
+
+class Fragment:
+    """HTML that is sent again only when it has changed."""
+
+    def __init__(self, classes: str = "") -> None:
+        self._html = html().classes(classes)
+        self._content = EMPTY
+
+    def show(self, content: Markup) -> None:
+        if content != self._content:
+            self._content = content
+            fill(self._html, content)

@@ -15,9 +15,9 @@ from markupsafe import Markup
 from nicegui import ui
 
 from app.actor import current_actor
-from app.console.browser import EMPTY, call, fill, html
+from app.console.browser import call, fill, html
 from app.console.feed import Topic
-from app.console.fragments import link, render, style_sheet
+from app.console.fragments import EMPTY, link, render, style_sheet
 from app.console.shared import Site
 from app.edge.policies import CONSOLE as PATH
 from catalog.core.audit import Actor, Channel

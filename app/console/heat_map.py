@@ -83,7 +83,7 @@ class HeatMap:
     @property
     def is_single(self) -> bool:
         """Every column is one partition."""
-        return all(each.count == 1 for each in self.ranges)
+        return all(part.count == 1 for part in self.ranges)
 
     @property
     def is_labelled(self) -> bool:
@@ -235,7 +235,7 @@ _LABEL = f"(p) => ({json.dumps(_WORDS)})[p.value[2]] ?? ''"
 
 def chart_options(drawn: HeatMap) -> dict[str, Any]:
     """ECharts options; colours are the style sheet's, read in the browser."""
-    names = [each.label for each in drawn.ranges]
+    names = [part.label for part in drawn.ranges]
     label = {":color": css("--ink")}
     axis = {
         "type": "category",
@@ -261,12 +261,14 @@ def chart_options(drawn: HeatMap) -> dict[str, Any]:
             "show": False,
             "dimension": 2,
             "type": "piecewise",
-            "pieces": [{"value": int(each), ":color": css(f"--map-{each.name.lower()}")} for each in Colour],
+            "pieces": [
+                {"value": int(colour), ":color": css(f"--map-{colour.name.lower()}")} for colour in Colour
+            ],
         },
         "series": [
             {
                 "type": "heatmap",
-                "data": [list(each) for each in drawn.cells],
+                "data": [list(cell) for cell in drawn.cells],
                 "progressive": 0,
                 "itemStyle": {":borderColor": css("--panel"), "borderWidth": 1 if len(names) <= 48 else 0},
                 "label": {

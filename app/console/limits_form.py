@@ -8,8 +8,7 @@ from nicegui import ui
 
 from app.console import actions
 from app.console.browser import html
-from app.console.confirm import confirm
-from app.console.controls import ButtonKind, button
+from app.console.controls import ButtonKind, button, confirm
 from app.console.fragments import render
 from app.console.frame import PageFrame
 from app.console.shared import Site

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 from fastapi import Request
 from nicegui import events, ui
 
-from app.console.browser import EMPTY, Fragment, html, set_height
+from app.console.browser import html, set_height
 from app.console.cells import MoveCell
 from app.console.controls import button, choice_field, number_field
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import console_page, go, page_frame
 from app.console.grids import patch_cells, show_chart
 from app.console.heat_map import (
@@ -169,6 +170,6 @@ def register(site: Site) -> None:
                 await frame.live()
                 return
             shown = Shown(show) if show in CHOICES else Shown.EVERY
-            owner = await site.services.zones.find(zone or max(zones, key=lambda each: each.zone_id).name)
+            owner = await site.services.zones.find(zone or max(zones, key=attrgetter("zone_id")).name)
             view = _Map(site, owner, shown, int(first) if first.isdigit() else 0, to)
             await frame.live(view.draw, owner.zone_id, Topic.ZONES)

@@ -32,7 +32,7 @@ class Console:
     def __init__(self, rest_s: float = REST_S, background: Background | None = None) -> None:
         self._background = background or Background()
         self._rest_s = rest_s
-        self._wanted = asyncio.Event()
+        self._visit = asyncio.Event()
         self._started = asyncio.Event()
         self._pages: ASGIApp | None = None
 
@@ -53,18 +53,18 @@ class Console:
     async def _visited(self, services: Services) -> None:
         """Or the keyspace was read, some seconds ago."""
         loaded = asyncio.create_task(services.mirror.loaded())
-        wanted = asyncio.create_task(self._wanted.wait())
+        visited = asyncio.create_task(self._visit.wait())
         try:
-            await asyncio.wait((loaded, wanted), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((loaded, visited), return_when=asyncio.FIRST_COMPLETED)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._rest_s):
-                    await self._wanted.wait()
+                    await self._visit.wait()
         finally:
             loaded.cancel()
-            wanted.cancel()
+            visited.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._wanted.set()
+        self._visit.set()
         try:
             async with asyncio.timeout(START_S):
                 await self._started.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from app.console.fragments import natural
@@ -29,12 +30,7 @@ def node_row(name: str, record: NodeRecord | None, drain: Drain | None, load: No
     return {
         "name": name,
         "state": _state(record, drain, load),
-        "replicas": load.replicas,
-        "voters": load.voters,
-        "leaders": load.leaders,
-        "learners": load.learners,
-        "joining": load.joining,
-        "troubled": load.troubled,
+        **asdict(load),
         "limit": limit,
         "filled": round(100 * load.replicas / limit) if limit else None,
         "weight": record.node.weight if record is not None else None,

@@ -9,12 +9,10 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import EMPTY, Fragment
 from app.console.charts import bar_options, copies_of
-from app.console.confirm import PageAction
-from app.console.controls import button
+from app.console.controls import PageAction, button
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.grids import bar_chart, live_grid, number_column, show_chart, show_rows, text_column
 from app.console.nodes_model import node_rows

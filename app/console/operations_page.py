@@ -10,11 +10,9 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import Fragment
-from app.console.confirm import PageAction
-from app.console.controls import button, choice_field
+from app.console.controls import PageAction, button, choice_field
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import Fragment, link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
 from app.console.operation_model import grid_of, plan_of, summary_of
 from app.console.shared import Site
@@ -63,7 +61,9 @@ class _Detail:
         self._site, self._name = site, name
         self._head = Fragment()
         with ui.row().classes("tools"):
-            self._buttons = {each: button(each.word, partial(each.ask, frame, name)) for each in ACTIONS}
+            self._buttons = {
+                action: button(action.word, partial(action.ask, frame, name)) for action in ACTIONS
+            }
         for made in self._buttons.values():
             made.visible = False
         with ui.element("div").classes("two"):
@@ -108,7 +108,8 @@ def register(site: Site) -> None:
         note = "Every change that moves data: who requested it, its progress and its outcome."
         with page_frame(site, request, "Operations", "operations", note=note) as frame:
             with ui.row().classes("tools"):
-                names = {"": "all", **{each.name: each.name for each in (await site.catalog()).zones}}
+                zones = (await site.catalog()).zones
+                names = {"": "all"} | {owner.name: owner.name for owner in zones}
                 which = choice_field("Zone", names, zone)
                 shown = choice_field("Show", CHOICES, show, width="choice wide")
 

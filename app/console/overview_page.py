@@ -5,9 +5,8 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
-from app.console.browser import Fragment
 from app.console.feed import Topic
-from app.console.fragments import render
+from app.console.fragments import Fragment, render
 from app.console.frame import console_page, page_frame
 from app.console.overview import health_bar, stuck, tiles, unsettled
 from app.console.shared import Site

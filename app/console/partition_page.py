@@ -9,10 +9,9 @@ from nicegui import ui
 
 from app.api.zones import get_partition
 from app.console.actions import body
-from app.console.browser import Fragment
 from app.console.cells import has_lost_majority
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import Fragment, link, render
 from app.console.frame import console_page, page_frame
 from app.console.plan import quoted
 from app.console.shared import Site
@@ -37,17 +36,17 @@ def register(site: Site) -> None:
 
             async def draw() -> None:
                 owner = await site.services.zones.find(zone)
-                told = body(await get_partition(owner.name, number, site.services))
+                document = body(await get_partition(owner.name, number, site.services))
                 rows = reasons(await site.ask(f"EXPLAIN PARTITION {quoted(owner.name)}.{number}"))
                 head.show(render("partition_head", zone=owner, number=number))
                 view, _ = site.services.views.view(partition_id, None)
                 lost = has_lost_majority(view, site.services.views.alive())
                 recovery = link("recovery", zone=owner.name, partitions=number) if lost else ""
-                state.show(render("partition_state", partition=told, recovery=recovery))
-                phases.show(render("partition_phases", phases=told["phases"]))
+                state.show(render("partition_state", partition=document, recovery=recovery))
+                phases.show(render("partition_phases", phases=document["phases"]))
                 why.show(render("partition_reasons", rows=rows))
-                members.show(render("partition_members", members=told["members"]))
-                failures.show(render("partition_failures", failures=told["failures"]))
+                members.show(render("partition_members", members=document["members"]))
+                failures.show(render("partition_failures", failures=document["failures"]))
 
             partition_id = PartitionId((await site.services.zones.find(zone)).zone_id, number)
             await frame.live(draw, partition_id, Topic.ZONES, Topic.NODES, Topic.LIMITS)

@@ -7,11 +7,10 @@ import asyncio
 from fastapi import Request
 from nicegui import ui
 
-from app.console.browser import EMPTY, Fragment, html
-from app.console.confirm import confirm
-from app.console.controls import ButtonKind, button
+from app.console.browser import html
+from app.console.controls import ButtonKind, button, confirm
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
 from app.console.plan import Asked, PlanPage, Wish, make_plan
 from app.console.plan_run import run_plan

@@ -8,11 +8,10 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import Fragment, html
-from app.console.confirm import confirm
-from app.console.controls import button
+from app.console.browser import html
+from app.console.controls import button, confirm
 from app.console.feed import Topic
-from app.console.fragments import render
+from app.console.fragments import Fragment, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.limits_form import LimitsForm
 from app.console.overview import stuck, unsettled

@@ -142,12 +142,9 @@ def lost_partition(state: Json, cause: str) -> Json:
     """``state`` is the API's of the partition, ``cause`` what it waits for; with ``dead``: voters whose node or
     process does not answer, and ``copies``: replicas on living nodes."""
     replicas = sorted(state["replicas"], key=lambda replica: natural(replica["node"]))
-    dead = [each["node"] for each in replicas if each["voter"] and each["state"] in NOT_ANSWERING]
-    copies = [
-        {**each, "kind": "voter" if each["voter"] else "learner"}
-        for each in replicas
-        if each["state"] != "UNAVAILABLE"
-    ]
+    dead = [row["node"] for row in replicas if row["voter"] and row["state"] in NOT_ANSWERING]
+    living = (row for row in replicas if row["state"] != "UNAVAILABLE")
+    copies = [{**row, "kind": "voter" if row["voter"] else "learner"} for row in living]
     return {**state, "cause": cause, "dead": dead, "copies": copies}
 
 

@@ -11,11 +11,10 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import EMPTY, Fragment, html
-from app.console.confirm import confirm
-from app.console.controls import ButtonKind, button, text_field
+from app.console.browser import html
+from app.console.controls import ButtonKind, button, confirm, text_field
 from app.console.feed import Topic
-from app.console.fragments import render
+from app.console.fragments import EMPTY, Fragment, render
 from app.console.frame import PageFrame, console_page, page_frame, problem_of
 from app.console.recovery_model import (
     DryRun,

@@ -9,10 +9,9 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from app.console.browser import EMPTY, call, fill, html, set_height
-from app.console.confirm import confirm
-from app.console.controls import ButtonKind, button
-from app.console.fragments import link, render
+from app.console.browser import call, fill, html, set_height
+from app.console.controls import ButtonKind, button, confirm
+from app.console.fragments import EMPTY, link, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.shared import NEW_ZONE, Site
 from app.console.sql_script import (

@@ -7,11 +7,11 @@ import asyncio
 from fastapi import Request
 from nicegui import ui
 
-from app.console.browser import Fragment, html
+from app.console.browser import html
 from app.console.charts import Bars, bar_options
 from app.console.controls import ButtonKind, button
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import Fragment, link, render
 from app.console.frame import console_page, go, page_frame
 from app.console.grids import show_chart
 from app.console.shared import Site

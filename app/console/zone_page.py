@@ -10,12 +10,10 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import Fragment
 from app.console.charts import bar_options, copies_of
-from app.console.confirm import PageAction
-from app.console.controls import action_link, button
+from app.console.controls import PageAction, action_link, button
 from app.console.feed import Topic
-from app.console.fragments import link, natural, render
+from app.console.fragments import Fragment, link, natural, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.grids import bar_chart, show_chart
 from app.console.plan import quoted
@@ -74,7 +72,7 @@ class _ZoneView:
         catalog = await site.catalog()
         body = views.zone(zone, catalog.version)
         limits, _ = await actions.limits(site)
-        pause = next((each for each in limits["zone_pauses"] if each["zone_id"] == zone.zone_id), None)
+        pause = next((row for row in limits["zone_pauses"] if row["zone_id"] == zone.zone_id), None)
         self._action = RESUME if pause else PAUSE
         self._button.text = f"{self._action.word} moves"
         note = f"Zone {zone.zone_id}, catalog version {body['catalog_version']}."

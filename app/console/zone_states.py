@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -58,21 +57,21 @@ def zone_state(zone: Zone, grid: ZoneGrid, whole_wait: str) -> ZoneState:
 
 def zone_states(feed: PartitionFeed, views: KeyspaceViews) -> list[ZoneState]:
     """Of all zones that live, by name."""
-    found = [
+    states = [
         zone_state(intent.zone, feed.grids[zone_id], views.whole_wait(intent))
         for zone_id, intent in feed.intents.items()
         if zone_id in feed.grids
     ]
-    return sorted(found, key=lambda state: state.zone.name)
+    return sorted(states, key=lambda state: state.zone.name)
 
 
 def node_loads(grids: Mapping[ZoneId, ZoneGrid]) -> dict[str, NodeLoad]:
     """What each node holds of all zones."""
-    found: dict[str, NodeLoad] = {}
+    loads: dict[str, NodeLoad] = {}
     for grid in grids.values():
         for node, load in grid.loads().items():
-            found[node] = found[node].plus(load) if node in found else load
-    return found
+            loads[node] = loads.get(node, NodeLoad()).plus(load)
+    return loads
 
 
 def skew_of(loads: Mapping[str, NodeLoad], data_nodes: Iterable[str]) -> dict[str, Spread]:
@@ -84,11 +83,3 @@ def skew_of(loads: Mapping[str, NodeLoad], data_nodes: Iterable[str]) -> dict[st
         level: spread_of(np.array([getattr(loads.get(name, empty), level) for name in names], dtype=np.int64))
         for level in levels
     }
-
-
-def cause_words(causes: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Causes by their first word, which is stable: details of single partitions are many."""
-    words: Counter[str] = Counter()
-    for cause, count in causes:
-        words[cause.split(":")[0]] += count
-    return words.most_common()

@@ -9,10 +9,9 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console.actions import limits
-from app.console.browser import EMPTY, Fragment
 from app.console.controls import action_link, text_field
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import console_page, page_frame
 from app.console.grids import live_grid, number_column, show_rows, text_column
 from app.console.shared import NEW_ZONE, Site

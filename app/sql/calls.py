@@ -53,7 +53,7 @@ def _zone(call: Call, catalog: CatalogSnapshot) -> Zone:
     name = call.zone.value
     zone = catalog.zone(name) or catalog.zone(name.upper())
     if zone is None:
-        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there is no zone {name}", call.zone.position)
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"zone {name} does not exist", call.zone.position)
     return zone
 
 

@@ -60,7 +60,7 @@ def find_zone(snapshot: SystemSnapshot, name: QueryName) -> Zone:
     """Raises RefusedError (ZONE_NOT_FOUND) with the name's place."""
     zone = snapshot.zone(name.last)
     if zone is None:
-        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there is no zone {name.last}", name.position)
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"zone {name.last} does not exist", name.position)
     return zone
 
 

@@ -56,7 +56,7 @@ def checked_reason(text: str) -> str:
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     hidden = hidden_character(text)
     if hidden is not None:
-        message = f"a reason is one line of text: {hidden} cannot be seen"
+        message = f"a reason must be one line of visible text, without {hidden}"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     return text
 

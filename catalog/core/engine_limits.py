@@ -50,7 +50,7 @@ def check_member_limits(
     held, more = existing.get(node.name, 0), wanted[node.name]
     room = max(0, node.member_limit - held)
     message = (
-        f"node {node.name} holds {held} members and mirrors of other zones and may hold "
+        f"node {node.name} holds {held} replicas of other zones and may hold "
         f"{node.member_limit}; zone {zone.name} would need {more} there; {_what_fits(zone, more, room)}"
     )
     position = _position(change, ZoneOption.PARTITIONS, ZoneOption.REPLICAS)

@@ -15,12 +15,12 @@ def check_name(name: Name, what: str = "a zone") -> None:
     """Not blank, at most 128 characters, and in double quotes where it needs them. Raises RefusedError."""
     if name.malformed:
         message = (
-            f"{_shown(name.text)} is not a name: one has letters, digits and underscores, no digit first; "
-            "any other is written in double quotes"
+            f"{_shown(name.text)} is not a valid name: use letters, digits and underscores, no leading digit; "
+            "write any other name in double quotes"
         )
         raise RefusedError(ErrorKind.NAME_INVALID, message, name.position)
     if not name.text.strip():
-        raise RefusedError(ErrorKind.NAME_INVALID, f"{what}'s name is not blank", name.position)
+        raise RefusedError(ErrorKind.NAME_INVALID, f"{what}'s name must not be blank", name.position)
     if len(name.text) > NAME_CHARS_MAX:
         message = f"{what}'s name has at most {NAME_CHARS_MAX} characters, this one has {len(name.text)}"
         raise RefusedError(ErrorKind.NAME_TOO_LONG, message, name.position)
@@ -39,7 +39,7 @@ def check_visible(text: str, what: str, position: Position | None) -> None:
     """Raises RefusedError (NAME_NOT_VISIBLE)."""
     hidden = hidden_character(text)
     if hidden is not None:
-        message = f"{what} has the character {hidden}, which cannot be seen"
+        message = f"{what} contains the invisible character {hidden}"
         raise RefusedError(ErrorKind.NAME_NOT_VISIBLE, message, position)
 
 

@@ -19,7 +19,7 @@ def check_bounds(command: CreateZone | AlterZone, quorum: int, replicas: int) ->
         return
     bounds = str(lowest) if lowest == highest else f"from {lowest} to {highest}"
     written = shown_value(command, ZoneOption.QUORUM_SIZE, quorum)
-    message = f"with REPLICAS {shown_replicas(replicas)} the QUORUM SIZE is {bounds}, not {written}"
+    message = f"with REPLICAS {shown_replicas(replicas)} QUORUM SIZE must be {bounds}, not {written}"
     kind = ErrorKind.QUORUM_BELOW_MINIMUM if quorum < lowest else ErrorKind.QUORUM_ABOVE_MAXIMUM
     raise RefusedError(kind, message, clause_position(command, ZoneOption.QUORUM_SIZE))
 
@@ -47,6 +47,6 @@ def check_data_nodes(command: CreateZone | AlterZone, quorum: int, data_nodes: i
     if quorum <= data_nodes:
         return
     nodes = "data node matches" if data_nodes == 1 else "data nodes match"
-    message = f"QUORUM SIZE {quorum} needs {quorum} data nodes, and {data_nodes} {nodes} now"
+    message = f"QUORUM SIZE {quorum} needs {quorum} data nodes, but {data_nodes} {nodes} now"
     position = clause_position(command, ZoneOption.QUORUM_SIZE)
     raise RefusedError(ErrorKind.QUORUM_EXCEEDS_DATA_NODES, message, position)

@@ -1,7 +1,7 @@
 """What each command on tables changes. Order of the checks: names, columns and their types, primary key,
 colocation, profile's text; then existence of the table; then the zone and its profile.
 
-A table that exists already hides a missing zone (IF NOT EXISTS looks no further), nothing before that.
+A table that already exists hides a missing zone (IF NOT EXISTS looks no further), nothing before that.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def create_table(snapshot: CatalogSnapshot, command: CreateTable, surroundings: 
     if existing:
         if command.if_not_exists:
             return nothing(command, snapshot.zone_of(existing))
-        message = f"table {existing.name} exists already"
+        message = f"table {existing.name} already exists"
         raise RefusedError(ErrorKind.TABLE_ALREADY_EXISTS, message, command.name.position)
     zone = _zone_for(snapshot, command)
     made = None if zone else _default_zone(snapshot, command, surroundings)
@@ -175,10 +175,10 @@ def _check_distinct(names: Sequence[Name], where: str) -> None:
 
 def _primary_key(command: CreateTable) -> tuple[Name, ...]:
     if not command.primary_keys:
-        message = f"table {command.name.text} needs a PRIMARY KEY: rows go to partitions by it"
+        message = f"table {command.name.text} needs a PRIMARY KEY: it determines the partition of a row"
         raise RefusedError(ErrorKind.TABLE_PRIMARY_KEY_INVALID, message, command.name.position)
     if len(command.primary_keys) > 1:
-        message = "a table has one PRIMARY KEY; several columns are written PRIMARY KEY (a, b)"
+        message = "a table has one PRIMARY KEY; for several columns, write PRIMARY KEY (a, b)"
         raise RefusedError(ErrorKind.TABLE_PRIMARY_KEY_INVALID, message, command.primary_keys[1][0].position)
     return command.primary_keys[0]
 
@@ -241,5 +241,5 @@ def _unknown_column(name: Name) -> RefusedError:
 def _missing(command: TableCommand, allowed: bool) -> Change:
     if allowed:
         return nothing(command, None)
-    message = f"there is no table {command.name.text}"
+    message = f"table {command.name.text} does not exist"
     raise RefusedError(ErrorKind.TABLE_NOT_FOUND, message, command.name.position)

@@ -60,7 +60,7 @@ def create_zone(snapshot: CatalogSnapshot, command: CreateZone, surroundings: Su
     if existing:
         if command.if_not_exists:
             return nothing(command, existing)
-        message = f"zone {existing.name} exists already"
+        message = f"zone {existing.name} already exists"
         raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, command.name.position)
     zone = new_zone(snapshot.next_zone_id, command.name.text, parameters, surroundings)
     _check_engines(zone, surroundings, (parameters.storage_profiles or implied)[0].position)
@@ -106,7 +106,7 @@ def rename_zone(snapshot: CatalogSnapshot, command: RenameZone) -> Change:
     if zone is None:
         return _missing(command, command.if_exists)
     if snapshot.zone(command.new_name.text):
-        message = f"zone {command.new_name.text} exists already"
+        message = f"zone {command.new_name.text} already exists"
         raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, command.new_name.position)
     renamed = replace(zone, name=command.new_name.text)
     effect = {"op": "rename", "zone": zone.name, "new_name": renamed.name}
@@ -130,12 +130,12 @@ def drop_zone(snapshot: CatalogSnapshot, command: DropZone) -> Change:
     if zone is None:
         return _missing(command, command.if_exists)
     if zone.zone_id == snapshot.default_zone_id:
-        message = f"zone {zone.name} is the default zone: make another the default first, by SET DEFAULT"
+        message = f"zone {zone.name} is the default zone: make another zone the default first, with SET DEFAULT"
         raise RefusedError(ErrorKind.DEFAULT_ZONE_PROTECTED, message, command.name.position)
     tables = snapshot.tables_in(zone)
     if tables:
         others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
-        message = f"table {tables[0].name}{others} lives in zone {zone.name}: drop what lives in it first"
+        message = f"table {tables[0].name}{others} is stored in zone {zone.name}: drop its tables first"
         raise RefusedError(ErrorKind.ZONE_IN_USE, message, command.name.position)
     return applied(command, {"op": "drop", "zone": zone.name}, ZoneEntry(EntryKind.DROPPED, zone), zone)
 
@@ -192,12 +192,12 @@ def _check_engines(zone: Zone, surroundings: Surroundings, position: Position | 
                 kept.setdefault(node.engine(profile), []).append(f"'{profile}' on {node.name}")
     if len(kept) > 1:
         found = "; ".join(f"{engine} keeps {', '.join(places)}" for engine, places in sorted(kept.items()))
-        message = f"one engine must keep a zone's profiles on all its nodes, but {found}"
+        message = f"one engine must serve a zone's profiles on all of its nodes, but {found}"
         raise RefusedError(ErrorKind.STORAGE_PROFILE_ENGINES, message, position)
 
 
 def missing_zone(name: Name) -> RefusedError:
-    return RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there is no zone {name.text}", name.position)
+    return RefusedError(ErrorKind.ZONE_NOT_FOUND, f"zone {name.text} does not exist", name.position)
 
 
 def _missing(command: ZoneCommand, allowed: bool) -> Change:

@@ -65,7 +65,7 @@ def _negative_filter(
         now = f" (now: {names})" if matched else ""
         message = (
             f"the filter also matches nodes without the attribute {attribute}{now}; "
-            f"to leave those out, add: @['{attribute}'] &&"
+            f"to exclude them, add: @['{attribute}'] &&"
         )
         return StatementWarning("FILTER_MATCHES_MISSING_ATTRIBUTE", message)
     return None

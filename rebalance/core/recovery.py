@@ -105,12 +105,12 @@ def plan_reset(
     """
     if view.stable is None or view.configuration is None or view.target is None:
         raise RefusedError(
-            ErrorKind.RECOVERY_STATE_ILLEGAL, "its group was never founded, so there is nothing to reset"
+            ErrorKind.RECOVERY_STATE_ILLEGAL, "its group has never been founded: there is nothing to reset"
         )
     voters, living = possible_voters(view, alive), living_voters(view, alive)
     needed = majority(len(voters))
     if len(living) >= needed:
-        message = f"{len(living)} of {len(voters)} voters live ({', '.join(sorted(living))})"
+        message = f"{len(living)} of {len(voters)} voters are alive ({', '.join(sorted(living))})"
         raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, f"{message}, and {needed} are a majority")
     candidates = candidates_of(view, alive)
     full = _full_set(view.target, _pool(view, alive, data_nodes, automatic=automatic))
@@ -145,11 +145,13 @@ def unconfirmed_loss(
     unconfirmed = sorted(set(dead) - confirmed)
     names = ", ".join(sorted(dead))
     if unconfirmed:
-        message = f"the nodes of these voters are taken for dead: {names}; confirm exactly {names}"
+        message = f"the nodes of these voters are assumed dead: {names}; confirm exactly {names}"
         return RefusedError(ErrorKind.LOSS_NOT_CONFIRMED, message)
     living = sorted(confirmed & alive)
     if living:
-        message = f"{', '.join(living)} lives, and was confirmed as dead; confirm exactly {names or 'no node'}"
+        message = (
+            f"{', '.join(living)} is alive, but was confirmed as dead; confirm exactly {names or 'no node'}"
+        )
         return RefusedError(ErrorKind.LOSS_NOT_CONFIRMED, message)
     return None
 
@@ -167,8 +169,8 @@ def _copy_of(
     silent = silent_of(candidates)
     if silent and not has_waited:
         message = (
-            f"{', '.join(silent)} did not tell yet how far its copy goes: ask again in some seconds, or choose "
-            "another copy by name"
+            f"{', '.join(silent)} has not reported its log position yet: try again in a few seconds, or name "
+            "another replica"
         )
         raise RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)
     best = next((each for each in candidates if each.usable), None)
@@ -176,11 +178,11 @@ def _copy_of(
         return best
     by_name = [each.node for each in candidates if each.use is Use.BY_NAME]
     gone = ", ".join(sorted(voters_of(view) - alive)) or "none"
-    message = f"no living node has a copy (nodes that are gone: {gone}); start one of them"
+    message = f"no living node has a replica (absent nodes: {gone}); start one of them"
     if by_name:
         message = (
-            f"no living node has a copy that is used unasked (nodes that are gone: {gone}); start one of them, "
-            f"or choose a copy by name: {', '.join(by_name)}"
+            f"no living node has a replica that can be chosen automatically (absent nodes: {gone}); start one "
+            f"of them, or name a replica: {', '.join(by_name)}"
         )
     raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
 
@@ -189,10 +191,10 @@ def _named(candidates: Sequence[ResetCandidate], source: str) -> ResetCandidate:
     copy = next((each for each in candidates if each.node == source), None)
     if copy is None:
         holders = ", ".join(sorted(each.node for each in candidates)) or "no living node"
-        message = f"{source} does not live, or has no copy ({holders} has)"
+        message = f"{source} is not alive, or has no replica ({holders} has)"
         raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, message)
     if copy.use is Use.NONE:
-        message = f"the copy on {source} cannot be used: {copy.reason}"
+        message = f"the replica on {source} cannot be used: {copy.reason}"
         raise RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)
     return copy
 
@@ -204,10 +206,10 @@ def _first_node(
     whole = sorted(each.node for each in candidates if each.is_whole)
     if not terms.discarded.issuperset(whole):
         names = ", ".join(whole)
-        message = f"{names} lives and has a copy: begin with that, or have it discarded by naming {names}"
+        message = f"{names} is alive and has a replica: start from it, or discard it by naming {names}"
         raise RefusedError(ErrorKind.COPIES_LEFT, message)
     if full is None:
-        message = "no data node of the zone lives, so the partition cannot even begin empty"
+        message = "no data node of the zone is alive, so the partition cannot start empty"
         raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
     return full
 
@@ -241,7 +243,7 @@ def plan_restart(
     Raises RefusedError: NODE_SET_ILLEGAL, NOT_ENOUGH_ALIVE_NODES, RECOVERY_STATE_ILLEGAL.
     """
     if view.pending is not None and view.pending.forced:
-        message = f"its group is being founded anew on {view.pending.primary}: wait until that is done"
+        message = f"its group is being founded anew on {view.pending.primary}: wait until it has finished"
         raise RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)
     strangers = sorted(set(nodes) - view.members.keys())
     if strangers:
@@ -251,7 +253,7 @@ def plan_restart(
     chosen = tuple(sorted(nodes or view.members.keys() & alive))
     down = sorted(set(chosen) - alive)
     if down:
-        raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, f"{', '.join(down)} does not live")
+        raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, f"{', '.join(down)} is not alive")
     if not chosen:
         raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, "no living node holds a replica of it")
     if not cleanup:
@@ -262,8 +264,8 @@ def plan_restart(
     voters, others = possible_voters(view, alive), living_voters(view, alive) - set(chosen)
     if len(others) < majority(len(voters)):
         message = (
-            f"without {chosen[0]} {len(others)} of {len(voters)} voters live, and {majority(len(voters))} are "
-            "a majority: its data is needed"
+            f"without {chosen[0]} {len(others)} of {len(voters)} voters are alive, and {majority(len(voters))} "
+            "are a majority: its data is needed"
         )
         raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
     return RestartPlan(chosen, True)

@@ -25,7 +25,7 @@ class NoMirrors:
         generation: int = 0,
         shared_revision: int = 0,
     ) -> None:
-        raise NoPlaceError("MIRRORS_NOT_KEPT: this node was started without a place for standing learners")
+        raise NoPlaceError("MIRRORS_NOT_KEPT: this node was started without a place for learners")
 
     async def serve(self, partition: PartitionId) -> None:
         """There is none."""

@@ -139,7 +139,7 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browse
         dialog.get_by_label("Names of the dead nodes").fill("n2 n1")
         dialog.get_by_role("button", name="Reset", exact=True).click()
         expect(dialog).to_be_hidden()
-        expect(page.get_by_role("heading", name="Reset in progress")).to_be_visible()
+        expect(page.get_by_role("heading", name="Reset requested")).to_be_visible()
         watched = page.locator(".panel").filter(has_text="requested by ada: the rack burnt down")
         expect(watched).to_contain_text(f"0 of {count} partitions have been recovered")
         expect(page.get_by_text("founded anew on").first).to_be_visible()

@@ -131,7 +131,7 @@ async def test_refusals(world: RecoveryWorld) -> None:
     assert (await refused(world)).kind is ErrorKind.RECOVERY_NOT_NEEDED
     kept = await refused(world, 0)
     assert kept.kind is ErrorKind.RECOVERY_NOT_NEEDED
-    assert kept.message.startswith("partition 0: 3 of 3 voters live")
+    assert kept.message.startswith("partition 0: 3 of 3 voters are alive")
     for wrong in (-1, 1):
         missing = await refused(world, wrong)
         assert missing.kind is ErrorKind.PARTITION_NOT_FOUND
@@ -299,7 +299,7 @@ async def test_a_learner_founds_the_group(world: RecoveryWorld) -> None:
     ]
     in_the_way = await refused(world, 0, terms=EMPTY)
     assert in_the_way.kind is ErrorKind.COPIES_LEFT
-    assert in_the_way.message.startswith(f"partition 0: {', '.join(learners)} lives and has a copy")
+    assert in_the_way.message.startswith(f"partition 0: {', '.join(learners)} is alive and has a replica")
     world.moves = False
     await world.recovery.reset(zone, terms=ResetTerms(confirmed_dead=frozenset(voters)))
     pending = await world.assigned("pending")

@@ -77,7 +77,7 @@ def test_a_refused_statement_ends_the_script(script: Path, capsys: pytest.Captur
         "name": "ZONE_ALREADY_EXISTS",
         "code": 4003,
         "sqlstate": "42710",
-        "message": "zone A exists already",
+        "message": "zone A already exists",
         "line": 1,
         "column": 28,
     }
@@ -126,7 +126,7 @@ def test_text_for_people(script: Path, capsys: pytest.CaptureFixture[str]) -> No
         "each partition has 3 replicas until more nodes join",
         "2: refused: ALTER ZONE a SET (QUORUM SIZE 9)",
         f"  {script}:2:20: QUORUM_ABOVE_MAXIMUM (3002, 22023): "
-        "with REPLICAS 9 the QUORUM SIZE is from 2 to 5, not 9",
+        "with REPLICAS 9 QUORUM SIZE must be from 2 to 5, not 9",
         "            ALTER ZONE a SET (QUORUM SIZE 9)",
         "                              ^~~~~~",
     ]

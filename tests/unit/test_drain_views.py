@@ -53,7 +53,7 @@ async def test_ddl_counts_it_out(world: World) -> None:
     with pytest.raises(StatementError) as refused:
         await world.run("CREATE ZONE wide (REPLICAS 5, QUORUM SIZE 3)")
     assert refused.value.kind is ErrorKind.QUORUM_EXCEEDS_DATA_NODES
-    assert refused.value.message == "QUORUM SIZE 3 needs 3 data nodes, and 2 data nodes match now"
+    assert refused.value.message == "QUORUM SIZE 3 needs 3 data nodes, but 2 data nodes match now"
 
 
 async def test_what_stops_with_a_node(world: World) -> None:

@@ -91,5 +91,5 @@ async def test_a_dry_run_tells_each_refusal_to_who_wants_them_all() -> None:
     assert whole.refusal.kind is ErrorKind.RECOVERY_NOT_NEEDED
     assert [len(lost.candidates), len(whole.candidates)] == [1, 3]
     for dry_run, tells_refusals in ((True, False), (False, True)):
-        with pytest.raises(RefusedError, match="partition 3: 3 of 3 voters live"):
+        with pytest.raises(RefusedError, match="partition 3: 3 of 3 voters are alive"):
             await world.recovery.reset(zone, (1, 3), dry_run=dry_run, tells_refusals=tells_refusals)

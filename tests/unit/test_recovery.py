@@ -152,17 +152,17 @@ def test_refusals() -> None:
     """S186, S189, S190, S200, S206: each with a kind of its own, and what would help."""
     kept = refusal(view("abc"), "ab")
     assert kept.kind is ErrorKind.RECOVERY_NOT_NEEDED
-    assert kept.message == "2 of 3 voters live (a, b), and 2 are a majority"
+    assert kept.message == "2 of 3 voters are alive (a, b), and 2 are a majority"
     # S200: seven replicas, three of them vote; four stopped, two voters live.
     seven = view("abc+defg", dict.fromkeys("abcdefg", 5), learners="defg")
     assert refusal(seven, "abd").kind is ErrorKind.RECOVERY_NOT_NEEDED
     silent = refusal(view("abc", {"a": 0, "b": 5, "c": 5}), "a")
     assert silent.kind is ErrorKind.RECOVERY_STATE_ILLEGAL
-    assert silent.message.startswith("a did not tell yet")
+    assert silent.message.startswith("a has not reported its log position yet")
     for automatic in (False, True):
         gone = refusal(view("a"), "b", automatic=automatic)
         assert gone.kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
-        assert "nodes that are gone: a" in gone.message
+        assert "absent nodes: a" in gone.message
     assert refusal(view("a"), "b", terms=EMPTY, automatic=True).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
     assert refusal(view("a"), "b", "a", EMPTY).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
     never = replace(view("abc"), configuration=None)

@@ -180,7 +180,7 @@ def test_only_copies_of_the_newest_generation_are_used() -> None:
     assert planned(seen, "de").survivor == "e"
     alone = refusal(seen, "d")
     assert alone.kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
-    assert alone.message.endswith("or choose a copy by name: d")
+    assert alone.message.endswith("or name a replica: d")
     assert planned(seen, "d", ResetTerms(source="d")).survivor == "d"
 
 
@@ -244,11 +244,11 @@ def test_a_copy_is_named_that_is_not_the_best() -> None:
     assert (plan.missed_revisions, plan.possibly_lost_entries) == (7, 9)
     stranger = refusal(seen, "cd", ResetTerms(source="x"))
     assert stranger.kind is ErrorKind.NODE_SET_ILLEGAL
-    assert stranger.message == "x does not live, or has no copy (c, d has)"
+    assert stranger.message == "x is not alive, or has no replica (c, d has)"
     unfinished = view({"d": learner(0, state=STARTING), "e": learner(4)}, lost="abc")
     unusable = refusal(unfinished, "de", ResetTerms(source="d"))
     assert unusable.kind is ErrorKind.RECOVERY_STATE_ILLEGAL
-    assert unusable.message == "the copy on d cannot be used: its first copy is not finished"
+    assert unusable.message == "the replica on d cannot be used: its first copy is not finished"
 
 
 @pytest.mark.row("R6", shows="core")
@@ -258,7 +258,7 @@ def test_silent_copies_are_waited_for_and_named() -> None:
     seen = view({"c": SILENT_VOTER, "d": learner(0), "e": learner(42)}, lost="ab")
     waits = refusal(seen, "cde")
     assert waits.kind is ErrorKind.RECOVERY_STATE_ILLEGAL
-    assert waits.message.startswith("c, d did not tell yet")
+    assert waits.message.startswith("c, d has not reported its log position yet")
     plan = planned(seen, "cde", waited=True)
     assert (plan.survivor, plan.silent) == ("e", ("c", "d"))
     assert planned(seen, "cde", ResetTerms(source="e")).survivor == "e"
@@ -290,7 +290,7 @@ def test_a_partition_begins_empty_only_over_named_copies(copy: Copy, is_left: bo
     if is_left:
         refused = refusal(seen, "df", ResetTerms(empty=True))
         assert refused.kind is ErrorKind.COPIES_LEFT
-        assert refused.message.startswith("d lives and has a copy")
+        assert refused.message.startswith("d is alive and has a replica")
         assert refusal(seen, "df", ResetTerms(empty=True, discarded=frozenset("f"))).kind is refused.kind
     plan = planned(seen, "df", ResetTerms(empty=True, discarded=frozenset("d")))
     assert plan.empty
@@ -306,10 +306,10 @@ def test_a_loss_is_confirmed_by_the_exact_names() -> None:
     lacking = unconfirmed_loss("ab", alive, frozenset("a"))
     assert lacking is not None
     assert lacking.kind is ErrorKind.LOSS_NOT_CONFIRMED
-    assert lacking.message == "the nodes of these voters are taken for dead: a, b; confirm exactly a, b"
+    assert lacking.message == "the nodes of these voters are assumed dead: a, b; confirm exactly a, b"
     living = unconfirmed_loss("ab", alive, frozenset("abc"))
     assert living is not None
-    assert living.message == "c lives, and was confirmed as dead; confirm exactly a, b"
+    assert living.message == "c is alive, but was confirmed as dead; confirm exactly a, b"
 
 
 @pytest.mark.row("R7", shows="core")

@@ -54,7 +54,7 @@ def test_what_is_read() -> None:
     ("text", "kind", "column", "message"),
     [
         ("CALL", ErrorKind.SYNTAX_ERROR, 5, "expected system.reset_partitions or"),
-        ("CALL system.drop_all('z')", ErrorKind.STATEMENT_NOT_SUPPORTED, 6, "there is no such procedure"),
+        ("CALL system.drop_all('z')", ErrorKind.STATEMENT_NOT_SUPPORTED, 6, "unknown procedure"),
         ("CALL system.reset_partitions 'z'", ErrorKind.SYNTAX_ERROR, 30, "expected (, found 'z'"),
         ("CALL reset_partitions(z)", ErrorKind.SYNTAX_ERROR, 23, "expected a zone's name in single quotes"),
         ("CALL reset_partitions('z', 0)", ErrorKind.SYNTAX_ERROR, 28, "expected ARRAY[...], found 0"),

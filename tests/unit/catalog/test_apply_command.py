@@ -112,10 +112,10 @@ def test_every_quorum_within_its_bounds_is_accepted(replicas: int) -> None:
 def test_refusals_of_a_quorum_say_what_would_be_accepted() -> None:
     """IEP-026."""
     assert refusal("CREATE ZONE z (REPLICAS 5, QUORUM SIZE 9)")[1] == (
-        "with REPLICAS 5 the QUORUM SIZE is from 2 to 3, not 9"
+        "with REPLICAS 5 QUORUM SIZE must be from 2 to 3, not 9"
     )
     assert refusal("CREATE ZONE z (REPLICAS 9, QUORUM SIZE 4)")[1] == (
-        "QUORUM SIZE 4 needs 4 data nodes, and 3 data nodes match now"
+        "QUORUM SIZE 4 needs 4 data nodes, but 3 data nodes match now"
     )
     snapshot = catalog("CREATE ZONE z (REPLICAS 5, QUORUM SIZE 3)")
     assert refusal("ALTER ZONE z SET REPLICAS 4", snapshot) == (

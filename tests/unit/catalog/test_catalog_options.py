@@ -117,7 +117,7 @@ def test_the_filter_chooses_the_data_nodes() -> None:
     assert (altered.data_nodes, altered.quorum) == (("n1",), 1)
     kind, message = refusal("CREATE ZONE z (REPLICAS 3, QUORUM SIZE 2, NODES FILTER '$.tier')", topology=NODES)
     assert kind is ErrorKind.QUORUM_EXCEEDS_DATA_NODES
-    assert message == "QUORUM SIZE 2 needs 2 data nodes, and 1 data node matches now"
+    assert message == "QUORUM SIZE 2 needs 2 data nodes, but 1 data node matches now"
 
 
 def test_what_is_wrong_with_a_filter() -> None:

@@ -68,7 +68,7 @@ def test_a_zone_with_tables_stays() -> None:
     snapshot = catalog("CREATE ZONE z", *tables)
     kind, message = refusal("DROP ZONE IF EXISTS z", snapshot)
     assert kind is ErrorKind.ZONE_IN_USE
-    assert message == "table T1 and 1 more lives in zone Z: drop what lives in it first"
+    assert message == "table T1 and 1 more is stored in zone Z: drop its tables first"
     emptied = catalog("CREATE ZONE z", *tables, "DROP TABLE t1", "DROP TABLE IF EXISTS t2", "DROP ZONE z")
     assert (emptied.zones, emptied.tables, emptied.next_table_id) == ((), (), 3)
 

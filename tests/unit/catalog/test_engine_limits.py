@@ -36,7 +36,7 @@ def test_member_limit_names_the_node_and_what_would_fit() -> None:
     assert error.value.kind is ErrorKind.NODE_MEMBER_LIMIT
     assert error.value.kind.sqlstate == "54000"
     assert error.value.message == (
-        "node n2 holds 75 members and mirrors of other zones and may hold 100; "
+        "node n2 holds 75 replicas of other zones and may hold 100; "
         "zone Z would need 50 there; there is room for 25, so about PARTITIONS 25 fits"
     )
     assert error.value.column == 16

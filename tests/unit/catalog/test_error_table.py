@@ -97,12 +97,12 @@ def test_sqlstates_and_statuses() -> None:
 
 
 def test_problem_document() -> None:
-    error = RefusedError(ErrorKind.ZONE_NOT_FOUND, "there is no zone Z", Position(2, 5), statement=3)
+    error = RefusedError(ErrorKind.ZONE_NOT_FOUND, "zone Z does not exist", Position(2, 5), statement=3)
     assert problem(error) == {
         "type": "urn:zonekeeper:error:ZONE_NOT_FOUND",
         "title": "The zone does not exist",
         "status": 404,
-        "detail": "there is no zone Z",
+        "detail": "zone Z does not exist",
         "name": "ZONE_NOT_FOUND",
         "code": 4004,
         "sqlState": "42704",

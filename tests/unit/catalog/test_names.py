@@ -72,7 +72,7 @@ def test_hidden_characters_are_those_of_unicode() -> None:
 def test_a_new_name_can_be_seen(sql: str, column: int, character: str) -> None:
     before = catalog("CREATE ZONE z", "CREATE TABLE t (k INT PRIMARY KEY) ZONE z")
     topology = (*nodes(1), Node("p", profiles=("default", f"a{character}b")))
-    with pytest.raises(RefusedError, match=rf"U\+{ord(character):04X}, which cannot be seen") as refused:
+    with pytest.raises(RefusedError, match=rf"invisible character U\+{ord(character):04X}") as refused:
         change(sql.format(character), before, topology)
     assert refused.value.kind is ErrorKind.NAME_NOT_VISIBLE
     assert (refused.value.line, refused.value.column) == (1, column)

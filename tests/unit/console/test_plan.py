@@ -122,7 +122,7 @@ async def test_evening_out_takes_nodes_that_a_timer_holds_back(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(Wish.REPLICAS, "nowhere", 3), "there is no zone nowhere"),
+        (Asked(Wish.REPLICAS, "nowhere", 3), "zone nowhere does not exist"),
         (Asked(Wish.REPLICAS, "A", 0), "REPLICAS"),
         (Asked(Wish.OUT, nodes=("n9",)), "there is no node n9; there is n1, n2"),
         (Asked(Wish.OUT, nodes=("n1", "n2", "n3", "n4", "n5")), "would have no data node"),

@@ -82,7 +82,7 @@ def reset(number: int, **changed: Any) -> Json:
 
 
 def refused(number: int, name: str = "COPIES_LEFT") -> Json:
-    refusal = {"name": name, "code": 5208, "detail": "n3 lives and has a copy"}
+    refusal = {"name": name, "code": 5208, "detail": "n3 is alive and has a replica"}
     return reset(number, survivor=None, then=None, possibly_lost_entries=None, orderly=None, refusal=refusal)
 
 
@@ -185,7 +185,7 @@ def test_a_dry_run_counts_what_is_lost_and_leaves_out_what_is_refused() -> None:
     )
     assert (run.entries, run.emptied, run.to_confirm) == (3, 1, ("n1", "n7", "n10"))
     assert run.unproven == [("n3", "3.5.1")]
-    assert [row.refusal for row in run.rows if row.refusal] == ["COPIES_LEFT: n3 lives and has a copy"]
+    assert [row.refusal for row in run.rows if row.refusal] == ["COPIES_LEFT: n3 is alive and has a replica"]
     assert [row.lost for row in run.resets] == ["up to 2 entries", "up to 1 entry", "everything"]
 
 

@@ -186,6 +186,6 @@ def test_times() -> None:
 
 
 def test_a_refusal(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
-    api.problem(f"PATCH {LIMITS}", 404, "ZONE_NOT_FOUND", "there is no zone X", sqlState="42704")
+    api.problem(f"PATCH {LIMITS}", 404, "ZONE_NOT_FOUND", "zone X does not exist", sqlState="42704")
     assert main(["rebalance", "pause", "--zone", "x"]) == 1
-    assert capsys.readouterr().err == "ZONE_NOT_FOUND (42704): there is no zone X\n"
+    assert capsys.readouterr().err == "ZONE_NOT_FOUND (42704): zone X does not exist\n"

@@ -210,9 +210,9 @@ def test_refusals(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[RESET] = lambda _: (200, {"partitions": answers.pop(0)})
     assert main(["recovery", "reset", "orders"]) == 1
     assert "SHOWN_STATE_CHANGED: more would be lost" in capsys.readouterr().out
-    api.problem(RESET, 409, "RECOVERY_NOT_NEEDED", "2 of 3 voters live", sqlState="55000", code=5201)
+    api.problem(RESET, 409, "RECOVERY_NOT_NEEDED", "2 of 3 voters are alive", sqlState="55000", code=5201)
     assert main(["recovery", "reset", "orders", "--empty"]) == 1
-    assert "RECOVERY_NOT_NEEDED (5201, 55000): 2 of 3 voters live" in capsys.readouterr().err
+    assert "RECOVERY_NOT_NEEDED (5201, 55000): 2 of 3 voters are alive" in capsys.readouterr().err
 
 
 def test_restart(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,7 @@ async def close_statement(statement_id: StatementId, services: ServicesOf) -> Re
     """The client is done: results are removed. One that still runs is asked to end, and its results expire."""
     row = await _row(statement_id, services)
     if row.state.is_over:
-        await services.jobs.close_statement(statement_id)
+        await services.jobs.on_log(lambda log: log.close(statement_id))
     else:
         await services.jobs.cancel(statement_id)
     return Response(status_code=204)

@@ -70,12 +70,12 @@ def read_files(
         size += len(file.text.encode(errors="surrogatepass"))
         _check(file, size, limits.text_bytes_max, "bytes")
         try:
-            for statement in parse_each(file.text, limits, stop):
-                tokens += len(statement.piece.tokens)
-                if not isinstance(statement.command, ParseError):
-                    read.append(FileCommand(file, statement.command))
-                elif statement.sql or not _is_blank(file.text):
-                    raise statement.command
+            for command, piece in parse_each(file.text, limits, stop):
+                tokens += len(piece.tokens)
+                if not isinstance(command, ParseError):
+                    read.append(FileCommand(file, command))
+                elif piece.text or not _is_blank(file.text):
+                    raise command
         except ParseError as error:
             raise DdlFileError(file, error) from error
         _check(file, len(read), limits.statements_max, "statements")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, select
@@ -31,6 +31,13 @@ from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ZONE_FIELDS = tuple(each.name for each in fields(Zone) if each.compare)
+_ZONE_ENUMS = {
+    "consistency_mode": ConsistencyMode,
+    "algorithm": DistributionAlgorithm,
+    "strategy": Strategy,
+}
+_TABLE_FIELDS = tuple(each.name for each in fields(core.Table))
 STATEMENT_MAX = 2_000
 """Characters of a statement that go along with the zones that it changes."""
 
@@ -187,68 +194,36 @@ def _newest(table: Table, key: str, version: int) -> Select[Any]:
 
 
 def _zone(row: RowMapping) -> Zone:
-    return Zone(
-        zone_id=ZoneId(row["zone_id"]),
-        name=row["name"],
-        partitions=row["partitions"],
-        replicas=row["replicas"],
-        quorum_size=row["quorum_size"],
-        storage_profiles=tuple(json.loads(row["storage_profiles"])),
-        auto_scale_up=row["auto_scale_up"],
-        auto_scale_down=row["auto_scale_down"],
-        nodes_filter=row["nodes_filter"],
-        consistency_mode=ConsistencyMode(row["consistency_mode"]),
-        algorithm=DistributionAlgorithm(row["algorithm"]),
-        strategy=None if row["strategy"] is None else Strategy(row["strategy"]),
-    )
+    values = {name: row[name] for name in _ZONE_FIELDS}
+    values["storage_profiles"] = tuple(json.loads(row["storage_profiles"]))
+    values |= {name: kind(row[name]) for name, kind in _ZONE_ENUMS.items() if row[name] is not None}
+    return Zone(**values)
 
 
 def _zone_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
-    zone = entry.zone
-    return {
-        "zone_id": zone.zone_id,
-        "version": version,
-        "dropped": entry.kind is EntryKind.DROPPED,
-        "name": zone.name,
-        "partitions": zone.partitions,
-        "replicas": zone.replicas,
-        "quorum_size": zone.quorum_size,
-        "storage_profiles": json.dumps(zone.storage_profiles, ensure_ascii=False),
-        "auto_scale_up": zone.auto_scale_up,
-        "auto_scale_down": zone.auto_scale_down,
-        "nodes_filter": zone.nodes_filter,
-        "consistency_mode": zone.consistency_mode.value,
-        "algorithm": zone.algorithm.value,
-        "strategy": zone.strategy.value if zone.strategy else None,
-    }
+    values = {name: getattr(entry.zone, name) for name in _ZONE_FIELDS}
+    values["storage_profiles"] = _json(entry.zone.storage_profiles)
+    values |= {name: values[name].value for name in _ZONE_ENUMS if values[name] is not None}
+    return {"version": version, "dropped": entry.kind is EntryKind.DROPPED, **values}
 
 
 def _table(row: RowMapping) -> core.Table:
-    return core.Table(
-        table_id=core.TableId(row["table_id"]),
-        name=row["name"],
-        zone_id=ZoneId(row["zone_id"]),
-        storage_profile=row["storage_profile"],
-        columns=tuple(core.Column(*fields) for fields in json.loads(row["columns"])),
-        primary_key=tuple(json.loads(row["primary_key"])),
-        colocation=tuple(json.loads(row["colocation"])),
-    )
+    values = {name: row[name] for name in _TABLE_FIELDS}
+    values |= {name: tuple(json.loads(row[name])) for name in ("primary_key", "colocation")}
+    values["columns"] = tuple(core.Column(*each) for each in json.loads(row["columns"]))
+    return core.Table(**values)
 
 
 def _table_row(version: int, entry: TableEntry) -> dict[str, Any]:
     table = entry.table
-    columns = [[each.name, each.type, each.nullable, each.default] for each in table.columns]
-    return {
-        "table_id": table.table_id,
-        "version": version,
-        "dropped": entry.kind is EntryKind.DROPPED,
-        "name": table.name,
-        "zone_id": table.zone_id,
-        "storage_profile": table.storage_profile,
-        "columns": json.dumps(columns, ensure_ascii=False),
-        "primary_key": json.dumps(table.primary_key, ensure_ascii=False),
-        "colocation": json.dumps(table.colocation, ensure_ascii=False),
-    }
+    values = {name: getattr(table, name) for name in _TABLE_FIELDS}
+    values |= {name: _json(values[name]) for name in ("primary_key", "colocation")}
+    values["columns"] = _json([astuple(column) for column in table.columns])
+    return {"version": version, "dropped": entry.kind is EntryKind.DROPPED, **values}
+
+
+def _json(value: Sequence[Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _origin(

@@ -168,7 +168,7 @@ async def _control(
 
 def _member_counts(views: KeyspaceViews) -> MemberCounts:
     def stored_nodes(zone_id: ZoneId) -> tuple[str, ...]:
-        found = views.data_nodes(zone_id)
-        return found.nodes if found is not None else ()
+        data_nodes = views.data_nodes(zone_id)
+        return data_nodes.nodes if data_nodes is not None else ()
 
     return MemberCounts(stored_nodes)

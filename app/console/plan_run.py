@@ -23,6 +23,6 @@ async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
             await actions.drain(site, node, by, reason)
         else:
             await actions.undrain(site, node)
-    zones = [each.answer.zone for each in plan.zones]
+    zones = [change.answer.zone for change in plan.zones]
     # Of several zones, the list of operations that go on; nobody waits here for a controller to name them.
     return begun_page.address(zones[0], revision) if len(zones) == 1 else link("operations", show="open")

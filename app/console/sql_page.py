@@ -136,18 +136,18 @@ class _Editor:
         if len(text) <= ADDRESS_MAX:
             ui.navigate.history.replace(link("sql", text=text))
 
-    def _refuse(self, found: ScriptFailure) -> None:
-        fill(self._refusal, render("sql_refusal", failure=found))
+    def _refuse(self, error: ScriptFailure) -> None:
+        fill(self._refusal, render("sql_refusal", failure=error))
         text = self._text
-        if found.line is None or found.column is None or not text:
+        if error.line is None or error.column is None or not text:
             return
-        start, end = mark(text, found.line, found.column)
+        start, end = mark(text, error.line, error.column)
         lines = text.count("\n") + 1
         self._editor.decorations = [
-            {"kind": "line", "line": min(found.line, lines), "class": "cm-wrong-line"},
+            {"kind": "line", "line": min(error.line, lines), "class": "cm-wrong-line"},
             {"kind": "mark", "from": start, "to": end, "class": "cm-wrong"},
         ]
-        self._editor.reveal_line(min(found.line, lines))
+        self._editor.reveal_line(min(error.line, lines))
 
     def _clear_mark(self) -> None:
         fill(self._refusal, EMPTY)
@@ -155,7 +155,7 @@ class _Editor:
             self._editor.decorations = []
 
     def _show(self, results: tuple[ShownResult, ...] | Any) -> None:
-        self._results = [each.to_json() for each in results]
+        self._results = [result.to_json() for result in results]
         self._answers.clear()
         with self._answers:
             if len(self._results) > 1:

@@ -81,6 +81,22 @@ class RunningJob:
     committed: Callable[[], Awaitable[tuple[CommittedStatement, ...]]] = field(init=False)
     """The catalog versions that the work has made so far."""
 
+    async def run_unless_canceled(
+        self, work: Awaitable[T], timeout_s: float | None = None
+    ) -> asyncio.Future[T]:
+        """``work``, which is over. When the client canceled the statement, or time was over, it was cancelled,
+        but for changes that had begun."""
+        running = asyncio.ensure_future(work)
+        unwanted = asyncio.create_task(self.cancel.wait())
+        try:
+            await asyncio.wait([running, unwanted], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unwanted.cancel()
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+        return running
+
 
 Work = Callable[[RunningJob], Awaitable[LoggedOutcome]]
 """Does what the statement says; watches ``cancel`` itself. Raises StatementError."""
@@ -116,7 +132,7 @@ class StatementJobs:
         if len(self._jobs) >= limits.running_max:
             message = f"this server runs {limits.running_max} statements already"
             raise RefusedError(ErrorKind.TOO_MANY_STATEMENTS, message)
-        if sum(each.address == job.address for each in self._jobs.values()) >= limits.of_address:
+        if sum(other.address == job.address for other in self._jobs.values()) >= limits.of_address:
             message = f"this server runs {limits.of_address} statements of this address already"
             raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
         row, created = await self.on_log(

@@ -31,13 +31,13 @@ from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
-_ZONE_FIELDS = tuple(each.name for each in fields(Zone) if each.compare)
+_ZONE_FIELDS = tuple(column.name for column in fields(Zone) if column.compare)
 _ZONE_ENUMS = {
     "consistency_mode": ConsistencyMode,
     "algorithm": DistributionAlgorithm,
     "strategy": Strategy,
 }
-_TABLE_FIELDS = tuple(each.name for each in fields(core.Table))
+_TABLE_FIELDS = tuple(column.name for column in fields(core.Table))
 STATEMENT_MAX = 2_000
 """Characters of a statement that go along with the zones that it changes."""
 
@@ -104,9 +104,9 @@ def read_history(connection: Connection, after: int, limit: int) -> tuple[Versio
         audit.c.version_after.between(rows[0]["version"], rows[-1]["version"]),
         audit.c.version_before < audit.c.version_after,
     )
-    asked = {row.version_after: (row.actor, row.reason) for row in connection.execute(made)}
-    found = ((row, *asked.get(row["version"], ("", ""))) for row in rows)
-    return tuple(VersionRecord(**row, by=by, reason=reason) for row, by, reason in found)
+    actors = {row.version_after: (row.actor, row.reason) for row in connection.execute(made)}
+    records = ((row, *actors.get(row["version"], ("", ""))) for row in rows)
+    return tuple(VersionRecord(**row, by=by, reason=reason) for row, by, reason in records)
 
 
 def insert_versions(
@@ -116,7 +116,9 @@ def insert_versions(
 
     Raises IntegrityError when a version or a statement id is taken.
     """
-    connection.execute(insert(CATALOG_VERSIONS), [_version_row(each, committed_at_us) for each in versions])
+    connection.execute(
+        insert(CATALOG_VERSIONS), [_version_row(version, committed_at_us) for version in versions]
+    )
     zones: list[dict[str, Any]] = []
     tables: list[dict[str, Any]] = []
     outbox: list[dict[str, Any]] = []
@@ -210,7 +212,7 @@ def _zone_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
 def _table(row: RowMapping) -> core.Table:
     values = {name: row[name] for name in _TABLE_FIELDS}
     values |= {name: tuple(json.loads(row[name])) for name in ("primary_key", "colocation")}
-    values["columns"] = tuple(core.Column(*each) for each in json.loads(row["columns"]))
+    values["columns"] = tuple(core.Column(*column) for column in json.loads(row["columns"]))
     return core.Table(**values)
 
 

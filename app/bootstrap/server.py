@@ -20,7 +20,7 @@ from app.sql.engine import SqlEngine
 from app.sql.executor import CatalogExecutor
 from app.sql.jobs import StatementJobs
 from app.sql.member_counts import MemberCounts
-from app.sql.metadata_views import registry_with_metadata
+from app.sql.metadata import registry_with_metadata
 from app.sql.operation_reverse import OperationReverse
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from sqlglot.errors import SqlglotError
 
@@ -17,15 +16,6 @@ from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 _DIALECT = ZoneDdl()
 
 
-@dataclass(frozen=True, slots=True)
-class ReadStatement:
-    """One statement of a script, understood or not; ``sql`` is its text without what surrounds it."""
-
-    sql: str
-    command: Command | ParseError
-    piece: Piece
-
-
 def parse_ddl(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> tuple[Command, ...]:
     """All statements of a script, at least one, in order.
 
@@ -33,10 +23,10 @@ def parse_ddl(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag =
     Raises ParseError, always with line and column, and with the 1-based number of the statement.
     """
     commands: list[Command] = []
-    for read in parse_each(text, limits, stop):
-        if isinstance(read.command, ParseError):
-            raise read.command
-        commands.append(read.command)
+    for command, _ in parse_each(text, limits, stop):
+        if isinstance(command, ParseError):
+            raise command
+        commands.append(command)
     return tuple(commands)
 
 
@@ -57,7 +47,7 @@ def parse_single(
 
 def parse_each(
     text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER
-) -> Iterator[ReadStatement]:
+) -> Iterator[tuple[Command | ParseError, Piece]]:
     """Every statement for itself, at least one: what does not parse is an error in its place.
 
     Raises ParseError only for a text that is beyond ``limits`` or holds a character that no catalog can store.
@@ -71,9 +61,9 @@ def parse_each(
         except ParseError as error:
             error.statement = number
             command = error
-        yield ReadStatement(piece.text, command, piece)
+        yield command, piece
     if not number:
-        yield ReadStatement("", nothing_found(text), Piece("", 0))
+        yield nothing_found(text), Piece("", 0)
 
 
 def nothing_found(text: str) -> ParseError:

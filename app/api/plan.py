@@ -112,7 +112,7 @@ async def make_plan(request: Request, body: PlanRequest, services: ServicesOf) -
         raise RefusedError(ErrorKind.INVALID_REQUEST, "a plan is made of either files or sql")
     if body.sql is not None:
         return JSONResponse(await while_connected(request, _of_script(body.sql, body.plan_id, services)))
-    files = [DdlFile(each.name, each.text) for each in body.files or ()]
+    files = [DdlFile(file.name, file.text) for file in body.files or ()]
     try:
         return JSONResponse(await while_connected(request, _of_files(files, body, services)))
     except DdlFileError as error:

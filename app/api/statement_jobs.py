@@ -46,11 +46,11 @@ async def run_logged(body: LoggedStatementRequest, key: str | None, services: Se
         message = "the idempotency key was used with another text"
         raise RefusedError(ErrorKind.IDEMPOTENCY_KEY_REUSED, message)
     hold_s = WAIT_S_MAX if body.wait_timeout is None else body.wait_timeout
-    found = row if row.state.is_over else await services.jobs.wait(row.statement_id, hold_s)
-    if found is not None and not found.state.is_over and body.on_wait_timeout == "CANCEL":
+    ended = row if row.state.is_over else await services.jobs.wait(row.statement_id, hold_s)
+    if ended is not None and not ended.state.is_over and body.on_wait_timeout == "CANCEL":
         await services.jobs.cancel(row.statement_id)
-        found = await services.jobs.wait(row.statement_id, CANCEL_HOLD_S)
-    row = found if found is not None else row
+        ended = await services.jobs.wait(row.statement_id, CANCEL_HOLD_S)
+    row = ended or row
     if row.state is StatementState.CLOSED:
         raise RefusedError(ErrorKind.STATEMENT_RESULT_GONE, "the statement was closed")
     if not row.state.is_over:
@@ -97,7 +97,7 @@ async def close_statement(statement_id: StatementId, services: ServicesOf) -> Re
     """The client is done: results are removed. One that still runs is asked to end, and its results expire."""
     row = await _row(statement_id, services)
     if row.state.is_over:
-        await services.jobs.close_statement(statement_id)
+        await services.jobs.on_log(lambda log: log.close(statement_id))
     else:
         await services.jobs.cancel(statement_id)
     return Response(status_code=204)

@@ -10,7 +10,6 @@ from fastapi.responses import JSONResponse, Response
 
 from app.api.statement_bodies import read_body, while_connected
 from app.services import ServicesOf
-from app.sql.script_reader import ScriptReader
 from app.sql.trino_front import Page, TrinoFront
 from app.sql.trino_pages import PageAddresses
 from app.sql.trino_session import TrinoSession, read_session
@@ -38,11 +37,6 @@ async def _session(request: Request) -> TrinoSession:
     return read_session(request.headers.items())
 
 
-async def _reader(services: ServicesOf) -> ScriptReader:
-    return services.reader
-
-
-ReaderOf = Annotated[ScriptReader, Depends(_reader)]
 FrontOf = Annotated[TrinoFront, Depends(_front)]
 AddressesOf = Annotated[PageAddresses, Depends(_addresses)]
 SessionOf = Annotated[TrinoSession, Depends(_session)]
@@ -52,13 +46,13 @@ SessionOf = Annotated[TrinoSession, Depends(_session)]
 async def post_statement(
     request: Request,
     front: FrontOf,
-    reader: ReaderOf,
+    services: ServicesOf,
     session: SessionOf,
     addresses: AddressesOf,
     key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=KEY_CHARS_MAX)] = None,
 ) -> Response:
     try:
-        sql = (await read_body(request, reader.limits.text_bytes_max)).decode()
+        sql = (await read_body(request, services.reader.limits.text_bytes_max)).decode()
     except UnicodeDecodeError as error:
         raise ParseError(ErrorKind.SYNTAX_ERROR, "a statement is UTF-8 text") from error
     origin = f"{request.client.host if request.client else ''} {request.headers.get('user-agent', '')}"

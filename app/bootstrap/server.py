@@ -20,7 +20,7 @@ from app.sql.engine import SqlEngine
 from app.sql.executor import CatalogExecutor
 from app.sql.jobs import StatementJobs
 from app.sql.member_counts import MemberCounts
-from app.sql.metadata_views import registry_with_metadata
+from app.sql.metadata import registry_with_metadata
 from app.sql.operation_reverse import OperationReverse
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
@@ -168,7 +168,7 @@ async def _control(
 
 def _member_counts(views: KeyspaceViews) -> MemberCounts:
     def stored_nodes(zone_id: ZoneId) -> tuple[str, ...]:
-        found = views.data_nodes(zone_id)
-        return found.nodes if found is not None else ()
+        data_nodes = views.data_nodes(zone_id)
+        return data_nodes.nodes if data_nodes is not None else ()
 
     return MemberCounts(stored_nodes)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sortedcontainers import SortedList
 
-from app.sql.metadata_views import registry_with_metadata
+from app.sql.metadata import registry_with_metadata
 from app.sql.results import ResultSet
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.system_views import ViewRegistry, arrow_stream

@@ -10,9 +10,9 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from app.request_audit import Audit
 from app.sql.calls import run_call
@@ -32,7 +32,7 @@ from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
 from app.sql.show import describe_table, describe_zone, show
-from app.sql.statements import ScriptError, StatementResult
+from app.sql.statements import QueryResult, ScriptError, StatementResult
 from app.sql.system_views import (
     AUDIT,
     EVENTS,
@@ -78,28 +78,6 @@ _ACTIONS = {
     Procedure.RESTART_PARTITIONS: Action.RESTART_PARTITIONS,
 }
 PLAN_ATTEMPTS_MAX = 5
-
-
-@dataclass(frozen=True, slots=True)
-class QueryResult:
-    """What one question of a script was answered; its JSON has the fields of a DDL statement, and the rows."""
-
-    n: int
-    sql: str
-    answer: ResultSet
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "sql": self.sql,
-            "applied": None,
-            "effect": None,
-            "zone_id": None,
-            "catalog_version": self.answer.catalog_version,
-            "warnings": [{"name": each.name, "message": each.message} for each in self.answer.warnings],
-            "columns": [{"name": each.name, "type": each.type.value} for each in self.answer.columns],
-            "data": [list(row) for row in self.answer.rows],
-        }
 
 
 class SqlEngine:
@@ -292,8 +270,8 @@ class SqlEngine:
             assert isinstance(statement, ExplainPartition), "what changes the catalog is run elsewhere"
             return explain_partition(statement, snapshot)
 
-        found = await self._in_thread(snapshot, answer)
-        return replace(found, catalog_version=snapshot.catalog.version)
+        rows = await self._in_thread(snapshot, answer)
+        return replace(rows, catalog_version=snapshot.catalog.version)
 
     def _require_loaded(self) -> None:
         if not self._mirror.is_loaded:
@@ -307,16 +285,15 @@ class SqlEngine:
             message = "a procedure takes effect at once and cannot be part of a transaction"
             raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, statement.position)
         catalog = await self._catalog.snapshot()
-        found = await run_call(statement, catalog, self._recovery)
+        answer = await run_call(statement, catalog, self._recovery)
         action = _ACTIONS[statement.procedure]
-        numbers = [each.value for each in statement.partitions]
-        asked: dict[str, object] = {"partitions": numbers}
+        details: dict[str, object] = {"partitions": [number.value for number in statement.partitions]}
         if statement.nodes:
-            asked["nodes"] = [each.value for each in statement.nodes]
+            details["nodes"] = [node.value for node in statement.nodes]
         if statement.source is not None:
-            asked["from"] = statement.source.value
-        await self._audit.record(action, statement.zone.value, asked)
-        return replace(found, catalog_version=catalog.version)
+            details["from"] = statement.source.value
+        await self._audit.record(action, statement.zone.value, details)
+        return replace(answer, catalog_version=catalog.version)
 
     async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:
         def prepare(_: StopFlag) -> PreparedQuery:

@@ -168,9 +168,9 @@ class CatalogExecutor:
         """A change that is not one of the catalog. Raises StoreError."""
         await self._call(self._store.audit.record, entry)
 
-    async def audit(self, wanted: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
+    async def audit(self, only: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
         """Who changed what, the newest first. Raises StoreError."""
-        return await self._call(self._store.audit.read, wanted, limit, below)
+        return await self._call(self._store.audit.read, only, limit, below)
 
     async def close(self) -> None:
         await self._call(self._store.close)
@@ -203,7 +203,7 @@ class CatalogExecutor:
             if not page:
                 break
             self._history.extend(page)
-        return tuple(each for each in self._history if each.version <= version)
+        return tuple(record for record in self._history if record.version <= version)
 
     def _changes(self, commands: Sequence[Command], topology: Topology) -> tuple[PlannedStatement, ...]:
         return tuple(judged(commands, self._service.snapshot(), topology, self._service.judge))

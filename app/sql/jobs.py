@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
@@ -82,6 +81,22 @@ class RunningJob:
     committed: Callable[[], Awaitable[tuple[CommittedStatement, ...]]] = field(init=False)
     """The catalog versions that the work has made so far."""
 
+    async def run_unless_canceled(
+        self, work: Awaitable[T], timeout_s: float | None = None
+    ) -> asyncio.Future[T]:
+        """``work``, which is over. When the client canceled the statement, or time was over, it was cancelled,
+        but for changes that had begun."""
+        running = asyncio.ensure_future(work)
+        unwanted = asyncio.create_task(self.cancel.wait())
+        try:
+            await asyncio.wait([running, unwanted], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unwanted.cancel()
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+        return running
+
 
 Work = Callable[[RunningJob], Awaitable[LoggedOutcome]]
 """Does what the statement says; watches ``cancel`` itself. Raises StatementError."""
@@ -100,6 +115,7 @@ class StatementJobs:
         """``position`` of a statement in the line of queries, None for one that does not wait there."""
         self._reader = reader or ScriptReader()
         self._catalog = catalog
+        self.on_log = catalog.on_log
         self.position = position
         self._limits = limits or JobLimits()
         self._owner = uuid.uuid4().hex
@@ -116,10 +132,10 @@ class StatementJobs:
         if len(self._jobs) >= limits.running_max:
             message = f"this server runs {limits.running_max} statements already"
             raise RefusedError(ErrorKind.TOO_MANY_STATEMENTS, message)
-        if sum(each.address == job.address for each in self._jobs.values()) >= limits.of_address:
+        if sum(other.address == job.address for other in self._jobs.values()) >= limits.of_address:
             message = f"this server runs {limits.of_address} statements of this address already"
             raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
-        row, created = await self._catalog.on_log(
+        row, created = await self.on_log(
             lambda log: log.submit(new, self._owner, limits.lease_s, limits.kept_s)
         )
         if created:
@@ -130,10 +146,10 @@ class StatementJobs:
         """The row as it is now; one that was abandoned has been brought to its end first."""
         if not _STATEMENT_ID.fullmatch(statement_id):
             return None
-        row, now_us = await self._catalog.on_log(lambda log: (log.read(statement_id), log.now_us()))
+        row, now_us = await self.on_log(lambda log: (log.read(statement_id), log.now_us()))
         if row is not None and statement_id not in self._jobs and row.is_abandoned(now_us):
             await self._end_abandoned(row)
-            return await self._catalog.on_log(lambda log: log.read(statement_id))
+            return await self._row(statement_id)
         return row
 
     async def wait(self, statement_id: str, hold_s: float, *, for_report: bool = False) -> StatementRow | None:
@@ -162,26 +178,14 @@ class StatementJobs:
         return (job.progress if job is not None else None) or row.progress
 
     async def rows(self, statement_id: str, result: int, page: int) -> list[list[object]] | None:
-        return await self._catalog.on_log(lambda log: log.page(statement_id, result, page))
+        return await self.on_log(lambda log: log.page(statement_id, result, page))
 
     async def cancel(self, statement_id: str) -> None:
         """A wish; what is being committed is committed. Whoever runs the statement sees it within a second."""
         job = self._jobs.get(statement_id)
         if job is not None:
             job.cancel.set()
-        await self._catalog.on_log(lambda log: log.request_cancel(statement_id))
-
-    async def close_statement(self, statement_id: str) -> None:
-        await self._catalog.on_log(lambda log: log.close(statement_id))
-
-    async def advance(self, statement_id: str, token: int, answer: Json) -> bool:
-        return await self._catalog.on_log(lambda log: log.advance(statement_id, token, answer))
-
-    async def rewind(self, statement_id: str) -> None:
-        await self._catalog.on_log(lambda log: log.rewind(statement_id))
-
-    async def release(self, protocol: str, key: str, older_than_s: float) -> None:
-        await self._catalog.on_log(lambda log: log.release(protocol, key, older_than_s))
+        await self.on_log(lambda log: log.request_cancel(statement_id))
 
     async def run(self) -> None:
         """Until cancelled: renews leases, hears of wishes to cancel, removes what has expired."""
@@ -190,14 +194,12 @@ class StatementJobs:
             await asyncio.sleep(self._limits.renew_s)
             try:
                 if self._jobs:
-                    unwanted = await self._catalog.on_log(
-                        lambda log: log.renew(self._owner, self._limits.lease_s)
-                    )
+                    unwanted = await self.on_log(lambda log: log.renew(self._owner, self._limits.lease_s))
                     for statement_id in unwanted & self._jobs.keys():
                         self._jobs[statement_id].cancel.set()
                 if time.monotonic() - purged > PURGE_EVERY_S:
                     purged = time.monotonic()
-                    await self._catalog.on_log(lambda log: log.purge())
+                    await self.on_log(lambda log: log.purge())
             except StoreError as error:
                 log.warning("the statement log does not answer", error=str(error))
 
@@ -209,7 +211,7 @@ class StatementJobs:
         await asyncio.gather(*tasks, return_exceptions=True)
         for statement_id in jobs:
             try:
-                row = await self._catalog.on_log(partial(_read, statement_id))
+                row = await self._row(statement_id)
                 if row is not None and not row.state.is_over:
                     await self._write_end(row)
             except StoreError as error:
@@ -217,13 +219,13 @@ class StatementJobs:
 
     def _start(self, job: RunningJob, work: Work) -> None:
         async def report(heads: tuple[Json, ...], warnings: tuple[Json, ...]) -> None:
-            await self._catalog.on_log(
+            await self.on_log(
                 lambda log: log.report(job.statement_id, self._owner, heads, warnings, job.progress)
             )
             job.reached.set()
 
         async def committed() -> tuple[CommittedStatement, ...]:
-            return await self._catalog.on_log(lambda log: log.committed(job.statement_id))
+            return await self.on_log(lambda log: log.committed(job.statement_id))
 
         job.report, job.committed = report, committed
         self._jobs[job.statement_id] = job
@@ -255,7 +257,7 @@ class StatementJobs:
         retry = FINISH_RETRY
         for _ in range(FINISH_ATTEMPTS_MAX):
             try:
-                await self._catalog.on_log(
+                await self.on_log(
                     lambda log: log.finish(statement_id, self._owner, outcome, self._limits.kept_s)
                 )
                 return
@@ -264,21 +266,20 @@ class StatementJobs:
                 retry = retry.failed()
                 await asyncio.sleep(retry.delay_s(random.random()))
 
+    async def _row(self, statement_id: str) -> StatementRow | None:
+        return await self.on_log(lambda log: log.read(statement_id))
+
     async def _end_abandoned(self, row: StatementRow) -> None:
         lease_s = self._limits.lease_s
-        if await self._catalog.on_log(lambda log: log.take_over(row.statement_id, self._owner, lease_s)):
+        if await self.on_log(lambda log: log.take_over(row.statement_id, self._owner, lease_s)):
             await self._write_end(row)
 
     async def _write_end(self, row: StatementRow) -> None:
-        committed = await self._catalog.on_log(lambda log: log.committed(row.statement_id))
+        committed = await self.on_log(lambda log: log.committed(row.statement_id))
         newest = (await self._catalog.snapshot()).version
         outcome = await self._reader.run(len(row.sql), lambda _: outcome_of_abandoned(row, committed, newest))
         log.warning("statement abandoned", id=row.statement_id, state=outcome.state.value)
         await self._finish(row.statement_id, outcome)
-
-
-def _read(statement_id: str, statements: SqlStatementLog) -> StatementRow | None:
-    return statements.read(statement_id)
 
 
 def canceled(what_stays: str) -> RefusedError:

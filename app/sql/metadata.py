@@ -7,17 +7,17 @@ qualified names. All text is lower case as clients of the protocol expect; NULL 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from app.sql.results import AnswerColumn, ResultType
+from app.sql.system_views import SYSTEM_VIEWS, SystemView, ViewRegistry
 
 CATALOG = "zonekeeper"
-SYSTEM_SCHEMA = "system"
 INFORMATION_SCHEMA = "information_schema"
 
 Rows = Sequence[tuple[Any, ...]]
-Relation = tuple[tuple[AnswerColumn, ...], Rows]
+Columns = tuple[AnswerColumn, ...]
+Relation = tuple[Columns, Rows]
 
 # java.sql.Types, which the JDBC driver expects in its metadata relations, and the size of a column.
 _JDBC_TYPES: dict[str, tuple[int, int | None]] = {
@@ -46,37 +46,38 @@ _QUOTED = frozenset({"varchar", "date", "time", "timestamp"})
 _NUMBERS = frozenset({"bigint", "integer", "smallint", "tinyint", "real", "double", "decimal"})
 
 
-@dataclass(frozen=True, slots=True)
-class SystemTable:
-    """A table that can be queried; ``is_view`` tells clients that nobody can write to it."""
-
-    name: str
-    columns: tuple[AnswerColumn, ...]
-    schema: str = SYSTEM_SCHEMA
-    comment: str | None = None
-    is_view: bool = False
-
-    @property
-    def kind(self) -> str:
-        return "VIEW" if self.is_view else "BASE TABLE"
-
-
-def relations(tables: Sequence[SystemTable], catalog: str = CATALOG) -> Mapping[str, Relation]:
-    """Qualified name -> (columns, rows). ``tables`` appear with the metadata relations themselves."""
-    described = (*tables, *_own_tables())
-    schemas = sorted({table.schema for table in described})
+def relations(views: Iterable[SystemView], catalog: str = CATALOG) -> Mapping[str, Relation]:
+    """Qualified name -> (columns, rows). ``views`` appear with the metadata relations themselves."""
+    described = (*map(_in_lower_case, views), *_OWN)
+    schemas = sorted({view.schema for view in described})
     return {
         **_information_schema(described, schemas, catalog),
         **_jdbc(described, schemas, catalog),
         "system.metadata.table_comments": (
             _text("catalog_name", "schema_name", "table_name", "comment"),
-            [(catalog, table.schema, table.name, table.comment) for table in described],
+            [(catalog, view.schema, view.name, None) for view in described],
         ),
     }
 
 
+def registry_with_metadata(views: Sequence[SystemView] = SYSTEM_VIEWS) -> ViewRegistry:
+    """The views themselves, and ``information_schema``, ``system.jdbc`` and ``system.metadata`` about them."""
+    return ViewRegistry((*views, *(_view(name, *relation) for name, relation in relations(views).items())))
+
+
+def _view(qualified_name: str, columns: Columns, rows: Rows) -> SystemView:
+    schema, name = qualified_name.upper().split(".")[-2:]
+    upper = tuple(AnswerColumn(column.name.upper(), column.type) for column in columns)
+    return SystemView(name, upper, lambda _snapshot: rows, schema)
+
+
+def _in_lower_case(view: SystemView) -> SystemView:
+    columns = tuple(AnswerColumn(column.name.lower(), column.type) for column in view.columns)
+    return SystemView(view.name.lower(), columns, view.rows, view.schema.lower())
+
+
 def _information_schema(
-    tables: Sequence[SystemTable], schemas: Sequence[str], catalog: str
+    tables: Sequence[SystemView], schemas: Sequence[str], catalog: str
 ) -> dict[str, Relation]:
     columns = [
         (
@@ -90,20 +91,19 @@ def _information_schema(
         "information_schema.schemata": (_SCHEMATA, [(catalog, schema) for schema in schemas]),
         "information_schema.tables": (
             _TABLES,
-            [(catalog, table.schema, table.name, table.kind, table.comment) for table in tables],
+            [(catalog, table.schema, table.name, _kind(table, "BASE TABLE"), None) for table in tables],
         ),
         "information_schema.columns": (_COLUMNS, columns),
         "information_schema.views": (
             _VIEWS,
-            [(catalog, table.schema, table.name, None) for table in tables if table.is_view],
+            [(catalog, view.schema, view.name, None) for view in _OWN],
         ),
     }
 
 
-def _jdbc(tables: Sequence[SystemTable], schemas: Sequence[str], catalog: str) -> dict[str, Relation]:
+def _jdbc(tables: Sequence[SystemView], schemas: Sequence[str], catalog: str) -> dict[str, Relation]:
     jdbc_tables = [
-        (catalog, table.schema, table.name, "VIEW" if table.is_view else "TABLE", table.comment, *([None] * 5))
-        for table in tables
+        (catalog, table.schema, table.name, _kind(table, "TABLE"), *([None] * 6)) for table in tables
     ]
     return {
         "system.jdbc.catalogs": (_text("table_cat"), [(catalog,)]),
@@ -119,7 +119,7 @@ def _jdbc(tables: Sequence[SystemTable], schemas: Sequence[str], catalog: str) -
     }
 
 
-def _jdbc_columns(tables: Sequence[SystemTable], catalog: str) -> Iterable[tuple[Any, ...]]:
+def _jdbc_columns(tables: Sequence[SystemView], catalog: str) -> Iterable[tuple[Any, ...]]:
     for table in tables:
         for position, column in enumerate(table.columns, start=1):
             number, size = _JDBC_TYPES[column.type.value]
@@ -197,8 +197,13 @@ _JDBC_EMPTY = {
 }
 
 
-def _own_tables() -> tuple[SystemTable, ...]:
-    shapes = {"schemata": _SCHEMATA, "tables": _TABLES, "columns": _COLUMNS, "views": _VIEWS}
-    return tuple(
-        SystemTable(name, columns, INFORMATION_SCHEMA, is_view=True) for name, columns in shapes.items()
-    )
+_OWN_COLUMNS = {"schemata": _SCHEMATA, "tables": _TABLES, "columns": _COLUMNS, "views": _VIEWS}
+_OWN = tuple(
+    SystemView(name, columns, lambda _snapshot: (), INFORMATION_SCHEMA)
+    for name, columns in _OWN_COLUMNS.items()
+)
+
+
+def _kind(table: SystemView, otherwise: str) -> str:
+    """VIEW tells clients that nobody can write to it."""
+    return "VIEW" if table.schema == INFORMATION_SCHEMA else otherwise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -22,23 +21,15 @@ def script_work(sql: str, run_script: RunScript) -> Work:
     never cut short."""
 
     async def work(job: RunningJob) -> LoggedOutcome:
-        running = asyncio.ensure_future(run_script(sql))
-        unwanted = asyncio.create_task(job.cancel.wait())
+        running = await job.run_unless_canceled(run_script(sql))
+        if running.cancelled():
+            raise canceled("nothing was changed")
         try:
-            await asyncio.wait([running, unwanted], return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                running.cancel()
-                await asyncio.wait([running])
-            if running.cancelled():
-                raise canceled("nothing was changed")
             results = running.result()
         except ScriptError as failed:
-            heads, pages = _kept([each.to_json() for each in failed.results])
+            heads, pages = _kept([result.to_json() for result in failed.results])
             return LoggedOutcome(StatementState.FAILED, heads, pages, error=problem(failed))
-        finally:
-            unwanted.cancel()
-            running.cancel()
-        heads, pages = _kept([each.to_json() for each in results])
+        heads, pages = _kept([result.to_json() for result in results])
         return LoggedOutcome(StatementState.SUCCEEDED, heads, pages)
 
     return work

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
+from app.sql.results import ResultSet
 from catalog.core.errors import StatementError
 from catalog.core.snapshot import StatementWarning, ZoneEntry
 from catalog.core.statement_batch import ExecutedStatement
@@ -43,15 +44,32 @@ class StatementResult:
         )
 
     def to_json(self) -> dict[str, Any]:
+        done = {"applied": self.applied, "effect": self.effect, "zone_id": self.zone_id}
+        return _json(self.n, self.sql, done, self.catalog_version, self.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What one question of a script was answered; its JSON has the fields of a change, and the rows."""
+
+    n: int
+    sql: str
+    answer: ResultSet
+
+    def to_json(self) -> dict[str, Any]:
+        answer, nothing = self.answer, dict.fromkeys(("applied", "effect", "zone_id"))
         return {
-            "n": self.n,
-            "sql": self.sql,
-            "applied": self.applied,
-            "effect": self.effect,
-            "zone_id": self.zone_id,
-            "catalog_version": self.catalog_version,
-            "warnings": [{"name": warning.name, "message": warning.message} for warning in self.warnings],
+            **_json(self.n, self.sql, nothing, answer.catalog_version, answer.warnings),
+            "columns": [{"name": column.name, "type": column.type.value} for column in answer.columns],
+            "data": [list(row) for row in answer.rows],
         }
+
+
+def _json(
+    n: int, sql: str, done: dict[str, Any], version: int | None, warnings: Sequence[StatementWarning]
+) -> dict[str, Any]:
+    shown = [{"name": warning.name, "message": warning.message} for warning in warnings]
+    return {"n": n, "sql": sql, **done, "catalog_version": version, "warnings": shown}
 
 
 class ShownResult(Protocol):

@@ -134,7 +134,7 @@ class TrinoFront:
             counts = [progress.done, progress.total] if progress else None
             queued = self._jobs.position(statement_id)
             answer = {"page": before, "status": counts, "reported": bool(row.heads), "queued": queued}
-        if not await self._jobs.advance(statement_id, token, answer):
+        if not await self._jobs.on_log(lambda log: log.advance(statement_id, token, answer)):
             return await self.get(statement_id, token, addresses)
         return await self._again(replace(row, token=token, token_answer=answer), token, addresses)
 
@@ -160,10 +160,10 @@ class TrinoFront:
         new = NewStatement(uuid.uuid4().hex, TRINO, sql, digest, scoped)
         row, created = await self._jobs.submit(new, work)
         if not created and key is None and scoped is not None:
-            await self._jobs.release(TRINO, scoped, REPEAT_WITHIN_S)
+            await self._jobs.on_log(lambda log: log.release(TRINO, scoped, REPEAT_WITHIN_S))
             row, created = await self._jobs.submit(new, work)
         if not created and row.token:
-            await self._jobs.rewind(row.statement_id)
+            await self._jobs.on_log(lambda log: log.rewind(row.statement_id))
         found = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
         row = replace(found if found is not None else row, token=0, token_answer=None)
         ended = row.state.is_over and page_count(row) == 0
@@ -254,23 +254,5 @@ def _refused(error: StatementError, addresses: PageAddresses) -> dict[str, Any]:
 
 def _unlogged(state: StatementState, head: dict[str, Any]) -> StatementRow:
     """A statement that is answered whole at once and has no effect here: there is nothing to remember."""
-    return StatementRow(
-        statement_id=uuid.uuid4().hex,
-        protocol=TRINO,
-        idempotency_key=None,
-        sql_hash="",
-        sql="",
-        state=state,
-        owner="",
-        lease_until_us=0,
-        cancel_requested=False,
-        created_us=0,
-        finished_us=0,
-        expires_us=0,
-        heads=({"columns": [["result", "boolean"]], **head},),
-        error=None,
-        warnings=(),
-        progress=None,
-        token=0,
-        token_answer=None,
-    )
+    heads = ({"columns": [["result", "boolean"]], **head},)
+    return StatementRow(uuid.uuid4().hex, TRINO, state, finished_us=0, heads=heads)

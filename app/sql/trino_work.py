@@ -42,7 +42,7 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
         timeout_s = session.timeout_s
         deadline = time.monotonic() + timeout_s if timeout_s is not None else None
         result = await _execute(job, engine, sql, session, None if ddl else deadline)
-        warnings = tuple({"name": each.name, "message": each.message} for each in result.warnings)
+        warnings = tuple({"name": warning.name, "message": warning.message} for warning in result.warnings)
         if result.columns:
             head = {
                 "columns": [[column.name, column.type.value] for column in result.columns],
@@ -74,24 +74,13 @@ async def _execute(
     deadline: float | None,
 ) -> ResultSet:
     """A change that is being committed is committed, and its result is what is said."""
-    executing = asyncio.ensure_future(engine.execute(sql, session.context))
-    unwanted = asyncio.create_task(job.cancel.wait())
     left = None if deadline is None else max(deadline - time.monotonic(), 0)
-    try:
-        await asyncio.wait([executing, unwanted], timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if not executing.done():
-            executing.cancel()
-            await asyncio.wait([executing])
-        if not executing.cancelled():
-            return executing.result()
-        if unwanted.done():
-            raise canceled("nothing was changed")
-        raise RefusedError(ErrorKind.STATEMENT_TIMED_OUT, "the query took longer than its timeout")
-    finally:
-        unwanted.cancel()
-        if not executing.done():
-            executing.cancel()
-            await asyncio.gather(executing, return_exceptions=True)
+    executing = await job.run_unless_canceled(engine.execute(sql, session.context), left)
+    if not executing.cancelled():
+        return executing.result()
+    if job.cancel.is_set():
+        raise canceled("nothing was changed")
+    raise RefusedError(ErrorKind.STATEMENT_TIMED_OUT, "the query took longer than its timeout")
 
 
 async def _converged(
@@ -100,14 +89,14 @@ async def _converged(
     """Returns when the zone's data is where this version wants it."""
     stays = f"catalog version {version} stays, and its data keeps moving"
     while True:
-        found = progress(zone_id, version)
-        job.progress = _partitions(found)
-        if found["state"] == "CONVERGED":
+        now = progress(zone_id, version)
+        job.progress = _partitions(now)
+        if now["state"] == "CONVERGED":
             return
         if job.cancel.is_set():
             raise canceled(stays)
         if deadline is not None and time.monotonic() > deadline:
-            causes = ", ".join(each["cause"] for each in found["causes"][:3])
+            causes = ", ".join(cause["cause"] for cause in now["causes"][:3])
             message = f"not converged within the timeout ({causes}); {stays}"
             raise RefusedError(ErrorKind.STATEMENT_TIMED_OUT, message)
         await asyncio.sleep(POLL_S)
@@ -118,16 +107,16 @@ def _with_total(progress: Progress, result: ResultSet) -> Progress:
     total = ((result.effect or {}).get("params") or {}).get("partitions", 0)
 
     def told(zone_id: ZoneId, version: int) -> Mapping[str, Any]:
-        found = progress(zone_id, version)
-        if found["partitions"]["total"] or found["state"] == "CONVERGED":
-            return found
-        return {**found, "partitions": {**found["partitions"], "total": total}}
+        now = progress(zone_id, version)
+        if now["partitions"]["total"] or now["state"] == "CONVERGED":
+            return now
+        return {**now, "partitions": {**now["partitions"], "total": total}}
 
     return told
 
 
-def _partitions(found: Mapping[str, Any]) -> StatementProgress:
-    return StatementProgress(found["partitions"]["done"], found["partitions"]["total"])
+def _partitions(progress: Mapping[str, Any]) -> StatementProgress:
+    return StatementProgress(progress["partitions"]["done"], progress["partitions"]["total"])
 
 
 def _pages(result: ResultSet) -> tuple[tuple[int, int, bytes], ...]:

@@ -79,22 +79,22 @@ class StatementRow:
 
     statement_id: str
     protocol: str
-    idempotency_key: str | None
-    sql_hash: str
-    sql: str
     state: StatementState
-    owner: str
-    lease_until_us: int
-    cancel_requested: bool
-    created_us: int
-    finished_us: int | None
-    expires_us: int
-    heads: tuple[Json, ...]
-    error: Json | None
-    warnings: tuple[Json, ...]
-    progress: StatementProgress | None
-    token: int
-    token_answer: Json | None
+    idempotency_key: str | None = None
+    sql_hash: str = ""
+    sql: str = ""
+    owner: str = ""
+    lease_until_us: int = 0
+    cancel_requested: bool = False
+    created_us: int = 0
+    finished_us: int | None = None
+    expires_us: int = 0
+    heads: tuple[Json, ...] = ()
+    error: Json | None = None
+    warnings: tuple[Json, ...] = ()
+    progress: StatementProgress | None = None
+    token: int = 0
+    token_answer: Json | None = None
 
     def is_abandoned(self, now_us: int) -> bool:
         """Nobody works on it any more, and nobody has said how it ended."""

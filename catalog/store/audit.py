@@ -29,17 +29,17 @@ class SqlAudit:
             insert_audit(connection, [entry], self._now_us())
             connection.commit()
 
-    def read(self, wanted: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
+    def read(self, only: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
         """The newest first, at most ``limit``; ``below``: only those with a lower number."""
         table = AUDIT_LOG
         query = select(table).order_by(table.c.number.desc()).limit(limit)
         if below is not None:
             query = query.where(table.c.number < below)
-        for column, text in ((table.c.action, wanted.action), (table.c.subject, wanted.subject)):
+        for column, text in ((table.c.action, only.action), (table.c.subject, only.subject)):
             if text:
                 query = query.where(func.upper(column) == storable(text).upper())
-        if wanted.by:
-            query = query.where(table.c.actor == storable(wanted.by))
+        if only.by:
+            query = query.where(table.c.actor == storable(only.by))
         with reading(self._engine) as connection:
             return tuple(_record(row) for row in connection.execute(query).mappings())
 

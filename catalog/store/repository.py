@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, select
@@ -31,12 +31,13 @@ from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
-ZONE_COLUMNS = (
-    *("zone_id", "name", "partitions", "replicas", "quorum_size"),
-    *("auto_scale_up", "auto_scale_down", "nodes_filter"),
-)
-TABLE_COLUMNS = ("table_id", "name", "zone_id", "storage_profile")
-"""Stored as they are."""
+_ZONE_FIELDS = tuple(column.name for column in fields(Zone) if column.compare)
+_ZONE_ENUMS = {
+    "consistency_mode": ConsistencyMode,
+    "algorithm": DistributionAlgorithm,
+    "strategy": Strategy,
+}
+_TABLE_FIELDS = tuple(column.name for column in fields(core.Table))
 STATEMENT_MAX = 2_000
 """Characters of a statement that go along with the zones that it changes."""
 
@@ -103,9 +104,9 @@ def read_history(connection: Connection, after: int, limit: int) -> tuple[Versio
         audit.c.version_after.between(rows[0]["version"], rows[-1]["version"]),
         audit.c.version_before < audit.c.version_after,
     )
-    asked = {row.version_after: (row.actor, row.reason) for row in connection.execute(made)}
-    found = ((row, *asked.get(row["version"], ("", ""))) for row in rows)
-    return tuple(VersionRecord(**row, by=by, reason=reason) for row, by, reason in found)
+    actors = {row.version_after: (row.actor, row.reason) for row in connection.execute(made)}
+    records = ((row, *actors.get(row["version"], ("", ""))) for row in rows)
+    return tuple(VersionRecord(**row, by=by, reason=reason) for row, by, reason in records)
 
 
 def insert_versions(
@@ -115,7 +116,9 @@ def insert_versions(
 
     Raises IntegrityError when a version or a statement id is taken.
     """
-    connection.execute(insert(CATALOG_VERSIONS), [_version_row(each, committed_at_us) for each in versions])
+    connection.execute(
+        insert(CATALOG_VERSIONS), [_version_row(version, committed_at_us) for version in versions]
+    )
     zones: list[dict[str, Any]] = []
     tables: list[dict[str, Any]] = []
     outbox: list[dict[str, Any]] = []
@@ -193,48 +196,36 @@ def _newest(table: Table, key: str, version: int) -> Select[Any]:
 
 
 def _zone(row: RowMapping) -> Zone:
-    return Zone(
-        **{name: row[name] for name in ZONE_COLUMNS},
-        storage_profiles=tuple(json.loads(row["storage_profiles"])),
-        consistency_mode=ConsistencyMode(row["consistency_mode"]),
-        algorithm=DistributionAlgorithm(row["algorithm"]),
-        strategy=None if row["strategy"] is None else Strategy(row["strategy"]),
-    )
+    values = {name: row[name] for name in _ZONE_FIELDS}
+    values["storage_profiles"] = tuple(json.loads(row["storage_profiles"]))
+    values |= {name: kind(row[name]) for name, kind in _ZONE_ENUMS.items() if row[name] is not None}
+    return Zone(**values)
 
 
 def _zone_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
-    zone = entry.zone
-    return {
-        **{name: getattr(zone, name) for name in ZONE_COLUMNS},
-        "version": version,
-        "dropped": entry.kind is EntryKind.DROPPED,
-        "storage_profiles": json.dumps(zone.storage_profiles, ensure_ascii=False),
-        "consistency_mode": zone.consistency_mode.value,
-        "algorithm": zone.algorithm.value,
-        "strategy": zone.strategy.value if zone.strategy else None,
-    }
+    values = {name: getattr(entry.zone, name) for name in _ZONE_FIELDS}
+    values["storage_profiles"] = _json(entry.zone.storage_profiles)
+    values |= {name: values[name].value for name in _ZONE_ENUMS if values[name] is not None}
+    return {"version": version, "dropped": entry.kind is EntryKind.DROPPED, **values}
 
 
 def _table(row: RowMapping) -> core.Table:
-    return core.Table(
-        **{name: row[name] for name in TABLE_COLUMNS},
-        columns=tuple(core.Column(*fields) for fields in json.loads(row["columns"])),
-        primary_key=tuple(json.loads(row["primary_key"])),
-        colocation=tuple(json.loads(row["colocation"])),
-    )
+    values = {name: row[name] for name in _TABLE_FIELDS}
+    values |= {name: tuple(json.loads(row[name])) for name in ("primary_key", "colocation")}
+    values["columns"] = tuple(core.Column(*column) for column in json.loads(row["columns"]))
+    return core.Table(**values)
 
 
 def _table_row(version: int, entry: TableEntry) -> dict[str, Any]:
     table = entry.table
-    columns = [[each.name, each.type, each.nullable, each.default] for each in table.columns]
-    return {
-        **{name: getattr(table, name) for name in TABLE_COLUMNS},
-        "version": version,
-        "dropped": entry.kind is EntryKind.DROPPED,
-        "columns": json.dumps(columns, ensure_ascii=False),
-        "primary_key": json.dumps(table.primary_key, ensure_ascii=False),
-        "colocation": json.dumps(table.colocation, ensure_ascii=False),
-    }
+    values = {name: getattr(table, name) for name in _TABLE_FIELDS}
+    values |= {name: _json(values[name]) for name in ("primary_key", "colocation")}
+    values["columns"] = _json([astuple(column) for column in table.columns])
+    return {"version": version, "dropped": entry.kind is EntryKind.DROPPED, **values}
+
+
+def _json(value: Sequence[Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _origin(

@@ -119,20 +119,20 @@ def judge(text: str, snapshot: CatalogSnapshot, ends: Counter[str]) -> CatalogSn
     except ParseError as error:
         ends["not storable" if UNSTORABLE.search(text) and error.line is not None else "no place"] += 1
         return snapshot
-    for read in statements_read:
-        if isinstance(read.command, ParseError):
-            assert read.command.line is not None
-            ends[read.command.kind.name] += 1
+    for command, _ in statements_read:
+        if isinstance(command, ParseError):
+            assert command.line is not None
+            ends[command.kind.name] += 1
             continue
         try:
-            change = apply_command(snapshot, read.command, NODES, filters=JSON_PATH)
+            change = apply_command(snapshot, command, NODES, filters=JSON_PATH)
         except RefusedError as error:
             ends[error.kind.name if error.line is not None else "no place"] += 1
             continue
         snapshot = snapshot.after(change.entries)
         ends["ok"] += 1
         if ends["ok"] % RENDERED_EACH == 0:
-            assert parse_ddl(render(read.command)) == (read.command,)
+            assert parse_ddl(render(command)) == (command,)
             for zone in snapshot.zones[-1:]:
                 parse_ddl(render_zone(zone))
             for table in snapshot.tables[-1:]:

@@ -3,6 +3,7 @@ is read."""
 
 from __future__ import annotations
 
+import inspect
 import asyncio
 import sys
 import threading
@@ -67,7 +68,7 @@ def way_to_commit(loop: asyncio.AbstractEventLoop, before: set[asyncio.Task[Any]
             sides.insert(0, codes[names.index(ROUTE) :])
         elif codes and Path(codes[0].co_filename).is_relative_to(ROOT / "app/sql"):
             sides.append(codes)
-    sides.append([code for code in thread_stack(sys._getframe(1)) if is_ours(code)])
+    sides.append([code for code in thread_stack(inspect.currentframe()) if is_ours(code)])
     return [f"{Path(code.co_filename).relative_to(ROOT)}:{code.co_qualname}" for side in sides for code in side]
 
 

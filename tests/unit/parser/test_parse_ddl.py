@@ -291,14 +291,14 @@ def test_a_call_for_one_statement_takes_one() -> None:
 def test_each_statement_for_itself() -> None:
     text = "; DROP ZONE a; DROP; /* ; */ 'x;' \"y;\" -- ;\n;;DROP ZONE 'b;'; -- the end ;\n 'open; DROP ZONE c"
     reads = list(parse_each(text))
-    assert [read.sql for read in reads] == [
+    assert [piece.text for _, piece in reads] == [
         "", "DROP ZONE a", "DROP", "'x;' \"y;\"", "DROP ZONE 'b;'", "'open", "DROP ZONE c",
     ]  # fmt: skip
-    errors = [read.command for read in reads if isinstance(read.command, ParseError)]
+    errors = [command for command, _ in reads if isinstance(command, ParseError)]
     assert [(error.statement, error.line, error.column) for error in errors] == [
         (1, 1, 1), (3, 1, 20), (4, 1, 30), (6, 3, 2),
     ]  # fmt: skip
-    assert reads[4].command == DropZone(Name("b;"))
+    assert reads[4][0] == DropZone(Name("b;"))
 
 
 def test_a_script_is_read_whole_and_errors_name_the_statement() -> None:

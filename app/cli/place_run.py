@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.output import print_rows
-from app.cli.placement_files import read_nodes, read_previous, read_replicas, warn_of_surplus
+from app.cli.placement_files import placement_request, read_nodes, read_previous, read_replicas, warn_of_surplus
 from app.configuration.settings import Settings
-from catalog.core.zone import ZoneId
 from rebalance.kernels.assessment import held, level_counts, renumbered
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PlacementResult
 from spark.analysis import Analysis
@@ -61,25 +60,17 @@ def place_and_print(wanted: Wanted, spark: Settings | None, *, as_json: bool) ->
 
 def _request(wanted: Wanted) -> PlacementRequest:
     nodes = read_nodes(wanted.nodes)
-    balanced = wanted.algorithm == BALANCED
-    if wanted.previous is not None and not balanced:
+    if wanted.previous is not None and wanted.algorithm != BALANCED:
         raise UsageError("--previous is for --algorithm balanced: rendezvous does not look at what was before")
     replicas = read_replicas(wanted.replicas)
+    consensus = replicas if wanted.consensus is None else wanted.consensus
     warn_of_surplus(len(nodes), replicas, wanted.consensus)
-    domains = tuple(node.domain for node in nodes)
-    if any(domains) and not all(domains):
-        raise UsageError(f"{wanted.nodes}: either every node has a domain or none")
-    return PlacementRequest(
-        ZoneId(0),
-        tuple(node.name for node in nodes),
-        wanted.partitions,
-        replicas,
-        replicas if wanted.consensus is None else wanted.consensus,
-        wanted.algorithm,
-        None if wanted.previous is None else read_previous(wanted.previous, wanted.partitions),
-        tuple(node.weight for node in nodes) if balanced else (),
-        domains if balanced and any(domains) else (),
-    )
+    where = str(wanted.nodes)
+    request = placement_request(nodes, wanted.partitions, replicas, consensus, wanted.algorithm, where)
+    previous = None if wanted.previous is None else read_previous(wanted.previous, wanted.partitions)
+    if wanted.algorithm != BALANCED:
+        request = replace(request, weights=(), domains=())
+    return replace(request, previous=previous)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import numpy.typing as npt
 from app.cli.exits import UsageError
 from app.cli.sql_source import STDIN
 from catalog.core.quorum import ALL_REPLICAS
+from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.ports.placement import PreviousPlacement
+from rebalance.ports.placement import PlacementRequest, PreviousPlacement
 from spark.copies import Copy
 
 COPY_FIELDS = {"zone": int, "partition": int, "node": str, "state": str, "update_counter": int, "size": int}
@@ -26,6 +28,19 @@ class PlacedNode:
     name: str
     weight: float = 1.0
     domain: str = ""
+
+
+def placement_request(
+    nodes: Sequence[PlacedNode], partitions: int, replicas: int, consensus: int, algorithm: str, where: str
+) -> PlacementRequest:
+    """``where`` is what errors call the nodes. Raises UsageError."""
+    names, weights = tuple(node.name for node in nodes), tuple(node.weight for node in nodes)
+    domains = tuple(node.domain for node in nodes) if any(node.domain for node in nodes) else ()
+    if not all(domains):
+        raise UsageError(f"{where}: either every node has a domain or none")
+    return PlacementRequest(
+        ZoneId(0), names, partitions, replicas, consensus, algorithm, weights=weights, domains=domains
+    )
 
 
 def read_replicas(text: str, what: str = "--replicas") -> int:

@@ -92,17 +92,23 @@ def _carried_out(
             script = Script(f"{change['kind']} {change['name']}", change["sql"])
             form = OutputFormat.JSON if as_json else OutputFormat.TABLE
             if not as_json:
-                say(f"{len(done)} done, this one refused, {left} not run: run it again when mended.")
+                say(
+                    f"{len(done)} done, this one refused, {left} not run: correct it and run the command again."
+                )
                 sys.stdout.flush()
             raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
         version = result["catalog_version"]
-        done.append({**change, "result": result})
-        if not as_json:
-            say_lines(f"{MARKS[change['action']]} {change['sql']}")
-            for warning in result["warnings"]:
-                say(f"  warning {warning['name']}: {warning['message']}")
-            sys.stdout.flush()
+        _show_done(change, result, done, as_json=as_json)
     return True
+
+
+def _show_done(change: JsonObject, result: JsonObject, done: list[JsonObject], *, as_json: bool) -> None:
+    done.append({**change, "result": result})
+    if not as_json:
+        say_lines(f"{MARKS[change['action']]} {change['sql']}")
+        for warning in result["warnings"]:
+            say(f"  warning {warning['name']}: {warning['message']}")
+        sys.stdout.flush()
 
 
 def _carried_out_as_planned(
@@ -115,9 +121,7 @@ def _carried_out_as_planned(
         form = OutputFormat.JSON if as_json else OutputFormat.TABLE
         raise CliError(error.exit_code, render_problem(error.problem, form)) from error
     for change, result in zip(plan["changes"], results, strict=True):
-        done.append({**change, "result": result})
-        if not as_json:
-            say_lines(f"{MARKS[change['action']]} {change['sql']}")
+        _show_done(change, result, done, as_json=as_json)
 
 
 def _planned(
@@ -169,7 +173,7 @@ def _print_conflicts(plan: JsonObject) -> None:
 def _print_unmanaged(plan: JsonObject) -> None:
     if plan["unmanaged"]:
         names = ", ".join(f"{each['kind']} {each['name']}" for each in plan["unmanaged"])
-        say(f"In no file, kept (--prune drops): {names}")
+        say(f"In no file, kept (dropped with --prune): {names}")
 
 
 def _refusal(plan: JsonObject, *, as_json: bool) -> str:
@@ -187,7 +191,7 @@ def _summary(plan: JsonObject, text: str) -> str:
 
 
 def _nothing(plan: JsonObject) -> str:
-    return f"Nothing to change: the catalog (version {plan['catalog_version']}) is what the files say."
+    return f"Nothing to change: the catalog (version {plan['catalog_version']}) matches the files."
 
 
 def _counted(counts: Counter[str], text: str) -> str:

@@ -60,7 +60,8 @@ class ZonePlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanPage:
-    """``zones`` are those in which something moves. ``statement`` makes the change; empty: it is one of nodes."""
+    """``zones`` are those in which something moves. ``statement`` makes the change; empty: it is one of
+    nodes."""
 
     asked: Asked
     statement: str
@@ -68,29 +69,13 @@ class PlanPage:
     batch_size: int | None
     plan_id: PlanId
 
-    @property
-    def copied(self) -> int:
-        return sum(each.answer.copied for each in self.zones)
-
-    @property
-    def ended(self) -> int:
-        return sum(each.answer.ended for each in self.zones)
-
-    @property
-    def partitions(self) -> int:
-        return sum(each.answer.partitions_touched for each in self.zones)
+    def total(self, figure: str) -> int:
+        """Of one figure of the zones' answers."""
+        return sum(getattr(plan.answer, figure) for plan in self.zones)
 
     @property
     def batches(self) -> int:
-        return sum(each.batches for each in self.zones)
-
-    @property
-    def bytes_(self) -> int:
-        return sum(each.answer.bytes_ for each in self.zones)
-
-    @property
-    def unknown(self) -> int:
-        return sum(each.answer.unknown for each in self.zones)
+        return sum(plan.batches for plan in self.zones)
 
 
 def quoted(name: str) -> str:
@@ -123,7 +108,8 @@ def make_plan(asked: Asked, snapshot: SystemSnapshot) -> PlanPage:
 
 
 def plan_id_now(asked: Asked, snapshot: SystemSnapshot) -> PlanId:
-    """Of the plan as it would be made from this snapshot; a statement's is that of EXPLAIN. Raises RefusedError."""
+    """Of the plan as it would be made from this snapshot; a statement's is that of EXPLAIN. Raises
+    RefusedError."""
     statement = statement_of(asked)
     if statement:
         return plan_id_of([_judged(statement, snapshot)], snapshot)

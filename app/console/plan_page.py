@@ -7,32 +7,50 @@ import asyncio
 from fastapi import Request
 from nicegui import ui
 
+from app.console import actions, begun_page
 from app.console.browser import EMPTY, Fragment, html
 from app.console.confirm import confirm
 from app.console.controls import ButtonKind, button
 from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
-from app.console.plan import Asked, PlanPage, Wish, make_plan
-from app.console.plan_run import run_plan
+from app.console.plan import Asked, PlanPage, Wish, make_plan, plan_id_now
 from app.console.shared import Site
 from app.console.what_if import read_names
+from app.sql.change_plan import refuse_other
 
 WISHES = {
-    Wish.REPLICAS.value: "another number of replicas",
-    Wish.OUT.value: "nodes out, for good",
-    Wish.IN.value: "nodes that were leaving back in",
-    Wish.EVEN.value: "even out over all nodes that fit",
+    Wish.REPLICAS.value: "change the number of replicas",
+    Wish.OUT.value: "drain nodes for good",
+    Wish.IN.value: "take drained nodes back",
+    Wish.EVEN.value: "spread a zone over all eligible nodes",
 }
 HINTS = {
-    Wish.REPLICAS: "Of one zone: copies are added or removed, and a quorum that is derived follows.",
-    Wish.OUT: "The nodes are drained: at once no zone uses them, and they serve until all has moved away.",
-    Wish.IN: "The drain is taken back: zones use the nodes again, by their filters and timers.",
+    Wish.REPLICAS: "Replicas of one zone are added or removed; a derived quorum follows.",
+    Wish.OUT: "No zone uses the nodes any more; they serve what they hold until it has moved away.",
+    Wish.IN: "Ends the drain: zones use the nodes again, by their filters and timers.",
     Wish.EVEN: (
-        "Of one zone: every living node that its filter and profiles allow is used at once. Its AUTO SCALE UP "
-        "is 0 from then on."
+        "One zone uses every living node that its filter and profiles allow, at once. Its AUTO SCALE UP is 0 "
+        "from then on."
     ),
 }
+
+
+async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
+    """The address to follow it at. Raises StatementError; nothing is run when the plan would be another now."""
+    revision = site.services.mirror.revision
+    if plan.statement:
+        await site.services.run_planned(plan.statement, str(plan.plan_id))
+    else:
+        refuse_other(plan.plan_id, plan_id_now(plan.asked, await site.snapshot()))
+    for node in plan.asked.nodes:
+        if plan.asked.wish is Wish.OUT:
+            await actions.drain(site, node, by, reason)
+        else:
+            await actions.undrain(site, node)
+    zones = [each.answer.zone for each in plan.zones]
+    # Of several zones, the list of operations that go on; nobody waits here for a controller to name them.
+    return begun_page.address(zones[0], revision) if len(zones) == 1 else link("operations", show="open")
 
 
 class _Form:
@@ -40,7 +58,7 @@ class _Form:
 
     def __init__(self, asked: Asked, zones: list[str]) -> None:
         with ui.element("section").classes("panel"), ui.row().classes("tools form"):
-            self._wish = ui.select(WISHES, value=asked.wish.value, label="What", on_change=self._fit)
+            self._wish = ui.select(WISHES, value=asked.wish.value, label="Change", on_change=self._fit)
             self._wish.props("outlined dense").classes("choice broad")
             chosen = asked.zone if asked.zone in zones else next(iter(zones), None)
             self._zone = ui.select(zones, value=chosen, label="Zone")
@@ -115,15 +133,15 @@ class _Shown:
 
         async def act(by: str, reason: str) -> str:
             go(await run_plan(self._site, plan, by, reason))
-            return "The plan runs."
+            return "The plan is running."
 
         back = (
-            "Operations can be paused and cancelled, and the nodes' drains turned round."
+            "The operations can be paused and cancelled, and the drains reversed."
             if plan.asked.wish.is_of_nodes
             else "The operation can be paused, cancelled and reversed."
         )
         zones = ", ".join(each.answer.zone for each in plan.zones)
-        moves = f"{plan.copied:,} copies are made and {plan.ended:,} end, in {zones}."
+        moves = f"{plan.total('copied'):,} copies are made and {plan.total('ended'):,} end, in {zones}."
         consequence = f"{moves} Reads and writes go on. {back}"
         confirm(self._frame, "Run the plan?", consequence, "Run", act)
 
@@ -138,7 +156,7 @@ def register(site: Site) -> None:
         nodes: str = "",
     ) -> None:
         with page_frame(site, request, "Plan", "plan") as frame:
-            note = "Say what should change, see what would move, then run it and follow the operation."
+            note = "Choose a change, see what it would move, then run it and follow the operation."
             html(render("title", title="Plan a rebalance", note=note))
             zones = sorted(each.name for each in (await site.catalog()).zones)
             chosen = Wish(wish) if wish in WISHES else Wish.REPLICAS

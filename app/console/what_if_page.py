@@ -41,7 +41,7 @@ def register(site: Site) -> None:
         request: Request, zone: str = "", add: str = "", remove: str = "", replicas: int | None = None
     ) -> None:
         with page_frame(site, request, "What-if", "what-if") as frame:
-            note = "What would move, and how even it would be. Nothing is done."
+            note = "What a change would move, and how balanced the zone would be. Nothing is changed."
             html(render("title", title="What if?", note=note))
             catalog = await site.catalog()
             names = sorted(each.name for each in catalog.zones)
@@ -86,5 +86,5 @@ def register(site: Site) -> None:
                 details.show(render("what_if_details", answer=answer))
 
             if zone and question != Question():
-                verdict.show(render("loading", what="Placing the zone anew."))
+                verdict.show(render("loading", what="Computing the placement."))
             await frame.live(draw, lambda: site.feed.seen(Topic.ZONES, Topic.NODES), later=True)

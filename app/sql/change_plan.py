@@ -175,7 +175,7 @@ def _differences(planned: PlanId, now: PlanId) -> Iterator[str]:
 
 
 def _changed(planned: PlanId, changed: Sequence[str]) -> RefusedError:
-    message = f"plan {planned} would not come out any more: {'; '.join(changed)}; nothing was changed"
+    message = f"plan {planned} has changed: {'; '.join(changed)}; nothing was changed"
     return RefusedError(ErrorKind.PLAN_CHANGED, message)
 
 

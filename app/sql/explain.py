@@ -25,7 +25,7 @@ from rebalance.kernels.transfers import NOBODY, Sizes, Transfers
 
 SECTIONS = ("MOVE", "ADD", "REMOVE")
 LEARNER, VOTER = "LEARNER", "VOTER"
-ROLE_NOTE = "replicas that change their role; each is a new copy on its node"
+ROLE_NOTE = "replicas that change their role; each is copied again on its node"
 
 COLUMNS = {
     "SECTION": ResultType.VARCHAR,
@@ -53,15 +53,17 @@ def explain_change(change: Change, found: Forecast | None, snapshot: SystemSnaps
 
 
 def plan_row(plan_id: str) -> Row:
-    return _row("PLAN", plan_id, note="`zonectl apply --plan-id` does exactly this, or says what changed")
+    return _row(
+        "PLAN", plan_id, note="`zonectl apply --plan-id` applies exactly this plan, or says what has changed"
+    )
 
 
 def _summary(change: Change) -> str:
     if not change.applied:
-        return "changes nothing: IF [NOT] EXISTS has nothing to do"
+        return "changes nothing: IF [NOT] EXISTS applies"
     if not change.entries:
-        return "changes nothing: the zone is like this already"
-    return "would make a new catalog version; nothing was changed now"
+        return "changes nothing: the zone is already like this"
+    return "would make a new catalog version; nothing was changed"
 
 
 def _of_zone(change: Change, found: Forecast, snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -74,7 +76,7 @@ def _of_zone(change: Change, found: Forecast, snapshot: SystemSnapshot) -> Itera
     if found.note:
         yield _row("NOTE", "placement", note=found.note)
     if target.before is not None and found.before.placement is NOWHERE:
-        yield _row("NOTE", "placement", note="the zone as it is now has not been placed yet")
+        yield _row("NOTE", "placement", note="the zone has not been placed yet")
     yield from _moves(found, snapshot.partition_bytes(found.zone))
     yield from _balance(found.before.placement, found.after.placement, stored, wanted)
 

@@ -16,7 +16,15 @@ import numpy.typing as npt
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import StatementError
 from catalog.core.messages import Command
-from catalog.core.snapshot import CatalogSnapshot, Change, EntryKind, ZoneDefaults, ZoneEntry, apply_command
+from catalog.core.snapshot import (
+    STANDARD_DEFAULTS,
+    CatalogSnapshot,
+    Change,
+    EntryKind,
+    ZoneDefaults,
+    ZoneEntry,
+    apply_command,
+)
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from catalog.service import ChangeCheck

@@ -111,10 +111,16 @@ def compute_data_nodes(
         for name, due_ms in _waiting_changes(previous, topology, zone, filters):
             if due_ms <= now_ms:
                 nodes ^= {name}
-    quorum = zone.quorum_size or default_quorum(zone.replicas, len(nodes))
+    return data_nodes_of_names(previous, topology, zone, tuple(sorted(nodes)))
+
+
+def data_nodes_of_names(
+    previous: DataNodes | None, topology: Topology, zone: Zone, names: tuple[str, ...]
+) -> DataNodes:
+    """The zone's data nodes once they are ``names`` (sorted), with the quorum and the traits that follow."""
+    quorum = zone.quorum_size or default_quorum(zone.replicas, len(names))
     if previous and zone.quorum_size is None and previous.are_chosen_for(zone):
         quorum = max(quorum, previous.quorum)
-    names = tuple(sorted(nodes))
     weights, domains = node_traits(previous, topology, zone, names)
     gone = _gone(topology, zone, names)
     asked, unknown = (previous.asked, previous.unknown) if previous is not None else (0, None)

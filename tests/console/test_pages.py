@@ -145,7 +145,7 @@ def test_a_plan_is_made_and_given_up_by_keyboard(visit: Visit) -> None:
     expect(page.get_by_role("heading", name=re.compile("copies are made"))).to_be_visible()
     expect(page).to_have_url(re.compile("nodes=n1"))
     units = page.get_by_role("table").first
-    for title in ("Donor", "Stealer", "Copies", "To copy (estimate)"):
+    for title in ("Source", "Target", "Replicas", "To copy (estimate)"):
         expect(units.get_by_role("columnheader", name=title)).to_be_visible()
     tab_to(page, "Run the plan")
     page.keyboard.press("Enter")

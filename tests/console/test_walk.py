@@ -73,7 +73,7 @@ def _run_a_plan_that_is_held(visit: Visit) -> None:
     expect(page.get_by_role("heading", name="8 copies are made, 0 end")).to_be_visible()
     units = page.get_by_role("table")
     expect(units.get_by_role("row")).to_have_count(4)
-    expect(units).to_contain_text("a copy more")
+    expect(units).to_contain_text("additional replica")
     expect(page.get_by_label("The statement that the plan runs")).to_contain_text("REPLICAS 3")
     page.get_by_role("button", name="Run the plan").click()
     confirm(page, "Run", "more copies")

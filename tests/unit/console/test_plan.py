@@ -14,7 +14,7 @@ from app.actor import acting
 from app.console.begun_page import begun
 from app.console.feed import PartitionFeed
 from app.console.plan import Asked, PlanPage, Wish, make_plan, statement_of
-from app.console.plan_run import run_plan
+from app.console.plan_page import run_plan
 from app.console.shared import Site
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import ErrorKind, StatementError
@@ -73,9 +73,9 @@ async def test_a_plan_says_what_the_controllers_do(tmp_path: Path, zone: int, re
         plan = await made(site, Asked(Wish.REPLICAS, "ABC"[zone - 1], replicas))
         await world.run(plan.statement)
         pairs = list(zip(before, holders(site, zone), strict=True))
-        assert plan.copied == sum(len(new - old) for old, new in pairs)
-        assert plan.ended == sum(max(0, len(old) - len(new)) for old, new in pairs)
-        assert plan.partitions == sum(old != new for old, new in pairs)
+        assert plan.total("copied") == sum(len(new - old) for old, new in pairs)
+        assert plan.total("ended") == sum(max(0, len(old) - len(new)) for old, new in pairs)
+        assert plan.total("partitions_touched") == sum(old != new for old, new in pairs)
         (one,) = plan.zones
         for node in NODES:
             gained = sum(flow.replicas for flow in one.answer.flows if flow.target == node.name)

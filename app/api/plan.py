@@ -114,7 +114,7 @@ async def make_plan(request: Request, body: PlanRequest, services: ServicesOf) -
         raise RefusedError(ErrorKind.INVALID_REQUEST, "a plan is made of either files or sql")
     if body.sql is not None:
         return JSONResponse(await while_connected(request, _of_script(body.sql, body.plan_id, services)))
-    files = [DdlFile(each.name, each.text) for each in body.files or ()]
+    files = [DdlFile(file.name, file.text) for file in body.files or ()]
     try:
         return JSONResponse(await while_connected(request, _of_files(files, body, services)))
     except DdlFileError as error:
@@ -132,18 +132,18 @@ async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Servi
     """Raises StatementError and DdlFileError."""
     for _ in range(ATTEMPTS_MAX):
         plan = await services.plan(files, body.prune)
-        told = {**NO_PLAN, **plan.to_json()}
+        answer = {**NO_PLAN, **plan.to_json()}
         statements = ";\n".join(change.sql for change in plan.changes)
         if body.plan_id is not None:
             await services.check_plan(statements, body.plan_id)
         if plan.conflicts or not plan.changes:
-            told["changes"] = [{**each, "effects": None} for each in told["changes"]]
-            return told
-        found = await services.change_plan(statements, OWN_TEXT)
-        if found.plan_id.catalog_version == plan.catalog_version:
-            effects = found.effects_json()
-            pairs = zip(told["changes"], effects, strict=True)
+            answer["changes"] = [{**change, "effects": None} for change in answer["changes"]]
+            return answer
+        script = await services.change_plan(statements, OWN_TEXT)
+        if script.plan_id.catalog_version == plan.catalog_version:
+            effects = script.effects_json()
+            pairs = zip(answer["changes"], effects, strict=True)
             changes = [{**change, "effects": rows} for change, rows in pairs]
-            return {**told, **found.basis_json(), "changes": changes}
+            return {**answer, **script.basis_json(), "changes": changes}
     message = f"other statements changed it during each of {ATTEMPTS_MAX} attempts"
     raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)

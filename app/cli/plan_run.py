@@ -141,8 +141,8 @@ def _print_plan(plan: JsonObject) -> None:
         mark = MARKS[change["action"]]
         if change["differences"]:
             say(f"{mark} {change['kind']} {change['name']}")
-            for each in change["differences"]:
-                say(f"    {each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}")
+            for difference in change["differences"]:
+                say(f"    {_difference(difference)}")
         else:
             say_lines(f"{mark} {change['sql']}")
         for line in _moves(change):
@@ -153,26 +153,33 @@ def _print_plan(plan: JsonObject) -> None:
     _print_unmanaged(plan)
 
 
+def _difference(row: JsonObject) -> str:
+    return f"{row['property']}: {row['before'] or '(none)'} -> {row['after'] or '(none)'}"
+
+
 def _moves(change: JsonObject) -> list[str]:
-    """Who gives what to whom, and what is copied for it."""
-    moves = [each for each in change["effects"] or () if each["section"] in MOVES and each["name"]]
-    total = sum(each["bytes"] for each in moves)
+    """The replicas that move, and what is copied for them."""
+    moves = [row for row in change["effects"] or () if row["section"] in MOVES and row["name"]]
+    total = sum(row["bytes"] for row in moves)
     return [
-        f"{each['section']} {each['name']}: {counted(each['replicas'], 'replica')}, {each['bytes']} bytes"
-        for each in moves
+        f"{row['section']} {row['name']}: {counted(row['replicas'], 'replica')}, {row['bytes']} bytes"
+        for row in moves
     ] + ([f"to copy: {total} bytes (estimate)"] if total else [])
 
 
 def _print_conflicts(plan: JsonObject) -> None:
-    for each in plan["conflicts"]:
-        change = f"{each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}"
-        for line in (f"! {each['kind']} {each['name']}", f"    {change}", f"    {each['reason']}"):
+    for conflict in plan["conflicts"]:
+        for line in (
+            f"! {conflict['kind']} {conflict['name']}",
+            f"    {_difference(conflict)}",
+            f"    {conflict['reason']}",
+        ):
             say(line)
 
 
 def _print_unmanaged(plan: JsonObject) -> None:
     if plan["unmanaged"]:
-        names = ", ".join(f"{each['kind']} {each['name']}" for each in plan["unmanaged"])
+        names = ", ".join(f"{thing['kind']} {thing['name']}" for thing in plan["unmanaged"])
         say(f"In no file, kept (dropped with --prune): {names}")
 
 

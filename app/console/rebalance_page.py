@@ -56,10 +56,10 @@ class _Pause:
             confirm(self._frame, "Resume moves?", "Waiting moves may begin at once.", "Resume", resume)
         else:
             until = f"for {minutes:g} minutes" if minutes else "until resumed"
-            told = (
+            consequence = (
                 f"No move of any zone begins {until}; running moves go on to their end. Reads and writes go on."
             )
-            confirm(self._frame, "Pause all moves?", told, "Pause", hold)
+            confirm(self._frame, "Pause all moves?", consequence, "Pause", hold)
 
 
 def register(site: Site) -> None:
@@ -76,8 +76,8 @@ def register(site: Site) -> None:
                 states = zone_states(site.feed, site.services.views)
                 moving.show(render("overview_moves", zones=unsettled(states), total=len(states)))
                 waiting.show(render("overview_causes", causes=stuck(states)))
-                found, tag = await actions.limits(site)
-                pause.show(found)
-                limits.show(found, tag)
+                values, tag = await actions.limits(site)
+                pause.show(values)
+                limits.show(values, tag)
 
             await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.LIMITS)))

@@ -73,13 +73,13 @@ def compare(zone: Zone, question: Question, snapshot: SystemSnapshot) -> Answer:
     if stored is None or before.of(zone).placement is NOWHERE:
         message = f"zone {zone.name} is not placed yet: ask again when it is"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
-    asked = zone if question.replicas is None else replace(zone, replicas=question.replicas)
+    altered = zone if question.replicas is None else replace(zone, replicas=question.replicas)
     # Without other nodes it is an ALTER, which has its own way to its data nodes.
-    supposed = _data_nodes(asked, stored, question, snapshot) if question.add or question.remove else None
-    (found,) = forecast(before, [ZoneChange(zone, asked, supposed)])
-    if found.note:
-        raise RefusedError(ErrorKind.INVALID_REQUEST, f"cannot be placed: {found.note}")
-    return answer_of(found, snapshot)
+    supposed = _data_nodes(altered, stored, question, snapshot) if question.add or question.remove else None
+    (outcome,) = forecast(before, [ZoneChange(zone, altered, supposed)])
+    if outcome.note:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"cannot be placed: {outcome.note}")
+    return answer_of(outcome, snapshot)
 
 
 def _data_nodes(zone: Zone, stored: DataNodes, question: Question, snapshot: SystemSnapshot) -> DataNodes:

@@ -66,7 +66,7 @@ def read_files(
     """
     size, tokens = 0, 0
     read: list[FileCommand] = []
-    for file in sorted(files, key=lambda each: (each.name, each.text)):
+    for file in sorted(files, key=lambda file: (file.name, file.text)):
         size += len(file.text.encode(errors="surrogatepass"))
         _check(file, size, limits.text_bytes_max, "bytes")
         try:
@@ -113,20 +113,20 @@ def _waits(commands: Sequence[FileCommand]) -> list[set[int]]:
     """For each command the indexes of those that come before it wherever they are written."""
     makers: dict[_Thing, int] = {}
     defaults: list[int] = []
-    for at, each in enumerate(commands):
-        thing = _made(each.command)
+    for at, statement in enumerate(commands):
+        thing = _made(statement.command)
         if thing is not None:
             makers.setdefault(thing, at)
-        if isinstance(each.command, SetDefaultZone):
+        if isinstance(statement.command, SetDefaultZone):
             defaults.append(at)
     waits: list[set[int]] = []
-    for at, each in enumerate(commands):
-        thing = _needed(each.command)
-        found = {makers[thing]} if thing in makers else set()
-        if isinstance(each.command, CreateTable) and each.command.zone is None:
+    for at, statement in enumerate(commands):
+        thing = _needed(statement.command)
+        makers_before = {makers[thing]} if thing in makers else set()
+        if isinstance(statement.command, CreateTable) and statement.command.zone is None:
             # Its zone is the default, which another file may set.
-            found.update(other for other in defaults if commands[other].file is not each.file)
-        waits.append(found - {at})
+            makers_before.update(other for other in defaults if commands[other].file is not statement.file)
+        waits.append(makers_before - {at})
     return waits
 
 
@@ -146,8 +146,8 @@ def _needed(command: Command) -> _Thing | None:
 
 def zones_to_know(commands: Sequence[FileCommand]) -> frozenset[str]:
     """The zones that the commands use and do not make: those of the catalog, if it has them."""
-    named = (_needed(each.command) for each in commands if isinstance(each.command, _USES_ZONE))
-    made = {_made(each.command) for each in commands}
+    named = (_needed(one.command) for one in commands if isinstance(one.command, _USES_ZONE))
+    made = {_made(one.command) for one in commands}
     return frozenset(thing.name for thing in named if thing is not None and thing not in made)
 
 

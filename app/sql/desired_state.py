@@ -7,7 +7,7 @@ end is desired. Planning compares definitions and knows no history, so a plan th
 by an empty one.
 
 What the engine cannot change (partitions, storage profiles, a table's zone or key, ...) is a conflict: it is
-told, and nothing is changed at all.
+reported, and nothing is changed at all.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def desired_catalog(
     commands: Sequence[FileCommand], live: CatalogSnapshot, topology: Topology, defaults: ZoneDefaults
 ) -> CatalogSnapshot:
     """What the files want. Raises DdlFileError for the first statement that does not stand."""
-    made = {each.command.name.text for each in commands if isinstance(each.command, CreateZone)}
+    made = {one.command.name.text for one in commands if isinstance(one.command, CreateZone)}
     default = live.default_zone
     kept_default = default if default is not None and default.name not in made else None
     used = zones_to_know(commands)
@@ -198,7 +198,7 @@ def _differing(
     """The options that differ, in the order of the grammar.
 
     An explicit quorum cannot be taken back, only set: one that is equal to what would be derived is as good as
-    none, and where none is wanted that number is said.
+    none, and where the files have none that number is written.
     """
     for row in ZONE_OPTIONS:
         old, new = value_of(before, row), value_of(after, row)
@@ -246,12 +246,14 @@ def _plan_table(
     added = [column for column in after.columns if column.name not in old_columns]
     if added:
         sql = render_added_columns(after.name, added)
-        told = tuple(ZoneDifference(f"COLUMN {column.name}", "", _described(column)) for column in added)
-        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, told))
+        differences = tuple(ZoneDifference(f"COLUMN {column.name}", "", _described(column)) for column in added)
+        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, differences))
     if dropped:
         sql = render(DropColumns(Name(after.name), tuple(Name(column.name) for column in dropped)))
-        told = tuple(ZoneDifference(f"COLUMN {column.name}", _described(column), "") for column in dropped)
-        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, told))
+        differences = tuple(
+            ZoneDifference(f"COLUMN {column.name}", _described(column), "") for column in dropped
+        )
+        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, differences))
 
 
 def _described(column: Column) -> str:

@@ -192,8 +192,8 @@ def _check_engines(zone: Zone, surroundings: Surroundings, position: Position | 
             for profile in zone.storage_profiles:
                 kept.setdefault(node.engine(profile), []).append(f"'{profile}' on {node.name}")
     if len(kept) > 1:
-        found = "; ".join(f"{engine} keeps {', '.join(places)}" for engine, places in sorted(kept.items()))
-        message = f"one engine must keep a zone's profiles on all its nodes, but {found}"
+        engines = "; ".join(f"{engine} keeps {', '.join(places)}" for engine, places in sorted(kept.items()))
+        message = f"one engine must keep a zone's profiles on all its nodes, but {engines}"
         raise RefusedError(ErrorKind.STORAGE_PROFILE_ENGINES, message, position)
 
 

@@ -24,7 +24,7 @@ NO_PLAN = {"plan_id": None, "data_nodes_revision": None, "target_revision": None
 
 
 class PlanFile(RequestBody):
-    name: str = Field(description="what errors call it", examples=["zones.sql"])
+    name: str = Field(description="name of the file in errors", examples=["zones.sql"])
     text: str = Field(description="statements that change the catalog")
 
 
@@ -33,19 +33,17 @@ PlanId = Annotated[
     Field(
         max_length=80,
         pattern=r"^[0-9]{1,18}-[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{12}$",
-        description="of a plan that was shown: when another one comes out now, 409 says what changed",
+        description="id of a plan that was shown; if the plan would differ now, 409 says what changed",
         examples=["12-340-355-9f3a2c41b07e"],
     ),
 ]
 
 
 class PlanRequest(RequestBody):
-    """Either ``files``, which declare the whole of what they name, or ``sql``, which is run as it is."""
+    """Either ``files``, which define completely what they name, or ``sql``, a script to run."""
 
-    files: list[PlanFile] | None = Field(
-        None, description="their order says nothing", min_length=1, max_length=1_000
-    )
-    prune: bool = Field(False, description="with files: also drop what is in no file")
+    files: list[PlanFile] | None = Field(None, description="in any order", min_length=1, max_length=1_000)
+    prune: bool = Field(False, description="with files: drop zones and tables that are in no file")
     sql: str | None = Field(None, description="a script of changes")
     plan_id: PlanId = None
 
@@ -57,14 +55,14 @@ class PlannedDifference(BaseModel):
 
 
 class EffectBody(BaseModel):
-    """A row of EXPLAIN: parameters, data nodes, who gives what to whom, and the balance."""
+    """A row of EXPLAIN: parameters, data nodes, replicas that move, and the balance."""
 
     section: str = Field(examples=["MOVE", "ADD", "REMOVE", "ROLE", "PARAMETER"])
     name: str
     before: str | None
     after: str | None
     replicas: int | None
-    bytes: int | None = Field(description="to copy: an estimate, by the sizes of now")
+    bytes: int | None = Field(description="bytes to copy, estimated by current sizes")
     note: str
 
 
@@ -74,7 +72,7 @@ class PlannedChangeBody(BaseModel):
     name: str
     sql: str
     differences: list[PlannedDifference]
-    effects: list[EffectBody] | None = Field(description="null: of a plan of more than 50 statements")
+    effects: list[EffectBody] | None = Field(description="null: the plan has more than 50 statements")
 
 
 class ConflictBody(PlannedDifference):
@@ -89,15 +87,19 @@ class Unmanaged(BaseModel):
 
 
 class PlanBody(BaseModel):
-    plan_id: str | None = Field(description="to have exactly this carried out; null: nothing, or a conflict")
-    data_nodes_revision: int | None = Field(
-        description="of the metastore: the topology, and data nodes of the zones that are changed"
+    plan_id: str | None = Field(
+        description="id to apply exactly this plan; null: there is nothing to change, or a conflict"
     )
-    target_revision: int | None = Field(description="of the metastore: the newest target of those zones")
-    catalog_version: int = Field(description="that the plan was made on: an If-Match for its statements")
-    changes: list[PlannedChangeBody] = Field(description="statements to run in this order")
+    data_nodes_revision: int | None = Field(
+        description="metastore revision of the topology and of the data nodes of the changed zones"
+    )
+    target_revision: int | None = Field(description="metastore revision of the newest target of those zones")
+    catalog_version: int = Field(
+        description="version that the plan was made on, an If-Match for its statements"
+    )
+    changes: list[PlannedChangeBody] = Field(description="statements in the order to run them")
     conflicts: list[ConflictBody] = Field(description="differences that no statement can make")
-    unmanaged: list[Unmanaged] = Field(description="lives, and is in no file")
+    unmanaged: list[Unmanaged] = Field(description="zones and tables that are in no file")
 
 
 @router.post("/plan", response_model=PlanBody, responses=documented(400, 404, 409, 413, 422, 503))

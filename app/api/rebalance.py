@@ -59,7 +59,7 @@ class PauseBody(BaseModel):
     by: str
     reason: str
     since: str = Field(description="UTC")
-    until: str | None = Field(description="UTC; null: until somebody resumes")
+    until: str | None = Field(description="UTC; null: until resumed")
 
 
 class ZonePauseBody(PauseBody):

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,10 +18,10 @@ import numpy as np
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, flag, make_settings
 from app.cli.output import print_rows
-from app.cli.placement_files import domains_of, read_nodes, read_previous, read_replicas, warn_of_surplus
+from app.cli.placement_files import placement_request, read_nodes, read_previous, read_replicas, warn_of_surplus
 from app.cli.say import say
 from app.configuration.settings import Settings
-from catalog.core.zone import DistributionAlgorithm, ZoneId
+from catalog.core.zone import DistributionAlgorithm
 from rebalance.kernels.assessment import held, level_counts, renumbered
 from rebalance.ports.placement import Engine, EngineState, PlacementError, PlacementRequest, PlacementResult
 from spark.analysis import Analysis
@@ -97,14 +98,11 @@ def place(
     voters = count if consensus is None else consensus
     listed = read_nodes(nodes)
     warn_of_surplus(len(listed), count, consensus)
-    domains, weights = domains_of(listed, str(nodes)), tuple(node.weight for node in listed)
+    request = placement_request(listed, partitions, count, voters, algorithm.value, str(nodes))
     if algorithm is not DistributionAlgorithm.BALANCED:
-        domains = weights = ()
-    before = None if previous is None else read_previous(previous, partitions)
-    names = tuple(node.name for node in listed)
-    request = PlacementRequest(
-        ZoneId(0), names, partitions, count, voters, algorithm.value, before, weights, domains
-    )
+        request = replace(request, weights=(), domains=())
+    if previous is not None:
+        request = replace(request, previous=read_previous(previous, partitions))
     spark = spark_settings(engine, spark_master, data_dir)
     try:
         result = place_locally([request])[0] if spark is None else asyncio.run(_on_spark(request, spark))

@@ -16,8 +16,9 @@ from app.cli.exits import UsageError
 from app.cli.say import counted
 from app.cli.sql_source import STDIN
 from catalog.core.quorum import ALL_REPLICAS
+from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.ports.placement import PreviousPlacement
+from rebalance.ports.placement import PlacementRequest, PreviousPlacement
 from spark.copies import Copy
 
 COPY_FIELDS = {"zone": int, "partition": int, "node": str, "state": str, "update_counter": int, "size": int}
@@ -28,6 +29,19 @@ class PlacedNode:
     name: str
     weight: float = 1.0
     domain: str = ""
+
+
+def placement_request(
+    nodes: Sequence[PlacedNode], partitions: int, replicas: int, consensus: int, algorithm: str, where: str
+) -> PlacementRequest:
+    """``where`` is what errors call the nodes. Raises UsageError."""
+    names, weights = tuple(node.name for node in nodes), tuple(node.weight for node in nodes)
+    domains = tuple(node.domain for node in nodes) if any(node.domain for node in nodes) else ()
+    if not all(domains):
+        raise UsageError(f"{where}: either every node has a domain or none")
+    return PlacementRequest(
+        ZoneId(0), names, partitions, replicas, consensus, algorithm, weights=weights, domains=domains
+    )
 
 
 def read_replicas(text: str, what: str = "--replicas") -> int:
@@ -82,14 +96,6 @@ def _node(path: str, at: int, item: object) -> PlacedNode:
     if not isinstance(domain, str):
         raise UsageError(f'{where}: "domain" must be a string, found {_kind(domain)}')
     return PlacedNode(name, float(weight), domain)
-
-
-def domains_of(nodes: Sequence[PlacedNode], where: str) -> tuple[str, ...]:
-    """Of all nodes, empty: none has one. ``where`` is what the error calls them. Raises UsageError."""
-    domains = tuple(node.domain for node in nodes)
-    if any(domains) and not all(domains):
-        raise UsageError(f"{where}: either every node has a domain or none")
-    return domains if any(domains) else ()
 
 
 def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacement:

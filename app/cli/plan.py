@@ -1,4 +1,4 @@
-"""``zonectl plan`` and ``zonectl apply``: zones and tables as files want them."""
+"""``zonectl plan`` and ``zonectl apply``: zones and tables as files define them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ class PlanFormat(StrEnum):
 
 
 SourceArgument = Annotated[
-    str, typer.Argument(metavar="DIR|FILE|-", help="DDL files: a folder's *.sql by path, one file, or stdin.")
+    str,
+    typer.Argument(
+        metavar="DIR|FILE|-", help="DDL files: a directory of *.sql files, one file, or `-` for stdin."
+    ),
 ]
 PruneOption = Annotated[
-    bool, typer.Option("--prune", envvar="ZONEKEEPER_PRUNE", help="Drop zones and tables that are in no file.")
+    bool,
+    typer.Option("--prune", envvar="ZONEKEEPER_PRUNE", help="Drop the zones and tables that are in no file."),
 ]
 PlanFormatOption = Annotated[
-    PlanFormat, typer.Option("--format", envvar="ZONEKEEPER_PLAN_FORMAT", help="How the plan is printed.")
+    PlanFormat, typer.Option("--format", envvar="ZONEKEEPER_PLAN_FORMAT", help="Output format of the plan.")
 ]
 
 
@@ -31,7 +35,7 @@ def plan(
     prune: PruneOption = False,
     check: Annotated[
         bool,
-        typer.Option("--check", envvar="ZONEKEEPER_CHECK", help="Exit with 5 when there are changes."),
+        typer.Option("--check", envvar="ZONEKEEPER_CHECK", help="Exit with code 5 if there are changes."),
     ] = False,
     form: PlanFormatOption = PlanFormat.TEXT,
     url: UrlOption = None,
@@ -39,13 +43,14 @@ def plan(
 ) -> int:
     """Show what a set of DDL files would change in the live catalog; change nothing.
 
-    The files are the whole truth of the zones and tables that they name: what an
-    option is not given has its default. What is in no file stays, unless --prune
-    is given. Differences that no statement can make (PARTITIONS, a table's key)
-    are conflicts: `zonectl apply` would refuse.
+    The files define the zones and tables that they name completely: an option
+    that is left out has its default. Zones and tables in no file are kept unless
+    --prune is given. Differences that no statement can make (PARTITIONS, a
+    table's key) are conflicts, and `zonectl apply` refuses them.
 
-    Each change tells which node gets replicas from which. The plan's id names
-    what it was computed from: `apply --plan-id` carries out exactly this plan.
+    Each change lists the replicas that move, with source and target. The plan id
+    stands for all that the plan was computed from: `apply --plan-id` carries out
+    exactly this plan.
 
     \b
     Examples:
@@ -53,7 +58,7 @@ def plan(
       zonectl plan zones/orders.sql --format json
       zonectl plan zones/ --prune --check || echo "the catalog has drifted"
 
-    Exit codes: 0 shown, 1 a file or a conflict is wrong, 3 no server, 5 changes (with --check), 64 wrong usage.
+    Exit codes: 0 shown, 1 an invalid file or a conflict, 3 no server, 5 changes (with --check), 64 wrong usage.
     """
     from app.cli.address import find_address
     from app.cli.ddl_files import read_ddl_files
@@ -74,7 +79,7 @@ def apply(
             "--plan-id",
             envvar="ZONEKEEPER_PLAN_ID",
             metavar="ID",
-            help="Only if exactly this plan, as `zonectl plan` showed it, would still come out.",
+            help="Id of the plan to apply; refused if the plan has changed since it was shown.",
         ),
     ] = None,
     reason: ReasonOption = "",
@@ -84,14 +89,14 @@ def apply(
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Make the live catalog what a set of DDL files wants; run again, it does nothing.
+    """Change the live catalog to match a set of DDL files; applied again, they change nothing.
 
-    Plans as `zonectl plan` does, then runs the plan's statements one by one and
-    tells each. They run only on the catalog that the plan was made on: when
-    somebody else changes it meanwhile, a new plan is made. Conflicts refuse the
-    whole plan before anything is changed. With --plan-id no other plan is made:
-    when the catalog, the data nodes or the targets have changed, it is told what
-    (SQLSTATE 40001), and nothing is changed.
+    Plans as `zonectl plan` does, then runs the statements of the plan one by one
+    and prints each. They run only on the catalog that the plan was made on: if
+    it is changed meanwhile, a new plan is made. A conflict refuses the whole plan
+    before anything is changed. With --plan-id no new plan is made: if the catalog,
+    the data nodes or the targets have changed, the command says what has changed
+    (SQLSTATE 40001) and changes nothing.
 
     \b
     Examples:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from app.cli.address import Address
 from app.cli.client import ApiClient
@@ -92,17 +93,23 @@ def _carried_out(
             script = Script(f"{change['kind']} {change['name']}", change["sql"])
             form = OutputFormat.JSON if as_json else OutputFormat.TABLE
             if not as_json:
-                say(f"{len(done)} done, this one refused, {left} not run: run it again when mended.")
+                say(
+                    f"{len(done)} done, this one refused, {left} not run: correct it and run the command again."
+                )
                 sys.stdout.flush()
             raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
         version = result["catalog_version"]
-        done.append({**change, "result": result})
-        if not as_json:
-            say_lines(f"{MARKS[change['action']]} {change['sql']}")
-            for warning in result["warnings"]:
-                say(f"  warning {warning['name']}: {warning['message']}")
-            sys.stdout.flush()
+        _show_done(change, result, done, as_json=as_json)
     return True
+
+
+def _show_done(change: JsonObject, result: Mapping[str, Any], done: list[JsonObject], *, as_json: bool) -> None:
+    done.append({**change, "result": result})
+    if not as_json:
+        say_lines(f"{MARKS[change['action']]} {change['sql']}")
+        for warning in result["warnings"]:
+            say(f"  warning {warning['name']}: {warning['message']}")
+        sys.stdout.flush()
 
 
 def _carried_out_as_planned(
@@ -115,9 +122,7 @@ def _carried_out_as_planned(
         form = OutputFormat.JSON if as_json else OutputFormat.TABLE
         raise CliError(error.exit_code, render_problem(error.problem, form)) from error
     for change, result in zip(plan["changes"], results, strict=True):
-        done.append({**change, "result": result})
-        if not as_json:
-            say_lines(f"{MARKS[change['action']]} {change['sql']}")
+        _show_done(change, result, done, as_json=as_json)
 
 
 def _planned(
@@ -137,8 +142,8 @@ def _print_plan(plan: JsonObject) -> None:
         mark = MARKS[change["action"]]
         if change["differences"]:
             say(f"{mark} {change['kind']} {change['name']}")
-            for each in change["differences"]:
-                say(f"    {each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}")
+            for difference in change["differences"]:
+                say(f"    {_difference(difference)}")
         else:
             say_lines(f"{mark} {change['sql']}")
         for line in _moves(change):
@@ -149,27 +154,34 @@ def _print_plan(plan: JsonObject) -> None:
     _print_unmanaged(plan)
 
 
+def _difference(row: JsonObject) -> str:
+    return f"{row['property']}: {row['before'] or '(none)'} -> {row['after'] or '(none)'}"
+
+
 def _moves(change: JsonObject) -> list[str]:
-    """Who gives what to whom, and what is copied for it."""
-    moves = [each for each in change["effects"] or () if each["section"] in MOVES and each["name"]]
-    total = sum(each["bytes"] for each in moves)
+    """The replicas that move, and what is copied for them."""
+    moves = [row for row in change["effects"] or () if row["section"] in MOVES and row["name"]]
+    total = sum(row["bytes"] for row in moves)
     return [
-        f"{each['section']} {each['name']}: {counted(each['replicas'], 'replica')}, {each['bytes']} bytes"
-        for each in moves
+        f"{row['section']} {row['name']}: {counted(row['replicas'], 'replica')}, {row['bytes']} bytes"
+        for row in moves
     ] + ([f"to copy: {total} bytes (estimate)"] if total else [])
 
 
 def _print_conflicts(plan: JsonObject) -> None:
-    for each in plan["conflicts"]:
-        change = f"{each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}"
-        for line in (f"! {each['kind']} {each['name']}", f"    {change}", f"    {each['reason']}"):
+    for conflict in plan["conflicts"]:
+        for line in (
+            f"! {conflict['kind']} {conflict['name']}",
+            f"    {_difference(conflict)}",
+            f"    {conflict['reason']}",
+        ):
             say(line)
 
 
 def _print_unmanaged(plan: JsonObject) -> None:
     if plan["unmanaged"]:
-        names = ", ".join(f"{each['kind']} {each['name']}" for each in plan["unmanaged"])
-        say(f"In no file, kept (--prune drops): {names}")
+        names = ", ".join(f"{thing['kind']} {thing['name']}" for thing in plan["unmanaged"])
+        say(f"In no file, kept (dropped with --prune): {names}")
 
 
 def _refusal(plan: JsonObject, *, as_json: bool) -> str:
@@ -187,7 +199,7 @@ def _summary(plan: JsonObject, text: str) -> str:
 
 
 def _nothing(plan: JsonObject) -> str:
-    return f"Nothing to change: the catalog (version {plan['catalog_version']}) is what the files say."
+    return f"Nothing to change: the catalog (version {plan['catalog_version']}) matches the files."
 
 
 def _counted(counts: Counter[str], text: str) -> str:

@@ -37,7 +37,7 @@ ZoneOption = Annotated[
         "--zone",
         envvar="ZONEKEEPER_ZONE",
         metavar="ZONE",
-        help="Zone whose moves are meant.",
+        help="Zone to pause or resume.",
         show_default="the whole cluster",
     ),
 ]
@@ -60,16 +60,18 @@ def limit_flag(option: LimitOption) -> Any:
 def with_limits(command: Callable[..., int]) -> Callable[..., int]:
     """A command whose ``**given`` are flags, one for each row of the table of limits; None: it is not given."""
     signature = inspect.signature(command, eval_str=True)
-    others = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    others = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     flags = [
         inspect.Parameter(
             option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=limit_flag(option)
         )
         for option in LIMIT_OPTIONS
     ]
-    others = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others]
+    others = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in others]
     vars(command)["__signature__"] = signature.replace(parameters=[*flags, *others])
-    command.__annotations__ = {each.name: each.annotation for each in (*flags, *others)}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*flags, *others)}
     return command
 
 

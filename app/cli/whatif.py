@@ -13,7 +13,9 @@ from catalog.core.zone import DistributionAlgorithm
 
 AssignmentsOption = Annotated[
     Path,
-    typer.Option("--assignments", metavar="FILE", help="The placement as it is: JSON of `zonectl place`."),
+    typer.Option(
+        "--assignments", metavar="FILE", help="Current placement: the JSON output of `zonectl place`."
+    ),
 ]
 
 
@@ -28,23 +30,26 @@ def whatif(
         ),
     ],
     algorithm: Annotated[
-        DistributionAlgorithm, typer.Option("--algorithm", help="That places the candidates.")
+        DistributionAlgorithm, typer.Option("--algorithm", help="Algorithm that places the candidates.")
     ] = DistributionAlgorithm.BALANCED,
     engine: Annotated[
-        EngineChoice, typer.Option("--engine", help="`spark` starts a Spark driver (about ten seconds).")
+        EngineChoice,
+        typer.Option(
+            "--engine", help="Where it is computed; `spark` starts a Spark driver (about ten seconds)."
+        ),
     ] = EngineChoice.LOCAL,
-    form: Annotated[PlaceFormat, typer.Option("--format", help="How the verdicts are printed.")] = (
+    form: Annotated[PlaceFormat, typer.Option("--format", help="Output format of the verdicts.")] = (
         PlaceFormat.TABLE
     ),
     spark_master: SparkOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Compare candidate topologies: what each would move, how even it is, what it survives.
+    """Compare candidate topologies: the replicas each moves, its balance, and the failures it survives.
 
-    A candidate names what differs from the placement as it is: nodes to `add`
+    A candidate lists its differences from the current placement: nodes to `add`
     (names, or objects with weight and domain), names to `remove`, another number
-    of `replicas` or `consensus`; or all `nodes`. The best is first, with the
-    reason.
+    of `replicas` or `consensus`; or all `nodes`. The best candidate is printed
+    first, each with the reason for its place.
 
     \b
     Examples:

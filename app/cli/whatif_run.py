@@ -11,8 +11,8 @@ from app.cli.output import print_rows
 from app.cli.place import answered
 from app.cli.placement_files import (
     PlacedNode,
-    domains_of,
     nodes_of,
+    placement_request,
     read_json,
     read_previous,
     read_replicas,
@@ -20,10 +20,10 @@ from app.cli.placement_files import (
 )
 from app.cli.say import say, say_json
 from app.configuration.settings import Settings
-from catalog.core.zone import ZoneId
-from rebalance.ports.placement import PlacementRequest, PreviousPlacement
+from rebalance.ports.placement import PreviousPlacement
 from spark.what_if import Candidate, Verdict, analysis
 
+COLUMNS = ("CANDIDATE", "NODES", "MOVED", "REPLICAS", "VOTERS", "PRIMARIES", "LOST_TO_NODE", "LOST_TO_DOMAIN")
 FIELDS = frozenset({"name", "add", "remove", "nodes", "replicas", "consensus"})
 
 
@@ -32,88 +32,67 @@ def compare(
 ) -> int:
     """``spark`` None: in this process. Raises CliError."""
     before = read_previous(assignments)
-    asked = _candidates(candidates, before, algorithm)
-    found, engine = answered(analysis(before, asked), spark)
+    verdicts, engine = answered(analysis(before, _candidates(candidates, before, algorithm)), spark)
     if as_json:
-        say_json({"engine": engine.value, "candidates": [_told(each) for each in found]}, indent=2)
+        say_json({"engine": engine.value, "candidates": [_verdict_json(one) for one in verdicts]}, indent=2)
     else:
-        _print_verdicts(found)
-    return ExitCode.OK if any(each.assessment for each in found) else ExitCode.FAILED
+        _print_verdicts(verdicts)
+    return ExitCode.OK if any(verdict.assessment for verdict in verdicts) else ExitCode.FAILED
 
 
 def _candidates(path: Path, before: PreviousPlacement, algorithm: str) -> list[Candidate]:
-    found = read_json(path)
-    if not isinstance(found, list) or not found:
+    document = read_json(path)
+    if not isinstance(document, list) or not document:
         raise UsageError(f"{path}: expected a JSON list of at least one candidate")
-    return [_candidate(each, f"{path}: candidate {at}", before, algorithm) for at, each in enumerate(found, 1)]
+    return [_candidate(one, f"{path}: candidate {at}", before, algorithm) for at, one in enumerate(document, 1)]
 
 
-def _candidate(found: object, where: str, before: PreviousPlacement, algorithm: str) -> Candidate:
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+def _candidate(candidate: object, where: str, before: PreviousPlacement, algorithm: str) -> Candidate:
+    if not isinstance(candidate, dict) or not isinstance(candidate.get("name"), str):
         raise UsageError(f'{where}: expected an object with a "name"')
-    unknown = set(found) - FIELDS
+    unknown = set(candidate) - FIELDS
     if unknown:
         raise UsageError(f"{where}: {min(unknown)!r} is not known; there are {', '.join(sorted(FIELDS))}")
-    where = f"{where} ({found['name']})"
-    nodes = _nodes(found, where, before)
+    where = f"{where} ({candidate['name']})"
+    nodes = _nodes(candidate, where, before)
     width = before.matrix.shape[1]
-    replicas = read_replicas(str(found.get("replicas", width)), f"{where}: replicas")
-    consensus = found.get("consensus", min(before.consensus, replicas))
+    replicas = read_replicas(str(candidate.get("replicas", width)), f"{where}: replicas")
+    consensus = candidate.get("consensus", min(before.consensus, replicas))
     if isinstance(consensus, bool) or not isinstance(consensus, int) or consensus < 0:
         raise UsageError(f"{where}: consensus: a number from 0 on, not {consensus!r}")
     if not nodes:
         raise UsageError(f"{where}: no node is left")
-    warn_of_surplus(len(nodes), replicas, consensus if "consensus" in found else None, where)
-    request = PlacementRequest(
-        ZoneId(0),
-        tuple(node.name for node in nodes),
-        len(before.matrix),
-        replicas,
-        consensus,
-        algorithm,
-        weights=tuple(node.weight for node in nodes),
-        domains=domains_of(nodes, where),
-    )
-    return Candidate(found["name"], request)
+    warn_of_surplus(len(nodes), replicas, consensus if "consensus" in candidate else None, where)
+    request = placement_request(nodes, len(before.matrix), replicas, consensus, algorithm, where)
+    return Candidate(candidate["name"], request)
 
 
-def _nodes(found: dict[str, Any], where: str, before: PreviousPlacement) -> list[PlacedNode]:
-    if "nodes" in found:
-        return nodes_of(found["nodes"], f"{where}: nodes")
-    remove = found.get("remove", [])
+def _nodes(candidate: dict[str, Any], where: str, before: PreviousPlacement) -> list[PlacedNode]:
+    if "nodes" in candidate:
+        return nodes_of(candidate["nodes"], f"{where}: nodes")
+    remove = candidate.get("remove", [])
     if not isinstance(remove, list) or not set(map(str, remove)) <= set(before.nodes):
-        strange = sorted(set(map(str, remove)) - set(before.nodes)) if isinstance(remove, list) else [remove]
-        raise UsageError(f"{where}: remove: {strange[0]!r} is not a node of the placement")
+        unknown = sorted(set(map(str, remove)) - set(before.nodes)) if isinstance(remove, list) else [remove]
+        raise UsageError(f"{where}: remove: {unknown[0]!r} is not a node of the placement")
     kept = [PlacedNode(name) for name in before.nodes if name not in remove]
-    return kept + nodes_of(found.get("add", []), f"{where}: add")
+    return kept + nodes_of(candidate.get("add", []), f"{where}: add")
 
 
-def _told(verdict: Verdict) -> dict[str, Any]:
-    found = None if verdict.assessment is None else asdict(verdict.assessment)
-    return {"name": verdict.candidate.name, "reason": verdict.reason, "assessment": found}
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    assessment = None if verdict.assessment is None else asdict(verdict.assessment)
+    return {"name": verdict.candidate.name, "reason": verdict.reason, "assessment": assessment}
 
 
-def _print_verdicts(found: list[Verdict]) -> None:
-    columns = (
-        "CANDIDATE",
-        "NODES",
-        "MOVED",
-        "REPLICAS",
-        "VOTERS",
-        "PRIMARIES",
-        "LOST_TO_NODE",
-        "LOST_TO_DOMAIN",
-    )
+def _print_verdicts(verdicts: list[Verdict]) -> None:
     rows = []
-    for verdict in found:
-        seen = verdict.assessment
-        figures = [""] * 6
-        if seen is not None:
-            spreads = [f"{each.max_min} ({each.stddev:.2f})" for each in seen.spreads]
-            domain = "" if seen.lost_to_a_domain is None else str(seen.lost_to_a_domain)
-            figures = [str(seen.moved), *spreads, str(seen.lost_to_a_node), domain]
+    for verdict in verdicts:
+        figures, assessment = [""] * (len(COLUMNS) - 2), verdict.assessment
+        if assessment is not None:
+            spreads = [f"{spread.max_min} ({spread.stddev:.2f})" for spread in assessment.spreads]
+            domain = "" if assessment.lost_to_a_domain is None else str(assessment.lost_to_a_domain)
+            figures = [str(assessment.moved), *spreads, str(assessment.lost_to_a_node), domain]
         rows.append([verdict.candidate.name, str(len(verdict.candidate.request.nodes)), *figures])
-    print_rows(columns, rows)
+    print_rows(COLUMNS, rows)
     say("REPLICAS, VOTERS, PRIMARIES: max - min (standard deviation) over the nodes.")
-    for verdict in found:
+    for verdict in verdicts:
         say(f"{verdict.candidate.name}: {verdict.reason}")

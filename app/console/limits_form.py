@@ -74,7 +74,7 @@ class LimitsForm:
         fields = {option.name: self._fields[option.name].value for option in LIMIT_OPTIONS}
         change = changed_limits(self._limits, {**fields, "windows": fields["windows"] or ""})
         if not change:
-            ui.notify("The limits are like this already.", position="bottom")
+            ui.notify("The limits are already set like this.", position="bottom")
             return
         titles = {option.name: option.title for option in LIMIT_OPTIONS}
         summary = "; ".join(f"{titles[name]}: {_text(value)}" for name, value in change.items())

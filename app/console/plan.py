@@ -34,7 +34,7 @@ class Wish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanGoal:
     """``zone`` and ``replicas`` are read for REPLICAS, ``zone`` for EVEN, ``nodes`` for OUT and IN."""
 
     wish: Wish
@@ -62,35 +62,19 @@ class ZonePlan:
 class PlanPage:
     """``zones``: those in which something moves. ``statement`` makes the change; empty: it is one of nodes."""
 
-    asked: Asked
+    goal: PlanGoal
     statement: str
     zones: tuple[ZonePlan, ...]
     batch_size: int | None
     plan_id: PlanId
 
-    @property
-    def copied(self) -> int:
-        return sum(each.answer.copied for each in self.zones)
-
-    @property
-    def ended(self) -> int:
-        return sum(each.answer.ended for each in self.zones)
-
-    @property
-    def partitions(self) -> int:
-        return sum(each.answer.partitions_touched for each in self.zones)
+    def total(self, figure: str) -> int:
+        """Of one figure of the zones' answers."""
+        return sum(getattr(plan.answer, figure) for plan in self.zones)
 
     @property
     def batches(self) -> int:
-        return sum(each.batches for each in self.zones)
-
-    @property
-    def bytes_(self) -> int:
-        return sum(each.answer.bytes_ for each in self.zones)
-
-    @property
-    def unknown(self) -> int:
-        return sum(each.answer.unknown for each in self.zones)
+        return sum(plan.batches for plan in self.zones)
 
 
 def quoted(name: str) -> str:
@@ -98,18 +82,18 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def statement_of(asked: Asked) -> str:
+def statement_of(goal: PlanGoal) -> str:
     """Empty for a change of nodes, which is none of the catalog."""
-    if asked.wish is Wish.REPLICAS:
-        return f"ALTER ZONE {quoted(asked.zone)} SET (REPLICAS {asked.replicas})"
-    if asked.wish is Wish.EVEN:
-        return f"ALTER ZONE {quoted(asked.zone)} SET (AUTO SCALE UP 0)"
+    if goal.wish is Wish.REPLICAS:
+        return f"ALTER ZONE {quoted(goal.zone)} SET (REPLICAS {goal.replicas})"
+    if goal.wish is Wish.EVEN:
+        return f"ALTER ZONE {quoted(goal.zone)} SET (AUTO SCALE UP 0)"
     return ""
 
 
-def make_plan(asked: Asked, snapshot: SystemSnapshot) -> PlanPage:
+def make_plan(goal: PlanGoal, snapshot: SystemSnapshot) -> PlanPage:
     """Takes as long as the zones' placements: call it in a thread. Raises RefusedError, as the change would."""
-    statement, presence = statement_of(asked), _presence(asked, snapshot)
+    statement, presence = statement_of(goal), _presence(goal, snapshot)
     zones = [ZoneChange(zone, zone) for zone in snapshot.catalog.zones]
     if statement:
         change = _judged(statement, snapshot)
@@ -119,18 +103,18 @@ def make_plan(asked: Asked, snapshot: SystemSnapshot) -> PlanPage:
     forecasts = forecast(Outlook(snapshot), zones, presence)
     plans = (_zone_plan(one, snapshot, batch_size) for one in forecasts)
     moving = tuple(plan for plan in plans if plan is not None)
-    return PlanPage(asked, statement, moving, batch_size, plan_id_now(asked, snapshot))
+    return PlanPage(goal, statement, moving, batch_size, plan_id_now(goal, snapshot))
 
 
-def plan_id_now(asked: Asked, snapshot: SystemSnapshot) -> PlanId:
+def plan_id_now(goal: PlanGoal, snapshot: SystemSnapshot) -> PlanId:
     """Of the plan as this snapshot would make it; a statement's is that of EXPLAIN. Raises RefusedError."""
-    statement = statement_of(asked)
+    statement = statement_of(goal)
     if statement:
         return plan_id_of([_judged(statement, snapshot)], snapshot)
-    presence = _presence(asked, snapshot)
-    nodes = [(each.node, each.incarnation, each.is_seen) for each in presence.nodes]
+    presence = _presence(goal, snapshot)
+    nodes = [(node.node, node.incarnation, node.is_seen) for node in presence.nodes]
     zones = [zone.zone_id for zone in snapshot.catalog.zones]
-    return PlanId.of((asked, nodes, presence.drained), zones, snapshot)
+    return PlanId.of((goal, nodes, presence.drained), zones, snapshot)
 
 
 def _judged(statement: str, snapshot: SystemSnapshot) -> Change:
@@ -138,42 +122,42 @@ def _judged(statement: str, snapshot: SystemSnapshot) -> Change:
     return planned.change
 
 
-def _presence(asked: Asked, snapshot: SystemSnapshot) -> Topology:
+def _presence(goal: PlanGoal, snapshot: SystemSnapshot) -> Topology:
     """The nodes as they would be. Raises RefusedError for names that cannot be drained or taken back."""
-    if not asked.wish.is_of_nodes:
+    if not goal.wish.is_of_nodes:
         return snapshot.presence
     drained = set(snapshot.drains)
-    known = set(snapshot.live) | {each.node.name for each in snapshot.presence.nodes}
-    for name in asked.nodes:
-        if asked.wish is Wish.OUT and name not in known:
+    known = set(snapshot.live) | {node.node.name for node in snapshot.presence.nodes}
+    for name in goal.nodes:
+        if goal.wish is Wish.OUT and name not in known:
             message = f"there is no node {name}; there is {', '.join(sorted(known)) or 'none'}"
             raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
-        if asked.wish is Wish.OUT and name in drained:
+        if goal.wish is Wish.OUT and name in drained:
             message = f"node {name} is leaving already: name others"
             raise RefusedError(ErrorKind.INVALID_REQUEST, message)
-        if asked.wish is Wish.IN and name not in drained:
+        if goal.wish is Wish.IN and name not in drained:
             message = f"node {name} is not leaving; nodes that are: {', '.join(sorted(drained)) or 'none'}"
             raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
-    then = drained | set(asked.nodes) if asked.wish is Wish.OUT else drained - set(asked.nodes)
+    then = drained | set(goal.nodes) if goal.wish is Wish.OUT else drained - set(goal.nodes)
     return replace(snapshot.presence, drained=tuple(sorted(then)))
 
 
-def _zone_plan(found: Forecast, snapshot: SystemSnapshot, batch_size: int | None) -> ZonePlan | None:
+def _zone_plan(outcome: Forecast, snapshot: SystemSnapshot, batch_size: int | None) -> ZonePlan | None:
     """None: nothing of the zone moves."""
-    zone, wanted = found.zone, found.after.data_nodes
-    if found.before.data_nodes is None or found.before.placement is NOWHERE or wanted is None:
+    zone, planned = outcome.zone, outcome.after.data_nodes
+    if outcome.before.data_nodes is None or outcome.before.placement is NOWHERE or planned is None:
         return None
-    _require_nodes(zone, wanted)
-    if found.note:
-        raise RefusedError(ErrorKind.INVALID_REQUEST, f"zone {zone.name} cannot be placed: {found.note}")
-    answer = answer_of(found, snapshot)
+    _require_nodes(zone, planned)
+    if outcome.note:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"zone {zone.name} cannot be placed: {outcome.note}")
+    answer = answer_of(outcome, snapshot)
     if not answer.partitions_touched:
         return None
     return ZonePlan(zone.zone_id, answer, -(-answer.partitions_touched // (batch_size or answer.partitions)))
 
 
-def _require_nodes(zone: Zone, wanted: DataNodes) -> None:
-    if not wanted.nodes:
+def _require_nodes(zone: Zone, planned: DataNodes) -> None:
+    if not planned.nodes:
         message = (
             f"zone {zone.name} would have no data node: name fewer nodes, or start one that its filter and "
             "profiles allow"

@@ -7,46 +7,62 @@ import asyncio
 from fastapi import Request
 from nicegui import ui
 
+from app.console import actions, begun_page
 from app.console.browser import html
 from app.console.controls import ButtonKind, button, confirm
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
-from app.console.plan import Asked, PlanPage, Wish, make_plan
-from app.console.plan_run import run_plan
+from app.console.plan import PlanGoal, PlanPage, Wish, make_plan, plan_id_now
 from app.console.shared import Site
 from app.console.what_if import read_names
+from app.sql.change_plan import refuse_other
 
 WISHES = {
-    Wish.REPLICAS.value: "another number of replicas",
-    Wish.OUT.value: "nodes out, for good",
-    Wish.IN.value: "nodes that were leaving back in",
-    Wish.EVEN.value: "even out over all nodes that fit",
+    Wish.REPLICAS.value: "change the number of replicas",
+    Wish.OUT.value: "drain nodes for good",
+    Wish.IN.value: "take drained nodes back",
+    Wish.EVEN.value: "spread a zone over all eligible nodes",
 }
 HINTS = {
-    Wish.REPLICAS: "Of one zone: copies are added or removed, and a quorum that is derived follows.",
-    Wish.OUT: "The nodes are drained: at once no zone uses them, and they serve until all has moved away.",
-    Wish.IN: "The drain is taken back: zones use the nodes again, by their filters and timers.",
+    Wish.REPLICAS: "Replicas of one zone are added or removed; a derived quorum follows.",
+    Wish.OUT: "No zone uses the nodes any more; they serve what they hold until it has moved away.",
+    Wish.IN: "Ends the drain: zones use the nodes again, by their filters and timers.",
     Wish.EVEN: (
-        "Of one zone: every living node that its filter and profiles allow is used at once. Its AUTO SCALE UP "
-        "is 0 from then on."
+        "One zone uses every living node that its filter and profiles allow, at once. Its AUTO SCALE UP is 0 "
+        "from then on."
     ),
 }
+
+
+async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
+    """The address to follow it at. Raises StatementError; nothing is run when the plan would be another now."""
+    revision = site.services.mirror.revision
+    if plan.statement:
+        await site.services.sql.run_planned(plan.statement, str(plan.plan_id))
+    else:
+        refuse_other(plan.plan_id, plan_id_now(plan.goal, await site.snapshot()))
+    for node in plan.goal.nodes:
+        act = actions.drain if plan.goal.wish is Wish.OUT else actions.undrain
+        await act(site, node, by, reason)
+    zones = [moved.answer.zone for moved in plan.zones]
+    # Of several zones, the list of operations that go on; nobody waits here for a controller to name them.
+    return begun_page.address(zones[0], revision) if len(zones) == 1 else link("operations", show="open")
 
 
 class _Form:
     """What the plan is for; its fields are those of the wish."""
 
-    def __init__(self, asked: Asked, zones: list[str]) -> None:
+    def __init__(self, goal: PlanGoal, zones: list[str]) -> None:
         with ui.element("section").classes("panel"), ui.row().classes("tools form"):
-            self._wish = ui.select(WISHES, value=asked.wish.value, label="What", on_change=self._fit)
+            self._wish = ui.select(WISHES, value=goal.wish.value, label="Change", on_change=self._fit)
             self._wish.props("outlined dense").classes("choice broad")
-            chosen = asked.zone if asked.zone in zones else next(iter(zones), None)
+            chosen = goal.zone if goal.zone in zones else next(iter(zones), None)
             self._zone = ui.select(zones, value=chosen, label="Zone")
             self._zone.props("outlined dense").classes("choice")
-            self._replicas = ui.number("Replicas", value=asked.replicas, min=1, precision=0, format="%d")
+            self._replicas = ui.number("Replicas", value=goal.replicas, min=1, precision=0, format="%d")
             self._replicas.props("outlined dense").classes("number")
-            self._nodes = ui.input("Nodes", value=" ".join(asked.nodes), placeholder="n1, n2")
+            self._nodes = ui.input("Nodes", value=" ".join(goal.nodes), placeholder="n1, n2")
             self._nodes.props("outlined dense").classes("choice")
             button("Make the plan", self.ask, ButtonKind.PRIMARY)
         self._hint = ui.label("").classes("note")
@@ -78,23 +94,23 @@ class _Form:
 class _Shown:
     """The newest plan, made anew while the page is open whenever zones or nodes have changed."""
 
-    def __init__(self, site: Site, frame: PageFrame, asked: Asked) -> None:
-        self._site, self._frame, self._asked = site, frame, asked
+    def __init__(self, site: Site, frame: PageFrame, goal: PlanGoal) -> None:
+        self._site, self._frame, self._asked = site, frame, goal
         self._plan: PlanPage | None = None
-        self._told = Fragment()
+        self._summary = Fragment()
         with ui.row().classes("tools") as self._tools:
             button("Run the plan", self._ask, ButtonKind.PRIMARY)
         self._tools.visible = False
         self._units = Fragment("stacked")
         making = render("loading", what="Making the plan.")
-        self._told.show(making if asked.is_complete else render("plan_hint"))
+        self._summary.show(making if goal.is_complete else render("plan_hint"))
 
     async def draw(self) -> None:
         if not self._asked.is_complete:
             return
         self._tools.visible = False
         self._plan = plan = await self._make()
-        self._told.show(render("plan_summary", plan=plan, wish=self._asked.wish.value))
+        self._summary.show(render("plan_summary", plan=plan, wish=self._asked.wish.value))
         self._units.show(render("plan_units", plan=plan))
         self._tools.visible = bool(plan.zones)
 
@@ -103,7 +119,7 @@ class _Shown:
         try:
             return await asyncio.to_thread(make_plan, self._asked, snapshot)
         except Exception:
-            self._told.show(EMPTY)
+            self._summary.show(EMPTY)
             self._units.show(EMPTY)
             raise
 
@@ -114,15 +130,15 @@ class _Shown:
 
         async def act(by: str, reason: str) -> str:
             go(await run_plan(self._site, plan, by, reason))
-            return "The plan runs."
+            return "The plan is running."
 
         back = (
-            "Operations can be paused and cancelled, and the nodes' drains turned round."
-            if plan.asked.wish.is_of_nodes
+            "The operations can be paused and cancelled, and the drains reversed."
+            if plan.goal.wish.is_of_nodes
             else "The operation can be paused, cancelled and reversed."
         )
-        zones = ", ".join(each.answer.zone for each in plan.zones)
-        moves = f"{plan.copied:,} copies are made and {plan.ended:,} end, in {zones}."
+        zones = ", ".join(moved.answer.zone for moved in plan.zones)
+        moves = f"{plan.total('copied'):,} copies are made and {plan.total('ended'):,} end, in {zones}."
         consequence = f"{moves} Reads and writes go on. {back}"
         confirm(self._frame, "Run the plan?", consequence, "Run", act)
 
@@ -137,11 +153,11 @@ def register(site: Site) -> None:
         nodes: str = "",
     ) -> None:
         with page_frame(site, request, "Plan", "plan") as frame:
-            note = "Say what should change, see what would move, then run it and follow the operation."
+            note = "Choose a change, see what it would move, then run it and follow the operation."
             html(render("title", title="Plan a rebalance", note=note))
-            zones = sorted(each.name for each in (await site.catalog()).zones)
+            zones = sorted(known.name for known in (await site.catalog()).zones)
             chosen = Wish(wish) if wish in WISHES else Wish.REPLICAS
-            asked = Asked(chosen, zone, replicas, read_names(nodes))
-            _Form(asked, zones)
-            shown = _Shown(site, frame, asked)
+            goal = PlanGoal(chosen, zone, replicas, read_names(nodes))
+            _Form(goal, zones)
+            shown = _Shown(site, frame, goal)
             await frame.live(shown.draw, Topic.ZONES, Topic.NODES, Topic.LIMITS, later=True)

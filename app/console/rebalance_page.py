@@ -30,7 +30,7 @@ class _Pause:
             self._told = Fragment()
             with ui.row().classes("tools"):
                 self._minutes = ui.number("Minutes", min=1, max=MINUTES_MAX, precision=0, format="%d")
-                self._minutes.props('outlined dense clearable hint="empty: until somebody resumes"')
+                self._minutes.props('outlined dense clearable hint="empty: until resumed"')
                 self._minutes.classes("choice wide")
                 self._button = button("Pause all moves", self._ask)
 
@@ -45,25 +45,27 @@ class _Pause:
 
         async def resume(by: str, reason: str) -> str:
             await actions.change_limits(site, {"pause": None, "reason": reason})
-            return "Moves go on."
+            return "Moves begin again."
 
         async def hold(by: str, reason: str) -> str:
             await actions.change_limits(site, {"pause": actions.pause(by, reason, minutes)})
-            return "No move begins until somebody resumes, or the time is over."
+            return "No move begins until the pause is ended or its time is over."
 
         if self._is_paused:
-            confirm(self._frame, "Resume moves?", "What waits may begin at once.", "Resume", resume)
+            confirm(self._frame, "Resume moves?", "Waiting moves may begin at once.", "Resume", resume)
         else:
-            until = f"for {minutes:g} minutes" if minutes else "until somebody resumes"
-            told = f"No move of any zone begins {until}; what moves goes on to its end. Reads and writes go on."
-            confirm(self._frame, "Pause all moves?", told, "Pause", hold)
+            until = f"for {minutes:g} minutes" if minutes else "until resumed"
+            consequence = (
+                f"No move of any zone begins {until}; running moves go on to their end. Reads and writes go on."
+            )
+            confirm(self._frame, "Pause all moves?", consequence, "Pause", hold)
 
 
 def register(site: Site) -> None:
     @console_page("/rebalance")
     async def rebalance(request: Request) -> None:
         with page_frame(site, request, "Rebalance", "rebalance") as frame:
-            note = "What moves now, what holds it back, and how much may move at once."
+            note = "Partitions that move or wait, pauses, and the limits of moves."
             html(render("title", title="Rebalance", note=note))
             with ui.element("div").classes("two"):
                 moving, waiting = Fragment("panel"), Fragment("panel")
@@ -73,8 +75,8 @@ def register(site: Site) -> None:
                 states = zone_states(site.feed, site.services.views)
                 moving.show(render("overview_moves", zones=unsettled(states), total=len(states)))
                 waiting.show(render("overview_causes", causes=stuck(states)))
-                found, tag = await actions.limits(site)
-                pause.show(found)
-                limits.show(found, tag)
+                values, tag = await actions.limits(site)
+                pause.show(values)
+                limits.show(values, tag)
 
             await frame.live(draw, Topic.PARTITIONS, Topic.LIMITS)

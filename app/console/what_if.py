@@ -4,7 +4,7 @@ Nothing is written."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +13,8 @@ from app.console.fragments import natural
 from app.sql.forecast import NOWHERE, Flow, Forecast, Outlook, ZoneChange, forecast
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.quorum import default_quorum
-from catalog.core.zone import DistributionAlgorithm, Zone
-from rebalance.core.data_nodes import DEFAULT_WEIGHT, OWN_DOMAIN, DataNodes
+from catalog.core.zone import Zone
+from rebalance.core.data_nodes import DataNodes, data_nodes_of_names
 from rebalance.kernels.assessment import Assessment, assess
 from rebalance.kernels.transfers import NOBODY
 
@@ -74,13 +73,13 @@ def compare(zone: Zone, question: Question, snapshot: SystemSnapshot) -> Answer:
     if stored is None or before.of(zone).placement is NOWHERE:
         message = f"zone {zone.name} is not placed yet: ask again when it is"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
-    asked = zone if question.replicas is None else replace(zone, replicas=question.replicas)
+    altered = zone if question.replicas is None else replace(zone, replicas=question.replicas)
     # Without other nodes it is an ALTER, which has its own way to its data nodes.
-    supposed = _data_nodes(asked, stored, question, snapshot) if question.add or question.remove else None
-    (found,) = forecast(before, [ZoneChange(zone, asked, supposed)])
-    if found.note:
-        raise RefusedError(ErrorKind.INVALID_REQUEST, f"cannot be placed: {found.note}")
-    return answer_of(found, snapshot)
+    supposed = _data_nodes(altered, stored, question, snapshot) if question.add or question.remove else None
+    (outcome,) = forecast(before, [ZoneChange(zone, altered, supposed)])
+    if outcome.note:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"cannot be placed: {outcome.note}")
+    return answer_of(outcome, snapshot)
 
 
 def _data_nodes(zone: Zone, stored: DataNodes, question: Question, snapshot: SystemSnapshot) -> DataNodes:
@@ -101,31 +100,8 @@ def _data_nodes(zone: Zone, stored: DataNodes, question: Question, snapshot: Sys
     if not names:
         message = f"no data node of zone {zone.name} would be left: keep one, or add one"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
-    quorum = zone.quorum_size or default_quorum(zone.replicas, len(names))
-    if zone.quorum_size is None and stored.are_chosen_for(zone):
-        quorum = max(quorum, stored.quorum)
-    weights, domains = _traits(zone, stored, names, snapshot)
-    return replace(
-        stored, nodes=names, quorum=quorum, replicas=zone.replicas, weights=weights, domains=domains, gone=()
-    )
-
-
-def _traits(
-    zone: Zone, stored: DataNodes, names: Sequence[str], snapshot: SystemSnapshot
-) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Those of balanced zones, as ``node_traits`` of the controllers has them: a living node tells its own, one
-    that is only supposed weighs 1 and is a failure domain of its own."""
-    if zone.algorithm is not DistributionAlgorithm.BALANCED:
-        return (), ()
-    weights = dict(zip(stored.nodes, stored.weights, strict=False))
-    domains = dict(zip(stored.nodes, stored.domains, strict=False))
-    for name, record in snapshot.live.items():
-        weights.setdefault(name, record.node.weight)
-        domains.setdefault(name, record.node.failure_domain or f"{OWN_DOMAIN}{name}")
-    weight = tuple(weights.get(name, DEFAULT_WEIGHT) for name in names)
-    domain = tuple(domains.get(name, f"{OWN_DOMAIN}{name}") for name in names)
-    own = all(each.startswith(OWN_DOMAIN) for each in domain)
-    return (() if len(set(weight)) <= 1 else weight), (() if own else domain)
+    # Nodes that are only supposed live, weigh 1 and are failure domains of their own.
+    return replace(data_nodes_of_names(stored, snapshot.presence, zone, names), gone=())
 
 
 def answer_of(made: Forecast, snapshot: SystemSnapshot) -> Answer:

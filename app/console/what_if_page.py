@@ -24,9 +24,9 @@ CHARTED_MAX = 120
 def shares_chart(answer: Answer) -> Bars:
     """Replicas before and after, side by side."""
     shown = answer.nodes[:CHARTED_MAX]
-    before = tuple(each.before[0] if each.before else 0 for each in shown)
-    after = tuple(each.after[0] if each.after else 0 for each in shown)
-    names = tuple(each.node for each in shown)
+    before = tuple(share.before[0] if share.before else 0 for share in shown)
+    after = tuple(share.after[0] if share.after else 0 for share in shown)
+    names = tuple(share.node for share in shown)
     return Bars(names, (("replicas now", before), ("replicas then", after)), side_by_side=True)
 
 
@@ -41,10 +41,10 @@ def register(site: Site) -> None:
         request: Request, zone: str = "", add: str = "", remove: str = "", replicas: int | None = None
     ) -> None:
         with page_frame(site, request, "What-if", "what-if") as frame:
-            note = "What would move, and how even it would be. Nothing is done."
+            note = "What a change would move, and how balanced the zone would be. Nothing is changed."
             html(render("title", title="What if?", note=note))
             catalog = await site.catalog()
-            names = sorted(each.name for each in catalog.zones)
+            names = sorted(known.name for known in catalog.zones)
             with ui.element("section").classes("panel"), ui.row().classes("tools form"):
                 which = ui.select(names, value=zone if zone in names else next(iter(names), None), label="Zone")
                 which.props("outlined dense").classes("choice")
@@ -56,8 +56,8 @@ def register(site: Site) -> None:
                 count.props("outlined dense").classes("number")
 
                 def ask() -> None:
-                    wanted = int(count.value) if count.value else None
-                    go(link("what-if", zone=which.value, add=more.value, remove=less.value, replicas=wanted))
+                    replicas = int(count.value) if count.value else None
+                    go(link("what-if", zone=which.value, add=more.value, remove=less.value, replicas=replicas))
 
                 button("Compare", ask, ButtonKind.PRIMARY)
                 for field in (more, less, count):
@@ -86,5 +86,5 @@ def register(site: Site) -> None:
                 details.show(render("what_if_details", answer=answer))
 
             if zone and question != Question():
-                verdict.show(render("loading", what="Placing the zone anew."))
+                verdict.show(render("loading", what="Computing the placement."))
             await frame.live(draw, Topic.ZONES, Topic.NODES, later=True)

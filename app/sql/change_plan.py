@@ -107,10 +107,10 @@ class ChangePlan:
             return [None] * len(self.statements)
         return [
             [
-                {column.name.lower(): value for column, value in zip(found.columns, row, strict=True)}
-                for row in found.rows
+                {column.name.lower(): value for column, value in zip(effect.columns, row, strict=True)}
+                for row in effect.rows
             ]
-            for found in self.effects
+            for effect in self.effects
         ]
 
 
@@ -135,9 +135,9 @@ def _effects(statements: Sequence[PlannedStatement], snapshot: SystemSnapshot) -
 
 def explained(plan: ChangePlan) -> ResultSet:
     """The answer to EXPLAIN of one statement, with the plan's id as its last row if anything is to be done."""
-    (found,), (statement,) = plan.effects, plan.statements
-    rows = (*found.rows, plan_row(str(plan.plan_id))) if statement.change.entries else found.rows
-    return replace(found, rows=rows, catalog_version=plan.plan_id.catalog_version)
+    (effects,), (statement,) = plan.effects, plan.statements
+    rows = (*effects.rows, plan_row(str(plan.plan_id))) if statement.change.entries else effects.rows
+    return replace(effects, rows=rows, catalog_version=plan.plan_id.catalog_version)
 
 
 def refuse_version(planned: PlanId, now: int, history: Sequence[VersionRecord]) -> None:
@@ -175,7 +175,7 @@ def _differences(planned: PlanId, now: PlanId) -> Iterator[str]:
 
 
 def _changed(planned: PlanId, changed: Sequence[str]) -> RefusedError:
-    message = f"plan {planned} would not come out any more: {'; '.join(changed)}; nothing was changed"
+    message = f"plan {planned} has changed: {'; '.join(changed)}; nothing was changed"
     return RefusedError(ErrorKind.PLAN_CHANGED, message)
 
 
@@ -184,6 +184,6 @@ def _summary(statement: PlannedStatement) -> dict[str, str]:
     effect = statement.change.effect
     operation = str(effect.get("op", ""))
     actions = ("create", "drop", "noop")
-    action = next((each for each in actions if operation.startswith(each)), "change")
+    action = next((word for word in actions if operation.startswith(word)), "change")
     kind = "table" if operation.endswith("table") else "zone"
     return {"action": action, "kind": kind, "name": str(effect.get(kind) or effect.get("zone") or "")}

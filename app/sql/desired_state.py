@@ -7,14 +7,14 @@ end is desired. Planning compares definitions and knows no history, so a plan th
 by an empty one.
 
 What the engine cannot change (partitions, storage profiles, a table's zone or key, ...) is a conflict: it is
-told, and nothing is changed at all.
+reported, and nothing is changed at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from app.sql.ddl_files import DdlFileError, FileCommand, zones_to_know
@@ -42,7 +42,7 @@ QuorumOf = Callable[[Zone], int]
 """The quorum that a zone's declaration comes to on the nodes that live."""
 
 
-class DesiredAction(Enum):
+class DesiredAction(StrEnum):
     CREATE = "create"
     CHANGE = "change"
     DROP = "drop"
@@ -72,7 +72,9 @@ class Conflict:
 
     kind: str
     name: str
-    difference: ZoneDifference
+    property: str
+    before: str
+    after: str
     reason: str
 
 
@@ -86,29 +88,10 @@ class CatalogPlan:
     unmanaged: tuple[tuple[str, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        def told(difference: ZoneDifference) -> dict[str, str]:
-            return {
-                "property": difference.property,
-                "before": difference.before,
-                "after": difference.after,
-            }
-
         return {
             "catalog_version": self.catalog_version,
-            "changes": [
-                {
-                    "action": each.action.value,
-                    "kind": each.kind,
-                    "name": each.name,
-                    "sql": each.sql,
-                    "differences": [told(difference) for difference in each.differences],
-                }
-                for each in self.changes
-            ],
-            "conflicts": [
-                {"kind": each.kind, "name": each.name, **told(each.difference), "reason": each.reason}
-                for each in self.conflicts
-            ],
+            "changes": [asdict(change) for change in self.changes],
+            "conflicts": [asdict(conflict) for conflict in self.conflicts],
             "unmanaged": [{"kind": kind, "name": name} for kind, name in self.unmanaged],
         }
 
@@ -117,7 +100,7 @@ def desired_catalog(
     commands: Sequence[FileCommand], live: CatalogSnapshot, topology: Topology, defaults: ZoneDefaults
 ) -> CatalogSnapshot:
     """What the files want. Raises DdlFileError for the first statement that does not stand."""
-    made = {each.command.name.text for each in commands if isinstance(each.command, CreateZone)}
+    made = {one.command.name.text for one in commands if isinstance(one.command, CreateZone)}
     default = live.default_zone
     kept_default = default if default is not None and default.name not in made else None
     used = zones_to_know(commands)
@@ -198,13 +181,12 @@ def _plan_zone(
     differences, clauses = [], []
     for row, old_value, new_value in _differing(before, after, quorum_of):
         old, new = option_text(row, old_value), option_text(row, new_value)
-        difference = ZoneDifference(row.option.value, old, new)
         if row.alterable:
-            differences.append(difference)
+            differences.append(ZoneDifference(row.option.value, old, new))
             clauses.append(OptionClause(row.option, new_value))
         else:
             reason = f"{row.option.value} of a zone cannot be altered; say {old}, or use another zone"
-            conflicts.append(Conflict("zone", after.name, difference, reason))
+            conflicts.append(Conflict("zone", after.name, row.option.value, old, new, reason))
     if clauses:
         sql = render(AlterZone(Name(after.name), tuple(clauses)))
         changes.append(PlannedChange(DesiredAction.CHANGE, "zone", after.name, sql, tuple(differences)))
@@ -216,7 +198,7 @@ def _differing(
     """The options that differ, in the order of the grammar.
 
     An explicit quorum cannot be taken back, only set: one that is equal to what would be derived is as good as
-    none, and where none is wanted that number is said.
+    none, and where the files have none that number is written.
     """
     for row in ZONE_OPTIONS:
         old, new = value_of(before, row), value_of(after, row)
@@ -259,17 +241,19 @@ def _plan_table(
     for name, old_text, new_text in sorted(fixed):
         if old_text != new_text:
             reason = f"{name} of a table cannot be altered; drop the table, or say {old_text}"
-            conflicts.append(Conflict("table", after.name, ZoneDifference(name, old_text, new_text), reason))
+            conflicts.append(Conflict("table", after.name, name, old_text, new_text, reason))
     dropped = [column for column in before.columns if column.name not in new_columns]
     added = [column for column in after.columns if column.name not in old_columns]
     if added:
         sql = render_added_columns(after.name, added)
-        told = tuple(ZoneDifference(f"COLUMN {column.name}", "", _described(column)) for column in added)
-        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, told))
+        differences = tuple(ZoneDifference(f"COLUMN {column.name}", "", _described(column)) for column in added)
+        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, differences))
     if dropped:
         sql = render(DropColumns(Name(after.name), tuple(Name(column.name) for column in dropped)))
-        told = tuple(ZoneDifference(f"COLUMN {column.name}", _described(column), "") for column in dropped)
-        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, told))
+        differences = tuple(
+            ZoneDifference(f"COLUMN {column.name}", _described(column), "") for column in dropped
+        )
+        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, differences))
 
 
 def _described(column: Column) -> str:

@@ -25,7 +25,7 @@ from rebalance.kernels.transfers import NOBODY, Sizes, Transfers
 
 SECTIONS = ("MOVE", "ADD", "REMOVE")
 LEARNER, VOTER = "LEARNER", "VOTER"
-ROLE_NOTE = "replicas that change their role; each is a new copy on its node"
+ROLE_NOTE = "replicas that change their role; each is copied again on its node"
 
 COLUMNS = {
     "SECTION": ResultType.VARCHAR,
@@ -40,12 +40,12 @@ COLUMNS = {
 Row = tuple[Any, ...]
 
 
-def explain_change(change: Change, found: Forecast | None, snapshot: SystemSnapshot) -> ResultSet:
+def explain_change(change: Change, forecast: Forecast | None, snapshot: SystemSnapshot) -> ResultSet:
     """Rows by SECTION: STATEMENT, PARAMETER, DATA_NODES, MOVE, ADD, REMOVE, ROLE, BALANCE, NOTE; EXPLAIN
-    ends with PLAN. ``found`` is what becomes of the zone that the statement writes; None: it writes none."""
+    ends with PLAN. ``forecast`` is what becomes of the zone that the statement writes; None: it writes none."""
     rows = [_row("STATEMENT", str(change.effect.get("op", "")), note=_summary(change))]
-    if found is not None:
-        rows += _of_zone(change, found, snapshot)
+    if forecast is not None:
+        rows += _of_zone(change, forecast, snapshot)
     elif change.entries:
         rows.append(_nothing_moves())
     answer = result(COLUMNS, rows)
@@ -53,38 +53,40 @@ def explain_change(change: Change, found: Forecast | None, snapshot: SystemSnaps
 
 
 def plan_row(plan_id: str) -> Row:
-    return _row("PLAN", plan_id, note="`zonectl apply --plan-id` does exactly this, or says what changed")
+    return _row(
+        "PLAN", plan_id, note="`zonectl apply --plan-id` applies exactly this plan, or says what has changed"
+    )
 
 
 def _summary(change: Change) -> str:
     if not change.applied:
-        return "changes nothing: IF [NOT] EXISTS has nothing to do"
+        return "changes nothing: IF [NOT] EXISTS applies"
     if not change.entries:
-        return "changes nothing: the zone is like this already"
-    return "would make a new catalog version; nothing was changed now"
+        return "changes nothing: the zone is already like this"
+    return "would make a new catalog version; nothing was changed"
 
 
-def _of_zone(change: Change, found: Forecast, snapshot: SystemSnapshot) -> Iterator[Row]:
+def _of_zone(change: Change, forecast: Forecast, snapshot: SystemSnapshot) -> Iterator[Row]:
     target = changed_zone(change)
     assert target is not None
-    stored, wanted = found.before.data_nodes, found.after.data_nodes
-    yield from _parameters(target.before, target.after, stored, wanted)
-    have, get = (", ".join(each.nodes) if each is not None else None for each in (stored, wanted))
+    stored, planned = forecast.before.data_nodes, forecast.after.data_nodes
+    yield from _parameters(target.before, target.after, stored, planned)
+    have, get = (", ".join(nodes.nodes) if nodes is not None else None for nodes in (stored, planned))
     yield _row("DATA_NODES", "data nodes", have, get)
-    if found.note:
-        yield _row("NOTE", "placement", note=found.note)
-    if target.before is not None and found.before.placement is NOWHERE:
-        yield _row("NOTE", "placement", note="the zone as it is now has not been placed yet")
-    yield from _moves(found, snapshot.partition_bytes(found.zone))
-    yield from _balance(found.before.placement, found.after.placement, stored, wanted)
+    if forecast.note:
+        yield _row("NOTE", "placement", note=forecast.note)
+    if target.before is not None and forecast.before.placement is NOWHERE:
+        yield _row("NOTE", "placement", note="the zone has not been placed yet")
+    yield from _moves(forecast, snapshot.partition_bytes(forecast.zone))
+    yield from _balance(forecast.before.placement, forecast.after.placement, stored, planned)
 
 
 def _parameters(
-    before: Zone | None, after: Zone | None, stored: DataNodes | None, wanted: DataNodes | None
+    before: Zone | None, after: Zone | None, stored: DataNodes | None, planned: DataNodes | None
 ) -> Iterator[Row]:
     if before is not None and after is not None and before.name != after.name:
         yield _row("PARAMETER", "name", before.name, after.name, note="changes")
-    old, new = parameters_of(before, stored), parameters_of(after, wanted)
+    old, new = parameters_of(before, stored), parameters_of(after, planned)
     for name in dict.fromkeys((*old, *new)):
         changed = before is not None and after is not None and old[name] != new[name]
         yield _row("PARAMETER", name, old.get(name), new.get(name), note="changes" if changed else "")
@@ -99,15 +101,15 @@ def parameters_of(zone: Zone | None, data_nodes: DataNodes | None) -> Mapping[st
     return {row.name.lower(): option_text(row, value_of(effective, row)) for row in ZONE_OPTIONS}
 
 
-def _moves(found: Forecast, sizes: Sizes) -> Iterator[Row]:
+def _moves(forecast: Forecast, sizes: Sizes) -> Iterator[Row]:
     """Replicas and bytes by source and target. ``sizes`` int64 [P] of a copy of each partition, 0: not
     known."""
-    transfers = found.copies(sizes)
+    transfers = forecast.copies(sizes)
     in_place = (transfers.donor == transfers.stealer) & (transfers.donor != NOBODY)
     unknown = transfers.unknown
     missing = f"the sizes of {unknown} replicas in all are not known yet" if unknown else ""
     rows = []
-    for flow in found.flows(transfers.only(~in_place)):
+    for flow in forecast.flows(transfers.only(~in_place)):
         section, name, note = "MOVE", f"{flow.source} -> {flow.target}", missing
         if not flow.target:
             section, name, note = "REMOVE", flow.source, "replicas that end"
@@ -116,30 +118,30 @@ def _moves(found: Forecast, sizes: Sizes) -> Iterator[Row]:
             section, name = "ADD", flow.target
         rows.append(_row(section, name, replicas=flow.replicas, bytes_=flow.bytes_, note=note))
     yield from sorted(rows, key=lambda row: (SECTIONS.index(row[0]), row[1]))
-    roles = _roles(found, transfers.only(in_place))
+    roles = _roles(forecast, transfers.only(in_place))
     yield from roles
     if not rows and not roles:
         yield _nothing_moves()
 
 
-def _roles(found: Forecast, changed: Transfers) -> list[Row]:
+def _roles(forecast: Forecast, changed: Transfers) -> list[Row]:
     """By node, and by its role before and after."""
-    was = found.before.placement
-    voting = was.numbered(found.names, len(was.matrix))[:, : max(1, was.voters)]
+    was = forecast.before.placement
+    voting = was.numbered(forecast.names, len(was.matrix))[:, : max(1, was.voters)]
     counts, bytes_ = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
     for p, node, size in zip(changed.partition, changed.stealer, changed.size.tolist(), strict=True):
         roles = (VOTER, LEARNER) if node in voting[p] else (LEARNER, VOTER)
-        key = found.names[node], *roles
+        key = forecast.names[node], *roles
         counts[key] += 1
         bytes_[key] += size
     return [_row("ROLE", *key, count, bytes_[key], ROLE_NOTE) for key, count in sorted(counts.items())]
 
 
 def _balance(
-    was: Placement, becomes: Placement, stored: DataNodes | None, wanted: DataNodes | None
+    was: Placement, becomes: Placement, stored: DataNodes | None, planned: DataNodes | None
 ) -> Iterator[Row]:
     """Per node, then spread (max - min) and standard deviation over the data nodes of each side."""
-    old, new = _counts(was, stored), _counts(becomes, wanted)
+    old, new = _counts(was, stored), _counts(becomes, planned)
     for name in sorted({*old, *new}):
         for index, what in enumerate(("replicas", "voters", "primaries")):
             before, after = (str(side[name][index]) if name in side else None for side in (old, new))

@@ -76,7 +76,7 @@ class _Explained:
 
     def _counts(self) -> tuple[int, int]:
         """Replicas and voters as the controllers count them."""
-        stored = self.snapshot.data_nodes(self.zone.zone_id)
+        stored = self.snapshot.views.data_nodes(self.zone.zone_id)
         intent = self.snapshot.views.intent(self.zone.zone_id)
         if stored is None or intent is None:
             return self.sizes.replicas, self.sizes.voters
@@ -153,7 +153,7 @@ class _Explained:
 
     def _traits(self, name: str) -> str:
         """What makes a node's share differ from others', and which voters may not meet on it."""
-        data_nodes = self.snapshot.data_nodes(self.zone.zone_id)
+        data_nodes = self.snapshot.views.data_nodes(self.zone.zone_id)
         if data_nodes is None or name not in data_nodes.nodes:
             return ""
         weight, domain = data_nodes.traits(name)

@@ -290,7 +290,7 @@ def stored_state(zone: Zone, snapshot: SystemSnapshot) -> ForecastZone:
     """From the zone's data nodes and its newest stored target, each as far as there is one. Raises
     RecordNotReadableError."""
     keys, keyspace = snapshot.keys, snapshot.keyspace
-    data_nodes = snapshot.data_nodes(zone.zone_id)
+    data_nodes = snapshot.views.data_nodes(zone.zone_id)
     pointer = readable(keys.get(keyspace.target_pointer(zone.zone_id)), TargetPointer.decode)
     if pointer is None:
         return ForecastZone(data_nodes)

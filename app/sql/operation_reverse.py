@@ -87,7 +87,7 @@ class OperationReverse:
         return Reversed(version, back.operation_id if back is not None else None)
 
     def _check_data_nodes(self, found: Reversible, wanted: Zone, snapshot: SystemSnapshot) -> None:
-        name, stored = found.operation.operation_id, snapshot.data_nodes(wanted.zone_id)
+        name, stored = found.operation.operation_id, snapshot.views.data_nodes(wanted.zone_id)
         intent = ZoneIntent(snapshot.catalog.version + 1, wanted)
         nodes = compute_data_nodes(stored, snapshot.presence, intent, JSON_PATH, snapshot.taken_at_ms)
         leaving = sorted(set(found.before.pointer.nodes) & set(snapshot.drains))

@@ -58,7 +58,7 @@ def result(columns: dict[str, ResultType], rows: Iterable[Row]) -> ResultSet:
 
 def find_zone(snapshot: SystemSnapshot, name: QueryName) -> Zone:
     """Raises RefusedError (ZONE_NOT_FOUND) with the name's place."""
-    zone = snapshot.zone(name.last)
+    zone = snapshot.catalog.zone(name.last)
     if zone is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"zone {name.last} does not exist", name.position)
     return zone
@@ -126,7 +126,7 @@ def _tables(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -
     """The views of a schema and the tables of the catalog; FROM names a schema."""
     zones = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
     rows: list[Row] = [(view.name, view.schema, "VIEW", None) for view in registry]
-    rows += [(table.name, "PUBLIC", "TABLE", zones.get(table.zone_id)) for table in snapshot.tables]
+    rows += [(table.name, "PUBLIC", "TABLE", zones.get(table.zone_id)) for table in snapshot.catalog.tables]
     if statement.name is not None:
         schema = statement.name.last.upper()
         if schema not in (*registry.schemas, TABLES_SCHEMA):
@@ -178,7 +178,7 @@ def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
     version = snapshot.views.version_of(zone, snapshot.catalog.version)
     progress = snapshot.views.progress(zone.zone_id, version, zone)
     counts = progress["partitions"]
-    tables = [table.name for table in snapshot.tables if table.zone_id == zone.zone_id]
+    tables = [table.name for table in snapshot.catalog.tables if table.zone_id == zone.zone_id]
     notes = {
         ZoneOption.PARTITIONS: "replication groups",
         ZoneOption.REPLICAS: f"{sizes.replicas} on the data nodes there are",
@@ -213,7 +213,9 @@ def describe_table(name: QueryName, snapshot: SystemSnapshot, registry: ViewRegi
     """The columns of a system view, or of a table of the catalog. Raises RefusedError (VIEW_NOT_FOUND)."""
     columns = dict.fromkeys(("COLUMN", "TYPE", "EXTRA", "COMMENT"), VARCHAR)
     of_catalog = len(name.parts) == 1 or [part.upper() for part in name.parts[:-1]] == [TABLES_SCHEMA]
-    table = next((each for each in snapshot.tables if each.name == name.last), None) if of_catalog else None
+    table = (
+        next((each for each in snapshot.catalog.tables if each.name == name.last), None) if of_catalog else None
+    )
     if table is not None:
         return result(columns, ((each.name, each.type, _extra(table, each), "") for each in table.columns))
     view = registry.find(name)

@@ -150,7 +150,7 @@ def _storage_profiles(snapshot: SystemSnapshot) -> Iterator[Row]:
 
 def _tables(snapshot: SystemSnapshot) -> Iterator[Row]:
     names = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
-    for table in snapshot.tables:
+    for table in snapshot.catalog.tables:
         yield (
             table.table_id,
             "PUBLIC",
@@ -171,7 +171,7 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
     )
     data_nodes: set[str] = set()
     for zone in snapshot.catalog.zones:
-        stored = snapshot.data_nodes(zone.zone_id)
+        stored = snapshot.views.data_nodes(zone.zone_id)
         data_nodes.update(stored.nodes if stored is not None else ())
     for name in sorted({*snapshot.alive, *members, *data_nodes, *snapshot.drains}):
         record = snapshot.live.get(name)

@@ -20,11 +20,9 @@ from app.views.keyspace_views import KeyspaceViews, PlacedZone
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
-from catalog.core.table import Table
-from catalog.core.zone import Node, Zone, ZoneId
+from catalog.core.zone import Node, Zone
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import VersionRecord
-from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView
@@ -96,12 +94,9 @@ class SystemSnapshot:
         live, _ = living(self.keys.below(self.keyspace.nodes), self.keyspace.nodes, recorded)
         return observe(recorded, live, self.taken_at_ms, drained=self.drains)
 
-    def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
-        return self.views.data_nodes(zone_id)
-
     def sizes(self, zone: Zone) -> ZoneSizes:
         """An explicit quorum is the catalog's; a derived one is the metastore's, which only ever grows."""
-        stored = self.data_nodes(zone.zone_id)
+        stored = self.views.data_nodes(zone.zone_id)
         nodes = stored.nodes if stored is not None else data_nodes_of(zone, self.topology, JSON_PATH)
         derived = stored.quorum if stored is not None else default_quorum(zone.replicas, len(nodes))
         quorum = derived if zone.quorum_size is None else zone.quorum_size
@@ -111,9 +106,6 @@ class SystemSnapshot:
             effective_replicas(zone.replicas, len(nodes)),
             consensus_size(quorum, zone.replicas, len(nodes)),
         )
-
-    def zone(self, name: str) -> Zone | None:
-        return self.catalog.zone(name)
 
     def placed(self, zone: Zone) -> PlacedZone | None:
         """The newest target, if it covers the zone as the catalog has it."""
@@ -143,7 +135,3 @@ class SystemSnapshot:
     def default_zone(self) -> Zone | None:
         """The zone of tables that name none; None until there is one."""
         return self.catalog.default_zone
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        return self.catalog.tables

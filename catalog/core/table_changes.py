@@ -46,7 +46,6 @@ from catalog.core.zone_changes import (
     nothing,
     zone_params,
 )
-from catalog.core.zone_options import ZoneParameters
 
 DEFAULT_ZONE_NAME = "Default"
 
@@ -202,7 +201,7 @@ def _default_zone(snapshot: CatalogSnapshot, command: CreateTable, surroundings:
         )
         raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, position)
     check_profiles(tuple(ProfileName(name, position) for name in DEFAULT_PROFILES), surroundings.topology)
-    return new_zone(snapshot.next_zone_id, DEFAULT_ZONE_NAME, ZoneParameters(), surroundings)
+    return new_zone(snapshot.next_zone_id, DEFAULT_ZONE_NAME, {}, surroundings)
 
 
 def _table(table_id: TableId, command: CreateTable, zone: Zone) -> Table:

@@ -35,7 +35,7 @@ from catalog.core.versions import (
     ZoneEntry,
 )
 from catalog.core.zone import EVERY_NODE, Zone, ZoneId
-from catalog.core.zone_options import ZoneParameters, check_ranges, clause_position, read_options
+from catalog.core.zone_options import Given, check_ranges, clause_position, named_profiles, read_options
 from catalog.core.zone_warnings import zone_warnings
 
 DEFAULT_PROFILES = ("default",)
@@ -48,54 +48,45 @@ def data_nodes_of(zone: Zone, topology: Topology, filters: NodeFilters) -> tuple
 
 def create_zone(snapshot: CatalogSnapshot, command: CreateZone, surroundings: Surroundings) -> Change:
     check_new_name(command.name)
-    parameters = read_options(command)
+    given = read_options(command)
     implied = tuple(ProfileName(name, command.name.position) for name in DEFAULT_PROFILES)
-    check_profiles(parameters.storage_profiles or implied, surroundings.topology)
-    _check_filter(command, parameters, surroundings)
-    check_ranges(command, parameters)
-    replicas = 1 if parameters.replicas is None else parameters.replicas
-    if parameters.quorum_size is not None:
-        check_bounds(command, parameters.quorum_size, replicas)
+    profiles = named_profiles(command) or implied
+    check_profiles(profiles, surroundings.topology)
+    _check_filter(command, given, surroundings)
+    check_ranges(command, given)
+    if "quorum_size" in given:
+        check_bounds(command, given["quorum_size"], given.get("replicas", 1))
     existing = snapshot.zone(command.name.text)
     if existing:
         if command.if_not_exists:
             return nothing(command, existing)
         message = f"zone {existing.name} already exists"
         raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, command.name.position)
-    zone = new_zone(snapshot.next_zone_id, command.name.text, parameters, surroundings)
-    _check_engines(zone, surroundings, (parameters.storage_profiles or implied)[0].position)
-    return _written("create", command, None, zone, parameters, surroundings)
+    zone = new_zone(snapshot.next_zone_id, command.name.text, given, surroundings)
+    _check_engines(zone, surroundings, profiles[0].position)
+    return _written("create", command, None, zone, given, surroundings)
 
 
-def new_zone(zone_id: ZoneId, name: str, parameters: ZoneParameters, surroundings: Surroundings) -> Zone:
-    """A zone of these parameters, with the default of each that is not given (IEP-013, IEP-032)."""
-    values = {
-        "partitions": surroundings.defaults.partitions,
-        "replicas": 1,
-        "quorum_size": None,
-        **parameters.given,
-        "storage_profiles": parameters.given.get("storage_profiles") or DEFAULT_PROFILES,
-    }
-    return Zone(zone_id, name, **values)
+def new_zone(zone_id: ZoneId, name: str, given: Given, surroundings: Surroundings) -> Zone:
+    """A zone of these options, with the default of each that is not given (IEP-013, IEP-032)."""
+    defaults = {"partitions": surroundings.defaults.partitions, "replicas": 1, "quorum_size": None}
+    return Zone(zone_id, name, **{**defaults, "storage_profiles": DEFAULT_PROFILES, **given})
 
 
 def alter_zone(snapshot: CatalogSnapshot, command: AlterZone, surroundings: Surroundings) -> Change:
     check_name(command.name)
-    parameters = read_options(command)
-    _check_filter(command, parameters, surroundings)
-    check_ranges(command, parameters)
+    given = read_options(command)
+    _check_filter(command, given, surroundings)
+    check_ranges(command, given)
     zone = snapshot.zone(command.name.text)
     if zone is None:
         return _missing(command, command.if_exists)
-    given = parameters.given
     replicas = given.get("replicas", zone.replicas)
-    if parameters.quorum_size is not None:
-        check_bounds(command, parameters.quorum_size, replicas)
+    if "quorum_size" in given:
+        check_bounds(command, given["quorum_size"], replicas)
     elif zone.quorum_size is not None:
         check_stored_quorum(command, zone.quorum_size, replicas)
-    if parameters.names_strategy:
-        given["strategy"] = parameters.strategy
-    return _written("alter", command, zone, replace(zone, **given), parameters, surroundings)
+    return _written("alter", command, zone, replace(zone, **given), given, surroundings)
 
 
 def rename_zone(snapshot: CatalogSnapshot, command: RenameZone) -> Change:
@@ -191,8 +182,8 @@ def _check_engines(zone: Zone, surroundings: Surroundings, position: Position | 
             for profile in zone.storage_profiles:
                 kept.setdefault(node.engine(profile), []).append(f"'{profile}' on {node.name}")
     if len(kept) > 1:
-        found = "; ".join(f"{engine} keeps {', '.join(places)}" for engine, places in sorted(kept.items()))
-        message = f"one engine must serve a zone's profiles on all of its nodes, but {found}"
+        engines = "; ".join(f"{engine} keeps {', '.join(places)}" for engine, places in sorted(kept.items()))
+        message = f"one engine must serve a zone's profiles on all of its nodes, but {engines}"
         raise RefusedError(ErrorKind.STORAGE_PROFILE_ENGINES, message, position)
 
 
@@ -206,11 +197,9 @@ def _missing(command: ZoneCommand, allowed: bool) -> Change:
     raise missing_zone(command.name)
 
 
-def _check_filter(
-    command: CreateZone | AlterZone, parameters: ZoneParameters, surroundings: Surroundings
-) -> None:
+def _check_filter(command: CreateZone | AlterZone, given: Given, surroundings: Surroundings) -> None:
     """A filter that a statement names must be one, and match a live node now."""
-    expression = parameters.nodes_filter
+    expression = given.get("nodes_filter")
     if expression is None:
         return
     position = clause_position(command, ZoneOption.NODES_FILTER)
@@ -233,12 +222,12 @@ def _written(
     command: CreateZone | AlterZone,
     before: Zone | None,
     zone: Zone,
-    parameters: ZoneParameters,
+    given: Given,
     surroundings: Surroundings,
 ) -> Change:
     data_nodes = data_nodes_of(zone, surroundings.topology, surroundings.filters)
-    if parameters.quorum_size is not None:
-        check_data_nodes(command, parameters.quorum_size, len(data_nodes))
+    if "quorum_size" in given:
+        check_data_nodes(command, given["quorum_size"], len(data_nodes))
     quorum = effective_quorum(zone, data_nodes)
     return Change(
         command=command,
@@ -249,5 +238,5 @@ def _written(
         after=zone,
         data_nodes=data_nodes,
         quorum=quorum,
-        warnings=zone_warnings(zone, parameters, data_nodes, surroundings),
+        warnings=zone_warnings(zone, given, data_nodes, surroundings),
     )

@@ -3,8 +3,7 @@ neither the catalog nor the nodes.
 
 Made from the rows: both forms of the grammar, the canonical text of a statement, the checks here, the
 differences that a plan shows, EXPLAIN, DESCRIBE ZONE and ``docs/zone-options.md``. To add an option, add its
-row here, its field in ``ZoneParameters``, ``Zone`` and the catalog's tables, and what it means where it decides
-something.
+row here, its field in ``Zone`` and in the catalog's tables, and what it means where it decides something.
 
 Order of the checks (the documents' order, kept because the first error is the one that is reported):
 ``read_options`` = unknown, duplicates, what an ALTER may not touch, types, signs and modes;
@@ -13,6 +12,7 @@ Order of the checks (the documents' order, kept because the first error is the o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any
@@ -50,7 +50,7 @@ class OptionKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ZoneOptionRow:
-    """``field`` of ``Zone`` and of ``ZoneParameters``: the option's name where none is given. ``word`` is
+    """``field`` of ``Zone``: the option's name where none is given. ``word`` is
     what the new form takes in place of ``word_number``. ``highest`` None: the bounds follow from other options.
     ``none_word``: the choice that leaves the field None."""
 
@@ -225,33 +225,9 @@ def option_text(row: ZoneOptionRow, value: OptionValue | None) -> str:
     return row.word if row.word and value == row.word_value else str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneParameters:
-    """What a statement says, typed; None where it says nothing. ALL replicas is ``ALL_REPLICAS``.
-
-    ``names_strategy``: the statement sets the zone's strategy, to none of its own where
-    ``strategy`` is None.
-    """
-
-    partitions: int | None = None
-    replicas: int | None = None
-    quorum_size: int | None = None
-    auto_scale_up: int | None = None
-    auto_scale_down: int | None = None
-    nodes_filter: str | None = None
-    consistency_mode: ConsistencyMode | None = None
-    algorithm: DistributionAlgorithm | None = None
-    strategy: Strategy | None = None
-    names_strategy: bool = False
-    storage_profiles: tuple[ProfileName, ...] | None = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """What is not None, by the names of the fields; names of profiles as texts."""
-        values = {row.field: getattr(self, row.field) for row in ZONE_OPTIONS}
-        if self.storage_profiles is not None:
-            values["storage_profiles"] = tuple(profile.text for profile in self.storage_profiles)
-        return {name: value for name, value in values.items() if value is not None}
+Given = Mapping[str, Any]
+"""What a statement says, typed, by the fields of ``Zone``; what it does not say is left out. ``strategy`` None:
+the zone is to have none of its own."""
 
 
 def clause_position(command: CreateZone | AlterZone, *options: ZoneOption) -> Position | None:
@@ -268,30 +244,35 @@ def shown_value(command: CreateZone | AlterZone, option: ZoneOption, value: int)
     return next((clause.shown for clause in command.options if clause.option is option), str(value))
 
 
-def read_options(command: CreateZone | AlterZone) -> ZoneParameters:
-    """The statement's options as typed parameters (IEP-030, IEP-031, IEP-032). Raises RefusedError at the
-    first that cannot be."""
+def read_options(command: CreateZone | AlterZone) -> Given:
+    """The statement's options (IEP-030, IEP-031, IEP-032). Raises RefusedError at the first that cannot be."""
     clauses = _known_and_distinct(command.options)
     if isinstance(command, AlterZone):
         for row, clause in clauses:
             _check_alterable(row, clause)
     # Numbers as they are written, then all others in the table's order.
     clauses.sort(key=lambda pair: _check_order(pair[0]))
-    values: dict[str, Any] = {row.field: _READERS[row.kind](row, clause) for row, clause in clauses}
-    return ZoneParameters(**values, names_strategy="strategy" in values)
+    values = [(row, _READERS[row.kind](row, clause)) for row, clause in clauses]
+    return {row.field: value for row, value in values if value is not None or row.none_word}
+
+
+def named_profiles(command: CreateZone | AlterZone) -> tuple[ProfileName, ...]:
+    """The storage profiles that a statement whose options were read names, with their places."""
+    values = (clause.value for clause in command.options if clause.option is ZoneOption.STORAGE_PROFILES)
+    return next((value for value in values if isinstance(value, tuple)), ())
 
 
 def _check_order(row: ZoneOptionRow) -> tuple[int, int]:
     return row.kind, 0 if row.kind is OptionKind.NUMBER else ZONE_OPTIONS.index(row)
 
 
-def check_ranges(command: CreateZone | AlterZone, parameters: ZoneParameters) -> None:
+def check_ranges(command: CreateZone | AlterZone, given: Given) -> None:
     """PARTITIONS 1..65000, REPLICAS 1..2147483647, timers 0..2147483647 seconds.
 
     QUORUM SIZE has bounds of its own, see ``quorum_rules``.
     """
     for row in ZONE_OPTIONS:
-        value = getattr(parameters, row.field)
+        value = given.get(row.field)
         if row.highest is not None and value is not None and not row.lowest <= value <= row.highest:
             written = shown_value(command, row.option, value)
             message = f"{row.option.value} is from {row.lowest} to {row.highest}, not {written}"
@@ -368,7 +349,7 @@ def _choice(row: ZoneOptionRow, clause: OptionClause) -> Enum | None:
     raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
 
 
-def _profiles(_row: ZoneOptionRow, clause: OptionClause) -> tuple[ProfileName, ...]:
+def _profiles(_row: ZoneOptionRow, clause: OptionClause) -> tuple[str, ...]:
     if not isinstance(clause.value, tuple):
         message = f"STORAGE PROFILES takes names, not {_described(clause)}"
         raise _refused(ErrorKind.OPTION_TYPE, message, clause)
@@ -377,7 +358,7 @@ def _profiles(_row: ZoneOptionRow, clause: OptionClause) -> tuple[ProfileName, .
         raise _refused(ErrorKind.STORAGE_PROFILES_EMPTY, message, clause)
     for name in clause.value:
         check_visible(name.text, "a storage profile's name", name.position)
-    return clause.value
+    return tuple(name.text for name in clause.value)
 
 
 _READERS = {

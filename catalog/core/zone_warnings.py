@@ -8,28 +8,28 @@ from dataclasses import replace
 from catalog.core.node_filter import NodeFilters
 from catalog.core.versions import StatementWarning, Surroundings, Topology
 from catalog.core.zone import Node, Zone
-from catalog.core.zone_options import ZoneParameters
+from catalog.core.zone_options import Given
 
 NAMES_SHOWN_MAX = 5
 
 
 def zone_warnings(
-    zone: Zone, parameters: ZoneParameters, data_nodes: tuple[str, ...], surroundings: Surroundings
+    zone: Zone, given: Given, data_nodes: tuple[str, ...], surroundings: Surroundings
 ) -> tuple[StatementWarning, ...]:
     """The warnings of one CREATE or ALTER, only about what the statement itself says."""
     return tuple(
         warning
         for warning in (
-            _fewer_nodes(zone, parameters, len(data_nodes)),
+            _fewer_nodes(zone, given, len(data_nodes)),
             _no_data_nodes(zone, data_nodes, surroundings.topology),
-            _negative_filter(parameters.nodes_filter, surroundings.topology, surroundings.filters),
+            _negative_filter(given.get("nodes_filter"), surroundings.topology, surroundings.filters),
         )
         if warning
     )
 
 
-def _fewer_nodes(zone: Zone, parameters: ZoneParameters, data_nodes: int) -> StatementWarning | None:
-    if parameters.replicas is None or zone.all_replicas or zone.replicas <= data_nodes:
+def _fewer_nodes(zone: Zone, given: Given, data_nodes: int) -> StatementWarning | None:
+    if "replicas" not in given or zone.all_replicas or zone.replicas <= data_nodes:
         return None
     nodes = "node matches" if data_nodes == 1 else "nodes match"
     message = (

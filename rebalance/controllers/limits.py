@@ -35,9 +35,9 @@ class LimitsKeeper:
     async def read(self) -> tuple[Limits, int]:
         """The limits and their revision; 0: none were ever set. Raises MetastoreError and
         RecordNotReadableError, so that no change writes over what cannot be read."""
-        found = await self._metastore.get(self._key)
-        limits = readable(found, Limits.decode) or Limits()
-        return limits, found.mod_revision if found else 0
+        item = await self._metastore.get(self._key)
+        limits = readable(item, Limits.decode) or Limits()
+        return limits, item.mod_revision if item else 0
 
     async def require_rebalancing(self, what: str) -> None:
         """Raises RefusedError (REBALANCING_DISABLED) for ``what`` moves data, and MetastoreError."""

@@ -74,7 +74,7 @@ class OperationControl:
             return replace(limits, zone_pauses={**limits.zone_pauses, zone_id: replace(pause, operation=name)})
 
         def paused(operation: Operation) -> Operation | None:
-            told = f"PAUSED: the zone, {pause.told()}"
+            told = f"PAUSED: the zone, {pause.summary()}"
             if operation.state is OperationState.PAUSED:
                 return replace(operation, cause=told)
             return operation.after(Step.PAUSED, self._clock.now_ms(), told)

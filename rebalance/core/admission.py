@@ -46,7 +46,7 @@ class Pause:
     def holds(self, now_ms: int) -> bool:
         return self.until_ms is None or now_ms < self.until_ms
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """``by alice: new disks, until 2026-01-01T10:00:00Z``."""
         reason = f": {self.reason}" if self.reason else ""
         return f"by {self.by}{reason}" + (f", until {utc(self.until_ms)}" if self.until_ms is not None else "")
@@ -115,9 +115,9 @@ class Limits(LimitValues):
         if self.unreadable:
             return self.unreadable
         if self.pause is not None and self.pause.holds(now_ms):
-            return f"PAUSED: {self.pause.told()}"
+            return f"PAUSED: {self.pause.summary()}"
         pause = self.zone_pauses.get(zone_id)
-        return f"PAUSED: the zone, {pause.told()}" if pause is not None and pause.holds(now_ms) else ""
+        return f"PAUSED: the zone, {pause.summary()}" if pause is not None and pause.holds(now_ms) else ""
 
     def window_cause(self, now_ms: int) -> str:
         """The window that is waited for; empty: one is open, or there is none."""

@@ -95,17 +95,23 @@ def compute_data_nodes(
     """
     zone = intent.zone
     if previous is None or previous.nodes_filter != zone.nodes_filter:
-        nodes = {each.node.name for each in topology.seen if may_use(zone, each.node, filters)}
+        nodes = {presence.node.name for presence in topology.seen if may_use(zone, presence.node, filters)}
         nodes -= set(topology.drained)
     else:
         nodes = set(previous.nodes)
         for name, due_ms in _waiting_changes(previous, topology, zone, filters):
             if due_ms <= now_ms:
                 nodes ^= {name}
-    quorum = zone.quorum_size or default_quorum(zone.replicas, len(nodes))
+    return data_nodes_of_names(previous, topology, zone, tuple(sorted(nodes)))
+
+
+def data_nodes_of_names(
+    previous: DataNodes | None, topology: Topology, zone: Zone, names: tuple[str, ...]
+) -> DataNodes:
+    """The zone's data nodes once they are ``names`` (sorted), with the quorum and the traits that follow."""
+    quorum = zone.quorum_size or default_quorum(zone.replicas, len(names))
     if previous and zone.quorum_size is None and previous.are_chosen_for(zone):
         quorum = max(quorum, previous.quorum)
-    names = tuple(sorted(nodes))
     weights, domains = node_traits(previous, topology, zone, names)
     gone = _gone(topology, zone, names)
     fields = names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone
@@ -118,7 +124,7 @@ def _gone(topology: Topology, zone: Zone, names: Sequence[str]) -> tuple[str, ..
     """Data nodes that have left and stay data nodes for now: what a HIGH_AVAILABILITY zone places around."""
     if zone.consistency_mode is not ConsistencyMode.HIGH_AVAILABILITY:
         return ()
-    present = frozenset(each.node.name for each in topology.nodes if not each.has_left)
+    present = frozenset(presence.node.name for presence in topology.nodes if not presence.has_left)
     return tuple(name for name in names if name not in present)
 
 
@@ -136,8 +142,8 @@ def node_traits(
     if previous is not None:
         weight_of |= dict(zip(previous.nodes, previous.weights, strict=False))
         domain_of |= dict(zip(previous.nodes, previous.domains, strict=False))
-    for each in topology.nodes:
-        node = each.node
+    for presence in topology.nodes:
+        node = presence.node
         weight_of[node.name] = node.weight
         domain_of[node.name] = node.failure_domain or f"{OWN_DOMAIN}{node.name}"
     weights, domains = tuple(weight_of[name] for name in names), tuple(domain_of[name] for name in names)
@@ -159,23 +165,23 @@ def _waiting_changes(
     current, drained = frozenset(data_nodes.nodes), frozenset(topology.drained)
     for name in sorted(current & drained):
         yield name, AT_ONCE_MS
-    for each in topology.nodes:
-        name = each.node.name
+    for presence in topology.nodes:
+        name = presence.node.name
         if name in drained:
             continue
-        if each.left_ms is not None:
-            due_ms = _due_ms(each.left_ms, zone.auto_scale_down) if name in current else None
-        elif not each.is_seen:
+        if presence.left_ms is not None:
+            due_ms = _due_ms(presence.left_ms, zone.auto_scale_down) if name in current else None
+        elif not presence.is_seen:
             continue
-        elif not may_use(zone, each.node, filters):
-            due_ms = each.joined_ms if name in current else None
+        elif not may_use(zone, presence.node, filters):
+            due_ms = presence.joined_ms if name in current else None
         else:
-            due_ms = None if name in current else _due_ms(each.joined_ms, zone.auto_scale_up)
+            due_ms = None if name in current else _due_ms(presence.joined_ms, zone.auto_scale_up)
         if due_ms is not None:
             yield name, due_ms
     forgotten_ms = _due_ms(topology.forgotten_ms, zone.auto_scale_down)
     if forgotten_ms is not None:
-        for name in current.difference(drained, (each.node.name for each in topology.nodes)):
+        for name in current.difference(drained, (presence.node.name for presence in topology.nodes)):
             yield name, forgotten_ms
 
 

@@ -72,7 +72,7 @@ def test_plan_apply_and_apply_again(
     assert "Done: 3 created, 0 changed, 0 dropped.\n" in capsys.readouterr().out
     for _ in range(2):
         assert zonectl(server, "apply", folder) == 0
-        nothing = f"Nothing to change: the catalog (version {before + 3}) is what the files say.\n"
+        nothing = f"Nothing to change: the catalog (version {before + 3}) matches the files.\n"
         assert capsys.readouterr().out == nothing
     assert zonectl(server, "plan", folder, "--check") == 0
 
@@ -86,7 +86,7 @@ def test_changes_drops_and_what_is_in_no_file(
     assert zonectl(server, "plan", folder) == 0
     told = capsys.readouterr().out
     assert "~ zone ORDERS\n    REPLICAS: 3 -> 2\n" in told
-    assert "In no file, kept (--prune drops): zone USERS\n" in told
+    assert "In no file, kept (dropped with --prune): zone USERS\n" in told
     (folder / "10-zones.sql").write_text("CREATE ZONE orders (PARTITIONS 8, REPLICAS 2);")
     assert zonectl(server, "apply", folder, "--prune", "--format", "json") == 0
     done = json.loads(capsys.readouterr().out)

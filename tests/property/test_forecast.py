@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.console.plan import Asked, PlanPage, Wish, make_plan
+from app.console.plan import PlanGoal, PlanPage, Wish, make_plan
 from app.sql.change_plan import ChangePlan, plan_of
 from app.sql.forecast import PlannedStatement
 from app.sql.view_snapshot import SystemSnapshot
@@ -130,9 +130,9 @@ class PlannedWorld:
         else:
             key = self.keyspace.drain(name)
             asked = Put(key, Drain("somebody", "", 1).encode()) if what == "drain" else Delete(key)
-            await self.check_nodes(Asked(Wish.OUT if what == "drain" else Wish.IN, nodes=(name,)), asked)
+            await self.check_nodes(PlanGoal(Wish.OUT if what == "drain" else Wish.IN, nodes=(name,)), asked)
 
-    async def check_nodes(self, asked: Asked, write: Put | Delete) -> None:
+    async def check_nodes(self, asked: PlanGoal, write: Put | Delete) -> None:
         """A drain, or its end, does to every zone what the console's plan said."""
         try:
             plan: PlanPage | None = make_plan(asked, await self.snapshot())

@@ -3,8 +3,8 @@ is read."""
 
 from __future__ import annotations
 
-import inspect
 import asyncio
+import inspect
 import sys
 import threading
 from collections import Counter

@@ -13,8 +13,8 @@ import pytest
 from app.actor import acting
 from app.console.begun_page import begun
 from app.console.feed import PartitionFeed
-from app.console.plan import Asked, PlanPage, Wish, make_plan, statement_of
-from app.console.plan_run import run_plan
+from app.console.plan import PlanGoal, PlanPage, Wish, make_plan, statement_of
+from app.console.plan_page import run_plan
 from app.console.shared import Site
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import ErrorKind, StatementError
@@ -46,7 +46,7 @@ async def planned(directory: Path) -> AsyncIterator[tuple[World, Site]]:
         yield world, Site(services, PartitionFeed(world.mirror, world.keyspace))
 
 
-async def made(site: Site, asked: Asked) -> PlanPage:
+async def made(site: Site, asked: PlanGoal) -> PlanPage:
     return make_plan(asked, await site.snapshot())
 
 
@@ -71,12 +71,12 @@ async def test_a_plan_says_what_the_controllers_do(tmp_path: Path, zone: int, re
     """Units by donor and stealer add up to exactly the copies that the next target makes and ends (VOL-009)."""
     async with planned(tmp_path) as (world, site):
         before = holders(site, zone)
-        plan = await made(site, Asked(Wish.REPLICAS, "ABC"[zone - 1], replicas))
+        plan = await made(site, PlanGoal(Wish.REPLICAS, "ABC"[zone - 1], replicas))
         await world.run(plan.statement)
         pairs = list(zip(before, holders(site, zone), strict=True))
-        assert plan.copied == sum(len(new - old) for old, new in pairs)
-        assert plan.ended == sum(max(0, len(old) - len(new)) for old, new in pairs)
-        assert plan.partitions == sum(old != new for old, new in pairs)
+        assert plan.total("copied") == sum(len(new - old) for old, new in pairs)
+        assert plan.total("ended") == sum(max(0, len(old) - len(new)) for old, new in pairs)
+        assert plan.total("partitions_touched") == sum(old != new for old, new in pairs)
         (one,) = plan.zones
         for node in NODES:
             gained = sum(flow.replicas for flow in one.answer.flows if flow.target == node.name)
@@ -85,7 +85,7 @@ async def test_a_plan_says_what_the_controllers_do(tmp_path: Path, zone: int, re
 
 async def test_batches_are_those_of_the_limits(tmp_path: Path) -> None:
     async with planned(tmp_path) as (world, site):
-        asked = Asked(Wish.OUT, nodes=("n1",))
+        asked = PlanGoal(Wish.OUT, nodes=("n1",))
         whole = await made(site, asked)
         assert [each.batches for each in whole.zones] == [1] * len(whole.zones)
         await world.put(world.keyspace.limits, Limits(batch_size=5).encode())
@@ -99,7 +99,7 @@ async def test_batches_are_those_of_the_limits(tmp_path: Path) -> None:
 
 async def test_nodes_out_leave_every_zone_and_nodes_in_come_back(tmp_path: Path) -> None:
     async with planned(tmp_path) as (world, site):
-        out = await made(site, Asked(Wish.OUT, nodes=("n1",)))
+        out = await made(site, PlanGoal(Wish.OUT, nodes=("n1",)))
         assert [each.answer.zone for each in out.zones] == ["A", "B", "C"]
         for each in out.zones:
             held = sum("n1" in nodes_of(row) for row in holders(site, each.zone_id))
@@ -107,13 +107,13 @@ async def test_nodes_out_leave_every_zone_and_nodes_in_come_back(tmp_path: Path)
             assert all(flow.target != "n1" for flow in each.answer.flows)
         await world.put(world.keyspace.drain("n5"), Drain("grace", "disks", 0).encode())
         await world.settle()
-        back = await made(site, Asked(Wish.IN, nodes=("n5",)))
+        back = await made(site, PlanGoal(Wish.IN, nodes=("n5",)))
         assert [each.answer.zone for each in back.zones] == ["A", "B"]
 
 
 async def test_evening_out_takes_nodes_that_a_timer_holds_back(tmp_path: Path) -> None:
     async with planned(tmp_path) as (_, site):
-        plan = await made(site, Asked(Wish.EVEN, "C"))
+        plan = await made(site, PlanGoal(Wish.EVEN, "C"))
         (one,) = plan.zones
         assert {flow.target for flow in one.answer.flows} == {"n5"}
         assert plan.statement == 'ALTER ZONE "C" SET (AUTO SCALE UP 0)'
@@ -122,14 +122,14 @@ async def test_evening_out_takes_nodes_that_a_timer_holds_back(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(Wish.REPLICAS, "nowhere", 3), "zone nowhere does not exist"),
-        (Asked(Wish.REPLICAS, "A", 0), "REPLICAS"),
-        (Asked(Wish.OUT, nodes=("n9",)), "there is no node n9; there is n1, n2"),
-        (Asked(Wish.OUT, nodes=("n1", "n2", "n3", "n4", "n5")), "would have no data node"),
-        (Asked(Wish.IN, nodes=("n1",)), "node n1 is not leaving; nodes that are: none"),
+        (PlanGoal(Wish.REPLICAS, "nowhere", 3), "zone nowhere does not exist"),
+        (PlanGoal(Wish.REPLICAS, "A", 0), "REPLICAS"),
+        (PlanGoal(Wish.OUT, nodes=("n9",)), "there is no node n9; there is n1, n2"),
+        (PlanGoal(Wish.OUT, nodes=("n1", "n2", "n3", "n4", "n5")), "would have no data node"),
+        (PlanGoal(Wish.IN, nodes=("n1",)), "node n1 is not leaving; nodes that are: none"),
     ],
 )
-async def test_what_cannot_be_planned_says_why(tmp_path: Path, asked: Asked, said: str) -> None:
+async def test_what_cannot_be_planned_says_why(tmp_path: Path, asked: PlanGoal, said: str) -> None:
     async with planned(tmp_path) as (_, site):
         with pytest.raises(StatementError, match=said):
             await made(site, asked)
@@ -137,7 +137,7 @@ async def test_what_cannot_be_planned_says_why(tmp_path: Path, asked: Asked, sai
 
 async def test_a_plan_that_would_be_another_now_is_not_run(tmp_path: Path) -> None:
     async with planned(tmp_path) as (world, site):
-        plan = await made(site, Asked(Wish.REPLICAS, "A", 3))
+        plan = await made(site, PlanGoal(Wish.REPLICAS, "A", 3))
         await world.run("ALTER ZONE b SET (REPLICAS 2)")
         version = (await site.catalog()).version
         with pytest.raises(StatementError) as refused:
@@ -151,7 +151,7 @@ async def test_running_leads_to_the_operation(tmp_path: Path) -> None:
     """The second button: the statement is run with name and reason, and its operation is found (VOL-009). The
     address is known at once, while no controller has named the operation yet."""
     async with planned(tmp_path) as (world, site):
-        plan = await made(site, Asked(Wish.REPLICAS, "A", 3))
+        plan = await made(site, PlanGoal(Wish.REPLICAS, "A", 3))
         with acting(Actor("ada", False, Channel.CONSOLE).because("more copies")):
             address = urlsplit(await run_plan(site, plan, "ada", "more copies"))
         assert address.path == "/console/operations/begun"
@@ -167,6 +167,6 @@ async def test_running_leads_to_the_operation(tmp_path: Path) -> None:
         assert found is not None
         assert operation.startswith("1-")
         opened = Operation.decode(found.value)
-        assert statement_of(plan.asked).removeprefix("ALTER") in opened.statement
+        assert statement_of(plan.goal).removeprefix("ALTER") in opened.statement
         assert opened.by == "ada"
         assert opened.reason == "more copies"

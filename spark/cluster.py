@@ -69,8 +69,8 @@ class SparkCluster:
     def is_stopped(self, timeout_s: float) -> bool:
         """Whether Spark has shut its context down (its master is lost, for example). Raises TimeoutError when
         the JVM does not answer, and py4j's errors when it is gone."""
-        asked: Future[bool] = self._questions.submit(self._context._jsc.sc().isStopped)
-        return asked.result(timeout_s)
+        is_stopped: Future[bool] = self._questions.submit(self._context._jsc.sc().isStopped)
+        return is_stopped.result(timeout_s)
 
     def _run(self, group: str, table: pa.Table, run: Job) -> pa.Table:
         self._context.setJobGroup(group, "placement", interruptOnCancel=True)

@@ -39,16 +39,16 @@ def find_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
         if not os.access(path, os.X_OK):
             raise JavaMissingError(f"JAVA_HOME is {home}, where there is no bin/java: {_ADVICE}")
     else:
-        found = shutil.which("java", path=environment.get("PATH", os.defpath))
-        if found is None:
+        executable = shutil.which("java", path=environment.get("PATH", os.defpath))
+        if executable is None:
             raise JavaMissingError(f"Spark needs Java and there is none on PATH: {_ADVICE}")
-        path = Path(found)
+        path = Path(executable)
     return JavaRuntime(path, _checked_version(path))
 
 
 def _checked_version(path: Path) -> str:
     try:
-        asked = subprocess.run(
+        answer = subprocess.run(
             [str(path), "-version"],
             capture_output=True,
             text=True,
@@ -58,9 +58,9 @@ def _checked_version(path: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaMissingError(f"{path} does not run ({error}): {_ADVICE}") from error
-    match = _VERSION.search(asked.stderr + asked.stdout)
-    if asked.returncode != 0 or match is None:
-        raise JavaMissingError(f"{path} -version gave no version (exit {asked.returncode}): {_ADVICE}")
+    match = _VERSION.search(answer.stderr + answer.stdout)
+    if answer.returncode != 0 or match is None:
+        raise JavaMissingError(f"{path} -version gave no version (exit {answer.returncode}): {_ADVICE}")
     # Before 9, Java called itself 1.8.
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])
     if major < JAVA_MAJOR_MIN:

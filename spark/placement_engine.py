@@ -73,17 +73,17 @@ class SparkPlacementEngine:
             return []
         loop = asyncio.get_running_loop()
         zones = await loop.run_in_executor(self._threads, batches.encode, batch)
-        found = await self._tried(FrameKind.PLACE, zones, lambda cells: batches.decode(batch, cells))
-        if found is not None:
-            return found
+        results = await self._tried(FrameKind.PLACE, zones, lambda cells: batches.decode(batch, cells))
+        if results is not None:
+            return results
         _log.warning("placement.local", zones=len(batch), spark=self.status().message)
         return await loop.run_in_executor(self._threads, batches.place_locally, batch)
 
     async def answer(self, analysis: Analysis[T]) -> tuple[T, Engine]:
         """The answer, and where it was computed."""
-        found = await self._tried(analysis.kind, analysis.table, analysis.decode)
-        if found is not None:
-            return found, Engine.SPARK
+        answer = await self._tried(analysis.kind, analysis.table, analysis.decode)
+        if answer is not None:
+            return answer, Engine.SPARK
         _log.warning("analysis.local", kind=analysis.kind.value, spark=self.status().message)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, analysis.here), Engine.LOCAL

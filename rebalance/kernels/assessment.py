@@ -93,10 +93,10 @@ def renumbered(names: Sequence[str], matrix: Matrix, nodes: Sequence[str]) -> Ma
 
 def held(cells: Matrix, by: Matrix) -> npt.NDArray[np.bool_]:
     """Which of ``cells`` [P, A] stand somewhere in the same row of ``by`` [P, B]; -1 stands nowhere."""
-    found = np.zeros(cells.shape, dtype=np.bool_)
+    is_held = np.zeros(cells.shape, dtype=np.bool_)
     for column in range(by.shape[1]):
-        found |= cells == by[:, column : column + 1]
-    return found & (cells >= 0)
+        is_held |= cells == by[:, column : column + 1]
+    return is_held & (cells >= 0)
 
 
 def _worst_loss(groups: npt.NDArray[np.int64], count: int, tolerated: int) -> int:
@@ -117,10 +117,10 @@ def counted(nodes: int, matrix: Matrix, voters: int, held: Mapping[str, Counts])
     ``held``: "keys", say -> int64 [P], what one copy of each partition holds. It is counted over all copies,
     and as "primary_keys" over those of primaries.
     """
-    found = dict(zip(LEVELS, level_counts(nodes, matrix, voters), strict=True))
+    counts = dict(zip(LEVELS, level_counts(nodes, matrix, voters), strict=True))
     for name, each in held.items():
         for label, width in ((name, matrix.shape[1]), (f"primary_{name}", min(1, matrix.shape[1]))):
             sums = np.zeros(nodes, dtype=np.int64)
             np.add.at(sums, matrix[:, :width].ravel(), np.repeat(each, width))
-            found[label] = sums
-    return found
+            counts[label] = sums
+    return counts

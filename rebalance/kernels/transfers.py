@@ -95,13 +95,13 @@ def _common(cells: Matrix, others: Matrix) -> tuple[npt.NDArray[np.int64], npt.N
     return rows, cells[rows, columns]
 
 
-def totals(found: Transfers) -> Totals:
+def totals(moved: Transfers) -> Totals:
     """Replicas and bytes of each pair of donor and stealer."""
-    pairs = np.stack([found.donor, found.stealer], axis=1)
+    pairs = np.stack([moved.donor, moved.stealer], axis=1)
     distinct, where = np.unique(pairs, axis=0, return_inverse=True)
     replicas = np.bincount(where, minlength=len(distinct)).astype(np.int64)
     size = np.zeros(len(distinct), dtype=np.int64)
-    np.add.at(size, where, found.size)
+    np.add.at(size, where, moved.size)
     return Totals(distinct[:, 0], distinct[:, 1], replicas, size)
 
 

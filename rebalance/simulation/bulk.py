@@ -142,7 +142,7 @@ class BulkAgents(SimulatedProcess):
 
     def _reset(self, items: Iterable[KeyValue]) -> None:
         """Stable before pending, as in key order it would come after it."""
-        asked: set[PartitionId] = set()
+        pending: set[PartitionId] = set()
         keys = self.environment.keyspace
         ordered = sorted(items, key=lambda item: not item.key.endswith("/stable"))
         for item in ordered:
@@ -150,13 +150,13 @@ class BulkAgents(SimulatedProcess):
             if parsed is not None:
                 self._on_key(parsed[0], parsed[1], item)
                 if parsed[1] == "assignments/pending":
-                    asked.add(parsed[0])
+                    pending.add(parsed[0])
         for zone_id, rows in self._state.zones.items():
             for number in np.flatnonzero(rows.pending).tolist():
-                if PartitionId(zone_id, number) not in asked:
+                if PartitionId(zone_id, number) not in pending:
                     rows.forget_change(number)
         # Whoever applied a change and did not switch stable does so now.
-        for partition in asked:
+        for partition in pending:
             rows = self._state.zones[partition.zone_id]
             if np.array_equal(rows.voters[partition.partition], rows.target[partition.partition]):
                 self._switching[partition] = None
@@ -221,10 +221,12 @@ class BulkAgents(SimulatedProcess):
         keys = [self.environment.keyspace.partition(each) for each in partitions]
         reads = tuple(Get(name) for each in keys for name in (each.stable, each.pending, each.planned))
         try:
-            found = (await client.commit(Txn((), reads))).responses
+            responses = (await client.commit(Txn((), reads))).responses
             decided: list[tuple[PartitionId, Txn]] = []
             for index, partition in enumerate(partitions):
-                observed = Observed(keys[index], *(_only(each) for each in found[3 * index : 3 * index + 3]))
+                observed = Observed(
+                    keys[index], *(_only(each) for each in responses[3 * index : 3 * index + 3])
+                )
                 row = self._state.zones[partition.zone_id].voters[partition.partition]
                 applied = self._state.nodes(row)
                 # Nothing waits for learners: the leader reports those that it was asked for.

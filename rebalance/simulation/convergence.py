@@ -27,12 +27,12 @@ def unfinished(
     keyspace: Keyspace,
     auditor: Auditor,
     configurations: AppliedConfigurations,
-    wanted: Iterable[ZoneIntent],
+    intents: Iterable[ZoneIntent],
     living: Iterable[Node],
 ) -> Iterator[str]:
-    """What is missing until each zone is as ``wanted``, cheap checks first; nothing when all is done."""
+    """What is missing until each zone is as in ``intents``, cheap checks first; nothing when all is done."""
     nodes = tuple(living)
-    for intent in wanted:
+    for intent in intents:
         zone_id = intent.zone.zone_id
         if intent.dropped:
             for prefix in (keyspace.zone_partitions(zone_id), keyspace.zone_members(zone_id)):

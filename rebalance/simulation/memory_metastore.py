@@ -79,8 +79,8 @@ class MemoryMetastore:
 
     def peek(self, key: str) -> KeyValue | None:
         """What is stored, also while the store is paused: for those who look on."""
-        found: KeyValue | None = self._items.get(key)
-        return found
+        item: KeyValue | None = self._items.get(key)
+        return item
 
     def pause(self) -> None:
         self._paused = True
@@ -102,8 +102,8 @@ class MemoryMetastore:
 
     def get_now(self, key: str) -> KeyValue | None:
         self._check_answers()
-        found: KeyValue | None = self._items.get(key)
-        return found
+        item: KeyValue | None = self._items.get(key)
+        return item
 
     def range_now(self, prefix: str) -> Snapshot:
         self._check_answers()
@@ -111,8 +111,8 @@ class MemoryMetastore:
 
     def newest_now(self, prefix: str) -> Newest:
         self._check_answers()
-        found = [item.mod_revision for item in self._below(prefix)]
-        return Newest(len(found), max(found, default=0))
+        revisions = [item.mod_revision for item in self._below(prefix)]
+        return Newest(len(revisions), max(revisions, default=0))
 
     def commit_now(self, txn: Txn) -> TxnResult:
         self._check_answers()
@@ -179,10 +179,10 @@ class MemoryMetastore:
         return asyncio.get_running_loop().call_later(ttl_s, self._end_lease, lease)
 
     def _end_lease(self, lease: int) -> None:
-        found = self._leases.pop(lease, None)
-        if found is None:
+        entry = self._leases.pop(lease, None)
+        if entry is None:
             return
-        found[1].cancel()
+        entry[1].cancel()
         events: list[KeyEvent] = []
         for key in self._leased.pop(lease, ()):
             held = self._items.get(key)
@@ -228,8 +228,8 @@ class MemoryMetastore:
     def _holds(self, compare: Compare) -> bool:
         if not compare.below:
             return _compares(compare, self._items.get(compare.key))
-        found = tuple(self._below(compare.key))
-        return all(_compares(compare, item) for item in found or (None,))
+        items = tuple(self._below(compare.key))
+        return all(_compares(compare, item) for item in items or (None,))
 
     def _put(self, put: Put, revision: int, events: list[KeyEvent]) -> None:
         before = self._items.get(put.key)
@@ -256,17 +256,17 @@ class MemoryMetastore:
                     observer(self._revision, below)
 
 
-def _compares(compare: Compare, found: KeyValue | None) -> bool:
+def _compares(compare: Compare, item: KeyValue | None) -> bool:
     actual: int | bytes
     match compare.target:
         case CompareTarget.MOD_REVISION:
-            actual = found.mod_revision if found else 0
+            actual = item.mod_revision if item else 0
         case CompareTarget.CREATE_REVISION:
-            actual = found.create_revision if found else 0
+            actual = item.create_revision if item else 0
         case CompareTarget.VALUE:
-            if found is None:
+            if item is None:
                 return False
-            actual = found.value
+            actual = item.value
     return _HOLDS[compare.op](actual, compare.operand)
 
 

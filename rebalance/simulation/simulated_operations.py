@@ -129,8 +129,8 @@ class OperationAuditor:
         before, of_zone[after.event_revision] = of_zone.get(after.event_revision), after
         if before is None:
             return
-        for invariant, found in broken_records(before, after):
-            self._auditor.fail(invariant, found)
+        for invariant, detail in broken_records(before, after):
+            self._auditor.fail(invariant, detail)
         zone = self._auditor.zones.get(after.zone_id)
         if zone is None or zone.pointer.event_revision != after.event_revision:
             return
@@ -145,7 +145,7 @@ class OperationAuditor:
         left = {}
         for number in range(zone.pointer.partitions):
             partition = PartitionId(operation.zone_id, number)
-            found = what_is_left(
+            lack = what_is_left(
                 self._store,
                 self._keyspace,
                 partition,
@@ -153,15 +153,15 @@ class OperationAuditor:
                 operation.event_revision,
                 configurations,
             )
-            if found:
-                left[partition] = found
+            if lack:
+                left[partition] = lack
         there = zone.pointer.partitions - len(left)
-        told = "; ".join(f"{partition}: {found}" for partition, found in list(left.items())[:SHOWN_MAX])
+        shown = "; ".join(f"{partition}: {lack}" for partition, lack in list(left.items())[:SHOWN_MAX])
         if operation.state is OperationState.DONE and left:
-            self._auditor.fail(NOT_DONE, f"{operation.operation_id}: {told}")
+            self._auditor.fail(NOT_DONE, f"{operation.operation_id}: {shown}")
         if operation.tally.done > there:
             counts = f"{operation.tally.done} are counted, and {there} are"
-            self._auditor.fail(COUNTED, f"{operation.operation_id}: {counts}: {told}")
+            self._auditor.fail(COUNTED, f"{operation.operation_id}: {counts}: {shown}")
         self.done += operation.state is OperationState.DONE
 
     def _on_target(self, zone_id: ZoneId) -> None:
@@ -200,18 +200,18 @@ class OperationAuditor:
         store, keys = self._store, self._keyspace
         below = f"{keys.zone_partitions(partition.zone_id)}{partition.partition}/"
         prefix = keys.member(partition, "")
-        found = store.range_now(below)
+        snapshot = store.range_now(below)
         members = {item.key.removeprefix(prefix): item for item in store.range_now(prefix).items}
         return ZoneReading(
             zone_id=partition.zone_id,
             keyspace=keys,
-            revision=found.revision,
+            revision=snapshot.revision,
             epoch=EpochRecord(),
             intent=None,
             data_nodes=None,
             pointer=zone.pointer,
             alive=self._alive,
             guards=(),
-            keys={item.key: item for item in found.items},
+            keys={item.key: item for item in snapshot.items},
             members={partition: members},
         )

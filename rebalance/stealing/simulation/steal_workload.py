@@ -27,7 +27,7 @@ class HistoryError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class StealRequest:
     """Times in virtual seconds."""
 
     kind: str
@@ -45,7 +45,7 @@ class History:
     ``failed``: requests that were given up."""
 
     acknowledged: defaultdict[Row, tuple[Versioned, ...]] = field(default_factory=lambda: defaultdict(tuple))
-    requests: list[Request] = field(default_factory=list)
+    requests: list[StealRequest] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
     def written(self, row: Row, version: Versioned) -> None:
@@ -115,7 +115,7 @@ class Visitor:
                 else:
                     kind = "put"
                     await self.write(row)
-                self._history.requests.append(Request(kind, began_s, self._world.now_s))
+                self._history.requests.append(StealRequest(kind, began_s, self._world.now_s))
             except NotServedError as error:
                 self._history.failed.append(str(error))
             except HistoryError as error:

@@ -316,10 +316,6 @@ class Rooms:
             if self.receiver_room(node) < 1:
                 moving = self._loads.receivers[node]
                 return f"NODE_CAP: {node} {moving}/{self._limits.receiver_moves} as receiver"
-        for node in (*move.donors, *move.receivers):
-            moving, cap = self._loads.donors[node] + self._loads.receivers[node], self._limits.node_moves
-            if cap is not None and moving >= cap:
-                return f"NODE_CAP: {node} {moving}/{cap} as donor or receiver"
         for node in move.joins:
             if self.member_room(node) < 1:
                 return f"NODE_MEMBER_LIMIT: {node} {self._loads.members[node]}/{self._member_limits[node]}"

@@ -118,9 +118,6 @@ class LimitValues:
     receiver_moves: int | None = _row(
         LimitKind.CAP, "Onto each node", "partitions that move onto a node at once"
     )
-    node_moves: int | None = _row(
-        LimitKind.CAP, "At each node", "partitions that move away from or onto a node at once"
-    )
     batch_size: int | None = _row(
         LimitKind.CAP, "Batch", "moves of a zone that begin together; the next batch waits for their end"
     )

@@ -188,10 +188,3 @@ def test_limits_are_stored_and_end_by_themselves(
         assert any(each.holds(end - 1) and not each.holds(end) for each in (*zones.values(), pause) if each)
     no_caps = replace(Limits(), pause=pause, zone_pauses=zones)
     assert no_caps.holds(now_ms) == any(each.holds(now_ms) for each in (*zones.values(), pause) if each)
-
-
-def test_a_node_is_source_or_target_of_so_many_moves_in_all() -> None:
-    rooms = Rooms(Limits(node_moves=2), Loads(), {}, 0)
-    moves = [Move(("n1",), ("n2",)), Move(("n2",), ("n3",)), Move(("n2",), ("n4",)), Move(("n1",), ("n3",))]
-    assert admit({ZoneId(1): list(enumerate(moves))}, rooms) == {ZoneId(1): [0, 1, 3]}
-    assert rooms.cause(ZoneId(1), moves[2]) == "NODE_CAP: n2 2/2 as donor or receiver"

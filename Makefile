@@ -34,7 +34,7 @@ demo: setup ## the same in a fresh directory; exit code 0 if everything was as s
 # Each test is in a group (tests/fixtures/places.py), the slowest first; a worker takes one group after the other.
 PARALLEL := --dist loadgroup --no-loadscope-reorder --durations=25
 # Tests of servers mostly wait, so more run at once than there are processors.
-WORKERS ?= 5
+WORKERS ?= 3
 
 LINT := lint=$(BIN)/ruff check . && $(BIN)/ruff format --check .
 TYPES := types=$(BIN)/mypy

@@ -24,7 +24,7 @@ class Roles(TypedDict):
 
 
 class MirrorBody(TypedDict):
-    """A standing learner's copy."""
+    """A learner's copy."""
 
     state: MemberStateName
     client_url: Annotated[str, About("where it may be read while it is RUNNING")]

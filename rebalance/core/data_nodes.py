@@ -190,6 +190,6 @@ def _due_ms(since_ms: int, timer_s: int) -> int | None:
 
 
 def replica_counts(intent: ZoneIntent, data_nodes: DataNodes) -> tuple[int, int]:
-    """``(replicas, voters)`` of each partition; replicas that do not vote are standing learners (IEP-005)."""
+    """``(replicas, voters)`` of each partition; replicas that do not vote are learners (IEP-005)."""
     voters = consensus_size(data_nodes.quorum, intent.zone.replicas, len(data_nodes.nodes))
     return effective_replicas(intent.zone.replicas, len(data_nodes.nodes)), voters

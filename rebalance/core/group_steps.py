@@ -10,9 +10,9 @@ Invariants, whatever the starting point:
 - a removal never leaves fewer living voters than a majority of the voters that remain;
 - a removed living voter is announced first, so that clients turn away before it goes;
 - the leader is never removed; it hands leadership over before;
-- a voter that is to become a standing learner stays until its node's mirror runs, so that no copy is missing.
+- a voter that is to become a learner stays until its node's mirror runs, so that no copy is missing.
 
-Standing learners are no members: the target is its voters, and nothing here waits for a new learner. A member's
+Learners are no members: the target is its voters, and nothing here waits for a new learner. A member's
 identity is its peer URL: a node that comes back with new data comes back as another member.
 """
 
@@ -40,7 +40,7 @@ class ObservedMember:
     announced: bool = False
     """Published as leaving long enough ago for clients to have turned away."""
     mirror_awaited: bool = False
-    """Its node is to be a standing learner, lives, and has no mirror yet that runs."""
+    """Its node is to be a learner, lives, and has no mirror yet that runs."""
 
 
 @dataclass(frozen=True, slots=True)

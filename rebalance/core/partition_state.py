@@ -1,7 +1,7 @@
 """How healthy a partition is: the state of each replica, and of the whole (``SYSTEM`` partition states).
 
 Voters are counted against the quorum of the configuration that the group has *committed*; learners never help
-a quorum. A standing learner is judged by its mirror, for it has no member. "Every replica" means the replicas
+a quorum. A learner is judged by its mirror, for it has no member. "Every replica" means the replicas
 that the assignments ask for now, so that a zone of REPLICAS ALL is available once each data node has its
 replica.
 """

@@ -75,7 +75,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MirrorRecord(Extensible):
-    """A standing learner's copy on one node. READY: it waits for the group's voters; STARTING: the first copy
+    """A learner's copy on one node. READY: it waits for the group's voters; STARTING: the first copy
     is fetched; RUNNING: it may be read up to ``safe_revision`` at least (``rounded_revision``)."""
 
     state: MemberState

@@ -1,4 +1,4 @@
-"""Standing learners on etcd: a mirror is a store of one member, filled from a snapshot and a watch.
+"""Learners on etcd: a mirror is a store of one member, filled from a snapshot and a watch.
 
 ``EtcdMirrorHost`` is the ``MirrorHost`` of one node. Protocol and costs: ``rebalance/tech-notes/mirrors.md``.
 """

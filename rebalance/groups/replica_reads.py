@@ -30,7 +30,7 @@ NOW = ReadPoint()
 
 
 class ReplicaChoice(Enum):
-    LEARNER = "learner"  # standing learners only
+    LEARNER = "learner"  # learners only
     REPLICA = "replica"  # learners, and voters that do not lead
 
 

@@ -2,7 +2,7 @@
 
 Three copies of the keyspace feed one queue of partitions; a round for a partition looks at its keys, its member
 and its mirror and does what is due (``MemberDuties``, ``LeaderDuties`` when the member leads, ``MirrorDuties``
-where the node is a standing learner). A key of a partition that concerns the node, and what the host tells,
+where the node is a learner). A key of a partition that concerns the node, and what the host tells,
 bring its round up at once; rounds are repeated besides (``Pace``): every 1-2 s for a member at rest, every
 100-150 ms while something changes, less often the longer nothing does. Nothing is remembered that the next
 round needs.
@@ -86,7 +86,7 @@ def log_failure(partition: PartitionId, failure: ReconfigurationFailure) -> None
 class NodeAgent:
     """``run`` it in the main thread's event loop: member processes die with the thread that spawned them.
 
-    ``host`` holds the members (``EtcdGroupHost`` in the product), ``mirrors`` the copies of standing learners;
+    ``host`` holds the members (``EtcdGroupHost`` in the product), ``mirrors`` the copies of learners;
     without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
     ``failure_handler`` hears once of each partition that is told as failed (I3-057, ``CopyRules`` of the
     limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it

@@ -145,7 +145,7 @@ def obstacle(
     view: NodePartitionView, target: Assignments, urls: Mapping[str, str], members: tuple[GroupMember, ...]
 ) -> str:
     """Why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every new
-    member is reserved on a living node). Standing learners are not waited for (S241)."""
+    member is reserved on a living node). Learners are not waited for (S241)."""
     listed = {member.peer_url for member in members}
     for name in target.peers:
         if urls.get(name) in listed:

@@ -166,7 +166,7 @@ class LeaderDuties:
         return self._of(view.partition).failing(view, self._rules())
 
     def led_with_learners(self) -> dict[PartitionId, str]:
-        """Partitions led here that have standing learners, with the client URL of the own member."""
+        """Partitions led here that have learners, with the client URL of the own member."""
         return {partition: drive.beats_through for partition, drive in self._led.items() if drive.beats_through}
 
     async def close(self) -> None:

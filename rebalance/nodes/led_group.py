@@ -29,7 +29,7 @@ class LedGroup:
     attempts: CopyAttempts = NO_ATTEMPTS
     obstacle: str = ""
     beats_through: str = ""
-    """Client URL of the own member while the partition has standing learners, which want to know the time."""
+    """Client URL of the own member while the partition has learners, which want to know the time."""
 
     def failing(self, view: NodePartitionView, rules: CopyRules) -> Failing | None:
         """What the change that is wanted does not get past; None: nothing, as far as attempts have shown."""

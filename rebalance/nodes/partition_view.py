@@ -71,7 +71,7 @@ class NodePartitionView:
 
     @property
     def learning(self) -> frozenset[str]:
-        """Nodes that are standing learners now or are to be: they keep a mirror."""
+        """Nodes that are learners now or are to be: they keep a mirror."""
         return frozenset(name for key in (self.stable, self.pending) if key for name in key.value.learners)
 
     def listed(self, peer_url: str) -> MemberRole | None:

@@ -119,7 +119,7 @@ class GroupMember:
 class PeerSight:
     """What the agent knows of the member behind a peer URL. ``down``: its node is gone or has given it up.
     ``serving``: its own node says that it answers clients. ``mirror_missing``: its node lives and keeps no
-    mirror of the partition that runs, so it cannot become a standing learner yet."""
+    mirror of the partition that runs, so it cannot become a learner yet."""
 
     node: str
     down: bool = False
@@ -379,7 +379,7 @@ class GroupHost(Protocol):
         """Bring the group's voters to those of ``target``; ``endpoints`` is node -> peer URL for each of them.
         ``stable``: peer URLs of the voters before the move; whoever votes and is in neither leaves first.
 
-        Standing learners are no members: they are part of what is applied and not waited for, but a voter that
+        Learners are no members: they are part of what is applied and not waited for, but a voter that
         becomes one is removed only when the mirror on its node runs (``PeerSight.mirror_missing``). RECEIVED:
         the caller advances the ``change``."""
         ...
@@ -432,7 +432,7 @@ class EndpointSource(Protocol):
     def route(self, partition: PartitionId) -> Route: ...
 
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
-        """Client URLs of the standing learners that may be read; empty while there are none."""
+        """Client URLs of the learners that may be read; empty while there are none."""
         ...
 
     async def wait_for_change(self, partition: PartitionId, seen: Route, timeout_s: float) -> None:

@@ -1,6 +1,6 @@
-"""Standing learners: copies of a partition that a node keeps beside its voters' groups, read-only.
+"""Learners: replicas of a partition that a node keeps beside its voters' groups, read-only.
 
-A standing learner is no member of the group. It is a *mirror*: a store of its own that holds what the group
+A learner is no member of the group. It is a *mirror*: a store of its own that holds what the group
 held at some revision and then repeats each of the group's revisions as one transaction, so that a key has the
 same revision here as there. One ``MirrorHost`` per node; a node may hold a mirror and a member of the same
 partition for a while, when its role changes.
@@ -93,7 +93,7 @@ class SafeTimes(Protocol):
     """Tells groups the time, so that their mirrors know how far they are when nothing is written."""
 
     async def run(self, led: Callable[[], Mapping[PartitionId, str]]) -> None:
-        """Until it is cancelled. ``led``: partitions that this node leads and that have standing learners, with
+        """Until it is cancelled. ``led``: partitions that this node leads and that have learners, with
         the client URL of its own member."""
         ...
 

@@ -2,7 +2,7 @@
 
 A group is a row: the nodes that vote, the nodes that pending asks for, the revision of pending and the moment
 at which the change to it is complete. A change is one step here: it takes the time of its catch-ups and needs
-its target's voters and a majority of its own alive at its end. Standing learners are in the keys only. Stable
+its target's voters and a majority of its own alive at its end. Learners are in the keys only. Stable
 is switched as the product does it, by ``decide_on_configuration_applied`` on keys that are read for it, many
 partitions to a request.
 """

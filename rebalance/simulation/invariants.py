@@ -31,7 +31,7 @@ WHOLE_STEPS = 1_000
 """So often everything is looked at, and not only what a step has touched."""
 
 Voters = tuple[frozenset[str], frozenset[str]]
-"""Nodes that vote and nodes that catch up to vote, of a group's committed configuration. Standing learners are
+"""Nodes that vote and nodes that catch up to vote, of a group's committed configuration. Learners are
 in none of the two."""
 
 
@@ -68,7 +68,7 @@ class AppliedConfigurations(Protocol):
         ...
 
     def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
-        """Nodes that hold a standing learner's whole copy; None where copies are not modelled."""
+        """Nodes that hold a learner's whole copy; None where copies are not modelled."""
         ...
 
 

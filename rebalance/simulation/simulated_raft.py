@@ -97,7 +97,7 @@ class SimulatedReplica:
 
 @dataclass(slots=True)
 class SimulatedMirror:
-    """A standing learner's directory on a node, and its process. ``ready_at``: when its copy is complete, or
+    """A learner's directory on a node, and its process. ``ready_at``: when its copy is complete, or
     its store has started on the copy that it has; ``safe_revision``: the group's steps that it has seen."""
 
     node: str

@@ -1,4 +1,4 @@
-"""A zone with a replica on every node: a few voters, and standing learners that serve reads (IEP-133)."""
+"""A zone with a replica on every node: a few voters, and learners that serve reads (IEP-133)."""
 
 from __future__ import annotations
 

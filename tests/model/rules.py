@@ -103,5 +103,5 @@ def assigned(store: Store) -> Nodes:
 
 
 def learning(store: Store) -> Nodes:
-    """Who is a standing learner or is to be one."""
+    """Who is a learner or is to be one."""
     return frozenset().union(*(learners_in(value) for value, _ in store[: PENDING + 1] if value is not None))

@@ -150,7 +150,7 @@ class State(NamedTuple):
     leader: str
     running: Nodes
     mirrors: Nodes
-    """Nodes with a standing learner's copy."""
+    """Nodes with a learner's copy."""
     change: Change | None
     agent: Doing | None
     deposed: Doing | None

@@ -1,4 +1,4 @@
-"""Standing learners with real agents: how they begin, change their role, and what a lost node means to them."""
+"""Learners with real agents: how they begin, change their role, and what a lost node means to them."""
 
 from __future__ import annotations
 

@@ -121,11 +121,7 @@ class ErrorKind(Enum):
         "Use profiles of one engine on every node of the zone.",
     )
     NAME_NOT_VISIBLE = ErrorRow(
-        4009,
-        "42602",
-        400,
-        "The name contains an invisible character",
-        "Use visible characters, and no line breaks.",
+        4009, "42602", 400, "The name contains an invisible character", "Use visible characters only."
     )
     TABLE_ALREADY_EXISTS = ErrorRow(
         4101, "42P07", 409, "The table already exists", "Use another name, or IF NOT EXISTS."
@@ -355,18 +351,10 @@ class ErrorKind(Enum):
         "Use a new key for a new statement.",
     )
     STATEMENT_NOT_FOUND = ErrorRow(
-        8004,
-        "02000",
-        404,
-        "The statement does not exist",
-        "Results are kept for a limited time: send it again.",
+        8004, "02000", 404, "The statement does not exist", "Results are kept for a time: send it again."
     )
     STATEMENT_RESULT_GONE = ErrorRow(
-        8005,
-        "55000",
-        410,
-        "The result is no longer available",
-        "Read pages in order, or send the statement again.",
+        8005, "55000", 410, "The result is no longer available", "Read pages in order, or send it again."
     )
     STATEMENT_CANCELED = ErrorRow(
         8006, "57014", 409, "The statement was canceled", "Read the state back: the message says what was kept."
@@ -418,18 +406,10 @@ class ErrorKind(Enum):
         "Look again, and confirm what is shown now: nothing was changed.",
     )
     TEXT_NOT_UTF8 = ErrorRow(
-        8201,
-        "22021",
-        400,
-        "The text is not UTF-8",
-        "Send whole characters, percent-encoded in addresses.",
+        8201, "22021", 400, "The text is not UTF-8", "Send whole characters, percent-encoded in addresses."
     )
     METHOD_NOT_ALLOWED = ErrorRow(
-        8202,
-        "0A000",
-        405,
-        "The address does not accept this method",
-        "Use a method that the header Allow names.",
+        8202, "0A000", 405, "The address does not take this method", "Use a method that the header Allow names."
     )
     ADDRESS_NOT_FOUND = ErrorRow(
         8203, "42704", 404, "The address does not exist", "See /docs for the addresses."

@@ -23,7 +23,7 @@ from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.groups.router import Router
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.ports.groups import MemberLife, ReplicaBehindError, RevisionGoneError
-from tests.checked_answers import CheckedTransport
+from tests.fixtures.checked_answers import CheckedTransport
 from tests.fixtures.group_hosts import P0, P1, Fixed
 from tests.fixtures.mirror_process import GROUP
 from tests.fixtures.mirror_rig import MirrorRig

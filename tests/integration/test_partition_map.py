@@ -23,7 +23,7 @@ from rebalance.core.topology import Topology
 from rebalance.kernels.partition_map import OWNING
 from rebalance.kernels.partition_map_codec import decode_map
 from rebalance.metastore.mirror import KeyspaceMirror
-from tests.checked_answers import CheckedTransport
+from tests.fixtures.checked_answers import CheckedTransport
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 

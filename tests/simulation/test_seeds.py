@@ -16,7 +16,7 @@ from tests.simulation.seeds import first_broken
 
 
 @pytest.mark.row("I3-019", "I3-049", shows="service")
-@pytest.mark.parametrize("seed", [1, 2, 3, 6, 7, 8])
+@pytest.mark.parametrize("seed", [1, 2, 5, 6, 7, 8])
 def test_invariants_hold_with_agents(seed: int) -> None:
     """S090, I3-019, I3-049: crashes, pauses, lost answers and late requests break no invariant, and the last
     target is reached when they stop."""

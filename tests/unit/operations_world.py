@@ -29,7 +29,7 @@ from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partitions import observe
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import decide_on_configuration_applied
-from tests.checked_answers import CheckedTransport
+from tests.fixtures.checked_answers import CheckedTransport
 from tests.unit.sql_world import World, opened
 
 VERIFIED = "X-Checked-User"

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from app.contract.marks import About, OneOf
-from tests.checked_answers import CheckedTransport
+from tests.fixtures.checked_answers import CheckedTransport
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,7 +18,7 @@ from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import GroupMember
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.node_context import node_context
+from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()

@@ -29,7 +29,7 @@ from rebalance.ports.groups import (
 )
 from rebalance.ports.metastore import MetastoreUnavailableError
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.node_context import node_context
+from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)

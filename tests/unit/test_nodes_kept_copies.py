@@ -17,7 +17,7 @@ from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.node_context import node_context
+from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()

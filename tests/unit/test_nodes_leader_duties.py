@@ -14,7 +14,7 @@ from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.node_context import node_context
+from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 

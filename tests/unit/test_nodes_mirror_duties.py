@@ -30,7 +30,7 @@ from rebalance.nodes.removal import RemovalJudge
 from rebalance.ports.groups import MemberLife
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.fixtures.held_mirrors import HeldMirrors
-from tests.node_context import node_context
+from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()

@@ -16,7 +16,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.nodes.strategy_duties import StrategyDuties
 from rebalance.ports.groups import CancelAnswer, GroupMember, MemberUnavailableError, PeerSight
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.node_context import node_context
+from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)

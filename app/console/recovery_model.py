@@ -21,6 +21,7 @@ Json = dict[str, Any]
 LOGGING = ("VOTER", "JOINER")
 """Kinds of replicas that have a log."""
 NOT_ANSWERING = ("BROKEN", "UNAVAILABLE")
+LOST_FIELDS = ("partition", "state", "voters", "voters_alive", "recovering_on")
 _NUMBERS = re.compile(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?")
 
 
@@ -144,8 +145,12 @@ def lost_partition(state: Json, cause: str) -> Json:
     replicas = sorted(state["replicas"], key=lambda replica: natural(replica["node"]))
     dead = [row["node"] for row in replicas if row["voter"] and row["state"] in NOT_ANSWERING]
     living = (row for row in replicas if row["state"] != "UNAVAILABLE")
-    copies = [{**row, "kind": "voter" if row["voter"] else "learner"} for row in living]
-    return {**state, "cause": cause, "dead": dead, "copies": copies}
+    copies = [
+        {"node": row["node"], "kind": "voter" if row["voter"] else "learner", "state": row["state"]}
+        for row in living
+    ]
+    # Log positions move all the time: they make no dry run stale.
+    return {**{name: state[name] for name in LOST_FIELDS}, "cause": cause, "dead": dead, "copies": copies}
 
 
 def zone_loss(

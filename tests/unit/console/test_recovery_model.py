@@ -207,6 +207,8 @@ def test_a_dry_run_is_out_of_date_once_something_else_is_lost() -> None:
     lost = state(0, replica("n1", "UNAVAILABLE"), replica("n2", "HEALTHY"))
     run = dry_run({}, [reset(0)], (), loss(lost))
     assert not run.is_stale(loss(dict(lost)))
+    moved = [{**row, "committed": 7, "last": 9} for row in lost["replicas"]]
+    assert not run.is_stale(loss({**lost, "replicas": moved, "restarting": ["n2"]}))
     for now in (
         loss(),
         loss(lost, state(1, replica("n1", "UNAVAILABLE"))),

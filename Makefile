@@ -31,8 +31,8 @@ run: setup ## start three nodes in ./zonekeeper-data, run the demo, keep serving
 demo: setup ## the same in a fresh directory; exit code 0 if everything was as said
 	@$(GUARDED) scripts/demo.sh
 
-# Each test is in a group (tests/fixtures/places.py), the slowest first; a worker takes one group after the other.
-PARALLEL := --dist loadgroup --no-loadscope-reorder --durations=25
+# A file is run by one worker, and files take turns by folder (tests/fixtures/places.py).
+PARALLEL := --dist loadfile --no-loadscope-reorder --durations=25
 # Tests of servers mostly wait, so more run at once than there are processors.
 WORKERS ?= 3
 

@@ -40,11 +40,11 @@ LINT := lint=$(BIN)/ruff check . && $(BIN)/ruff format --check .
 TYPES := types=$(BIN)/mypy
 PURE := tests/unit tests/property tests/datadriven tests/contract tests/linearizability
 
-check: setup ## linters, types, size, and tests without servers; below two minutes
+check: setup ## linters, types, size, and tests without servers
 	@scripts/parts.sh "$(LINT)" "$(TYPES)" "house=$(BIN)/python scripts/house.py" \
 		"tests=$(BIN)/pytest -q -m 'not soak and not hosted' -n logical $(PARALLEL) $(PURE)"
 
-test: setup browser ## what every change must pass; below twelve minutes on two processors
+test: setup browser ## what every change must pass
 	@scripts/parts.sh "$(LINT)" "$(TYPES)" "tests=$(BIN)/pytest -q -m 'not soak' -n $(WORKERS) $(PARALLEL)"
 
 .PHONY: coverage

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from tests.fixtures.ports import free_port
-from tests.fixtures.up_process import ENDED_WITHIN_S, SERVED_WITHIN_S, Up, until
+from tests.fixtures.up_process import ENDED_WITHIN_S, SERVED_WITHIN_S, Up, start, until
 
+__all__ = ["start"]
 pytestmark = pytest.mark.timeout(600)
 
 

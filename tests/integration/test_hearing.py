@@ -29,13 +29,18 @@ RESYNC_S = 25.0
 
 
 class CountingStore(EtcdMetastore):
-    """``looks``: how often all fences were read."""
+    """``looks``: how often all fences were read, and all nodes after them, which is when a loss is noted."""
 
     looks = 0
+    _has_fences = False
 
     async def range(self, prefix: str) -> Snapshot:
         snapshot = await super().range(prefix)
-        self.looks += prefix.endswith("fences/")
+        if prefix.endswith("fences/"):
+            self._has_fences = True
+        elif prefix.endswith("nodes/") and self._has_fences:
+            self._has_fences = False
+            self.looks += 1
         return snapshot
 
 

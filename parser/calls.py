@@ -79,32 +79,32 @@ class CallRules(RuleParser):
         return Call(procedure, zone, partitions, nodes, position, source)
 
     def _procedure(self) -> Procedure:
-        known = {each.value: each for each in Procedure}
+        known = {member.value: member for member in Procedure}
         expected = " or ".join(f"system.{name.lower()}" for name in known)
         start = self._curr
         if self.keyword() == SCHEMA and self._next is not None and self._next.token_type is TokenType.DOT:
             self._advance()
             self._advance()
-        found = known.get(self.keyword())
-        if found is None:
+        procedure = known.get(self.keyword())
+        if procedure is None:
             if self.keyword():
                 message = f"unknown procedure; accepted: {expected}"
                 self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, message, start)
             self.fail(expected)
         self._advance()
-        return found
+        return procedure
 
     def _array(self, element: Callable[[], PlacedArgument[T]]) -> tuple[PlacedArgument[T], ...]:
         if not self.take_keyword("ARRAY"):
             self.fail("ARRAY[...]")
         self.need(TokenType.L_BRACKET, "[")
-        found: list[PlacedArgument[T]] = []
+        elements: list[PlacedArgument[T]] = []
         if not self.take(TokenType.R_BRACKET):
-            found.append(element())
+            elements.append(element())
             while self.take(TokenType.COMMA):
-                found.append(element())
+                elements.append(element())
             self.need(TokenType.R_BRACKET, "]")
-        return tuple(found)
+        return tuple(elements)
 
     def _number(self) -> PlacedArgument[int]:
         token = self._curr

@@ -50,6 +50,6 @@ def check_characters(source: SourceMap) -> None:
 
     The text of each statement is kept in the catalog's history, so it must be storable as a whole.
     """
-    found = _UNSTORABLE.search(source.text)
-    if found:
-        raise source.fail(found.start(), f"character U+{ord(found.group()):04X} is not allowed in a statement")
+    match = _UNSTORABLE.search(source.text)
+    if match:
+        raise source.fail(match.start(), f"character U+{ord(match.group()):04X} is not allowed in a statement")

@@ -320,8 +320,8 @@ def _behind(piece: CutPiece, first: Token) -> CutPiece:
     """The part of a statement that begins with the token ``first``."""
     start = first.start
     tokens = [
-        Token(each.token_type, each.text, 1, 1, each.start - start, each.end - start)
-        for each in piece.tokens
-        if each.start >= start
+        Token(token.token_type, token.text, 1, 1, token.start - start, token.end - start)
+        for token in piece.tokens
+        if token.start >= start
     ]
     return CutPiece(piece.text[start:], piece.offset + start, tokens)

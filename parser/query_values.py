@@ -36,7 +36,7 @@ def exact(node: exp.Expr, refuse: Refuse) -> exp.Expr:
         return _number(node, refuse)
     if isinstance(node, exp.Interval):
         return _interval(node, refuse)
-    if isinstance(node, exp.Struct) and not any(isinstance(each, exp.PropertyEQ) for each in node.expressions):
+    if isinstance(node, exp.Struct) and not any(isinstance(part, exp.PropertyEQ) for part in node.expressions):
         return exp.Anonymous(this="ROW", expressions=node.expressions)
     if is_not_finite(node):
         return _typed(_NOT_FINITE[node.name.upper()], "DOUBLE")
@@ -74,10 +74,10 @@ def _digits_of(node: exp.Cast, refuse: Refuse) -> tuple[int, int]:
     """Precision and scale: a literal has those of its digits."""
     if not node.this.is_string:
         return DECIMAL_DIGITS_MAX, 0
-    found = _DECIMAL.fullmatch(node.this.name.strip())
-    if found is None or not (found[1] or found[2]):
+    match = _DECIMAL.fullmatch(node.this.name.strip())
+    if match is None or not (match[1] or match[2]):
         return DECIMAL_DIGITS_MAX, 0
-    whole, scale = len(found[1].lstrip("0")), len(found[2] or "")
+    whole, scale = len(match[1].lstrip("0")), len(match[2] or "")
     if whole + scale > DECIMAL_DIGITS_MAX:
         refuse(node, f"a decimal has at most {DECIMAL_DIGITS_MAX} digits")
     return max(whole + scale, 1), scale
@@ -88,8 +88,8 @@ def _decimal_type(precision: int, scale: int) -> exp.DataType:
 
 
 def _check_fraction(node: exp.Cast, digits_max: int, refuse: Refuse) -> None:
-    found = _SECONDS.search(node.this.name)
-    if found is not None and len(found[1].rstrip("0")) > digits_max:
+    match = _SECONDS.search(node.this.name)
+    if match is not None and len(match[1].rstrip("0")) > digits_max:
         refuse(node, f"this type has at most {digits_max} digits of a second")
 
 
@@ -132,8 +132,8 @@ def _spanned(text: str, first: str, last: str) -> int | None:
     sign = -1 if text.startswith("-") else 1
     text = text.strip().lstrip("+-")
     if (first, last) == ("YEAR", "MONTH"):
-        found = re.fullmatch(r"(\d{1,9})-(\d{1,2})", text)
-        return sign * (int(found[1]) * 12 + int(found[2])) if found else None
+        match = re.fullmatch(r"(\d{1,9})-(\d{1,2})", text)
+        return sign * (int(match[1]) * 12 + int(match[2])) if match else None
     if first not in _UNITS or last not in _UNITS:
         return None
     units = _UNITS[_UNITS.index(first) : _UNITS.index(last) + 1]

@@ -65,10 +65,10 @@ class RuleParser(Parser):
 
     def fail(self, expected: str, hint: str = "") -> NoReturn:
         """Syntax error at the current token."""
-        found = "the end of the statement"
+        word = "the end of the statement"
         if self._curr:
-            found = shortened(self.source.text[self._curr.start : self._curr.end + 1])
-        message = f"expected {expected}, found {found}"
+            word = shortened(self.source.text[self._curr.start : self._curr.end + 1])
+        message = f"expected {expected}, found {word}"
         self.refuse(ErrorKind.SYNTAX_ERROR, f"{message}: {hint}" if hint else message, self._curr)
 
     def word(self) -> str:

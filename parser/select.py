@@ -151,8 +151,8 @@ def _parse(source: SourceMap) -> exp.Query | exp.Values:
         trees = _DIALECT.parser().parse(tokens, source.text)
     except _PlacedError as error:
         offset = end if error.offset is None else error.offset
-        found = "the end of the statement" if error.offset is None else _word_at(tokens, error.offset)
-        raise source.fail(offset, f"{_plain(str(error))}, found {found}") from error
+        word = "the end of the statement" if error.offset is None else _word_at(tokens, error.offset)
+        raise source.fail(offset, f"{_plain(str(error))}, found {word}") from error
     except SqlglotError as error:
         raise source.fail(0, "the query cannot be read") from error
     if len(trees) != 1 or not isinstance(trees[0], exp.Query | exp.Values):
@@ -270,7 +270,7 @@ class _Rewriter:
 
     def _place(self, node: exp.Expr) -> Position:
         """Where the first token of the node is that sqlglot kept a place of."""
-        offsets = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+        offsets = [part.meta["start"] for part in node.walk() if "start" in part.meta]
         return self._source.position(min(offsets) if offsets else _first_visible(self._source.text))
 
 

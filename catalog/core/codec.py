@@ -33,14 +33,14 @@ T = TypeVar("T")
 Read = Callable[[Any], Any]
 
 
-def _refuse_constant(found: str) -> float:
-    raise ValueError(f"{found} is not a number")
+def _refuse_constant(constant: str) -> float:
+    raise ValueError(f"{constant} is not a number")
 
 
 def _finite(digits: str) -> float:
     """1e999 would be written again as Infinity, which nobody reads."""
-    found = float(digits)
-    return found if math.isfinite(found) else _refuse_constant(digits[:SHOWN_MAX])
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse_constant(digits[:SHOWN_MAX])
 
 
 _JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
@@ -121,21 +121,21 @@ class Codec(Generic[T]):
         self._inline: dict[str, Codec[Any]] = dict(inline or {})
         hints = get_type_hints(cls)
         self._keeps = UNKNOWN in hints
-        found: dict[str, _Field] = {}
-        for each in fields(cls):  # type: ignore[arg-type]  # a dataclass, which Generic cannot say
-            if each.name == UNKNOWN or each.name in self._inline:
+        by_name: dict[str, _Field] = {}
+        for cls_field in fields(cls):  # type: ignore[arg-type]  # a dataclass, which Generic cannot say
+            if cls_field.name == UNKNOWN or cls_field.name in self._inline:
                 continue
-            has_default = each.default is not MISSING or each.default_factory is not MISSING
-            default = each.default
-            if default is MISSING and each.default_factory is not MISSING:
-                default = each.default_factory()
-            form = (forms or {}).get(each.name) or _form(hints[each.name], each.name)
-            needed = not has_default or each.name in required
-            found[each.name] = _Field(each.name, form, needed, default, each.name in omit)
-        names = order or tuple(found)
-        assert set(names) <= set(found), (cls, names)
-        self._fields = tuple(found[name] for name in names)
-        self.names: frozenset[str] = frozenset(names).union(*(each.names for each in self._inline.values()))
+            has_default = cls_field.default is not MISSING or cls_field.default_factory is not MISSING
+            default = cls_field.default
+            if default is MISSING and cls_field.default_factory is not MISSING:
+                default = cls_field.default_factory()
+            form = (forms or {}).get(cls_field.name) or _form(hints[cls_field.name], cls_field.name)
+            needed = not has_default or cls_field.name in required
+            by_name[cls_field.name] = _Field(cls_field.name, form, needed, default, cls_field.name in omit)
+        names = order or tuple(by_name)
+        assert set(names) <= set(by_name), (cls, names)
+        self._fields = tuple(by_name[name] for name in names)
+        self.names: frozenset[str] = frozenset(names).union(*(codec.names for codec in self._inline.values()))
 
     def encode(self, value: T) -> bytes:
         return dump({"v": FORMAT, **self.document(value)})
@@ -155,30 +155,30 @@ class Codec(Generic[T]):
 
     def document(self, value: T) -> dict[str, Any]:
         """Without the version."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, codec in self._inline.items():
-            found |= codec.document(getattr(value, name))
-        for each in self._fields:
-            held = getattr(value, each.name)
-            if not (each.omitted and held == each.default):
-                found[each.name] = each.form.write(held)
+            values |= codec.document(getattr(value, name))
+        for item in self._fields:
+            held = getattr(value, item.name)
+            if not (item.omitted and held == item.default):
+                values[item.name] = item.form.write(held)
         if self._keeps:
-            found |= getattr(value, UNKNOWN) or {}
-        return found
+            values |= getattr(value, UNKNOWN) or {}
+        return values
 
     def value(self, document: Any) -> T:
         """Raises ValueError. ``document`` is one without the version."""
         if type(document) is not dict:
             raise ValueError("not an object")
         values: dict[str, Any] = {name: codec.value(document) for name, codec in self._inline.items()}
-        for each in self._fields:
-            if each.name in document:
+        for item in self._fields:
+            if item.name in document:
                 try:
-                    values[each.name] = each.form.read(document[each.name])
+                    values[item.name] = item.form.read(document[item.name])
                 except (ValueError, TypeError, OverflowError) as error:
-                    raise ValueError(f"{each.name}: {error}") from error
-            elif each.required:
-                raise ValueError(f"no {each.name}")
+                    raise ValueError(f"{item.name}: {error}") from error
+            elif item.required:
+                raise ValueError(f"no {item.name}")
         if self._keeps:
             known = len(values) if not self._inline else 0
             if len(document) > known:
@@ -200,11 +200,11 @@ def load(value: bytes) -> dict[str, Any]:
         raise RecordNotReadableError(f"not a JSON document ({_reason(error)}): {_shown(value)}") from error
     if type(document) is not dict or "v" not in document:
         raise RecordNotReadableError(f"not a record, which has a format v: {_shown(value)}")
-    found = document.pop("v")
-    if type(found) is not int or found != FORMAT:
-        is_huge = type(found) is int and abs(found) > INTEGER_MAX
-        told = "a huge number" if is_huge else str(found)[:SHOWN_MAX]
-        raise RecordNotReadableError(f"format {told} is not known; this build reads {FORMAT}")
+    version = document.pop("v")
+    if type(version) is not int or version != FORMAT:
+        is_huge = type(version) is int and abs(version) > INTEGER_MAX
+        version_text = "a huge number" if is_huge else str(version)[:SHOWN_MAX]
+        raise RecordNotReadableError(f"format {version_text} is not known; this build reads {FORMAT}")
     return document
 
 
@@ -219,7 +219,7 @@ def dump(document: Mapping[str, Any]) -> bytes:
 def optional(form: Form) -> Form:
     """What ``form`` reads, or none."""
     return Form(
-        lambda found: None if found is None else form.read(found),
+        lambda value: None if value is None else form.read(value),
         lambda held: None if held is None else form.write(held),
     )
 
@@ -232,63 +232,63 @@ def listed(form: Form) -> Form:
 def pairs() -> Form:
     """A tuple of pairs, sorted, written as an object."""
     read = mapping(text, text)
-    return Form(lambda found: tuple(sorted(read(found).items())), dict)
+    return Form(lambda value: tuple(sorted(read(value).items())), dict)
 
 
 def mapping(key: Read, held: Read) -> Read:
-    def read(found: Any) -> dict[Any, Any]:
-        if type(found) is not dict:
-            raise ValueError(f"not an object: {found!r:.80}")
-        return {key(name): held(each) for name, each in found.items()}
+    def read(value: Any) -> dict[Any, Any]:
+        if type(value) is not dict:
+            raise ValueError(f"not an object: {value!r:.80}")
+        return {key(name): held(item) for name, item in value.items()}
 
     return read
 
 
 def sequence(held: Read) -> Read:
-    def read(found: Any) -> tuple[Any, ...]:
-        if type(found) is not list:
-            raise ValueError(f"not a list: {found!r:.80}")
-        return tuple(map(held, found))
+    def read(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise ValueError(f"not a list: {value!r:.80}")
+        return tuple(map(held, value))
 
     return read
 
 
-def text(found: Any) -> str:
-    if type(found) is not str:
-        raise ValueError(f"not a text: {found!r:.80}")
-    if not found.isascii():
-        found.encode()  # a lone surrogate cannot be written again
-    return found
+def text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"not a text: {value!r:.80}")
+    if not value.isascii():
+        value.encode()  # a lone surrogate cannot be written again
+    return value
 
 
-def integer(found: Any) -> int:
-    if type(found) is not int or abs(found) > INTEGER_MAX:
+def integer(value: Any) -> int:
+    if type(value) is not int or abs(value) > INTEGER_MAX:
         raise ValueError("not an integer of 64 bits")
-    return found
+    return value
 
 
-def natural(found: Any) -> int:
-    if integer(found) < 0:
+def natural(value: Any) -> int:
+    if integer(value) < 0:
         raise ValueError("below 0")
-    return int(found)
+    return int(value)
 
 
-def moment(found: Any) -> int:
-    if natural(found) > TIME_MAX_MS:
+def moment(value: Any) -> int:
+    if natural(value) > TIME_MAX_MS:
         raise ValueError("after the year 9999")
-    return int(found)
+    return int(value)
 
 
-def _number(found: Any) -> float:
-    if type(found) not in (int, float) or not math.isfinite(found):
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError("not a number")
-    return found  # type: ignore[no-any-return]  # an int stays one: it is written as it was read
+    return value  # type: ignore[no-any-return]  # an int stays one: it is written as it was read
 
 
-def _boolean(found: Any) -> bool:
-    if type(found) is not bool:
-        raise ValueError(f"neither true nor false: {found!r:.80}")
-    return found
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"neither true nor false: {value!r:.80}")
+    return value
 
 
 _PLAIN: Mapping[Any, Read] = {str: text, bool: _boolean, float: _number}
@@ -302,7 +302,7 @@ def _form(hint: Any, name: str) -> Form:  # one branch a type
     hint = getattr(hint, "__supertype__", hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        (inner,) = (each for each in arguments if each is not type(None))
+        (inner,) = (argument for argument in arguments if argument is not type(None))
         return optional(_form(inner, name))
     if origin is tuple:
         assert arguments[1] is Ellipsis, hint
@@ -310,7 +310,7 @@ def _form(hint: Any, name: str) -> Form:  # one branch a type
     if origin in (dict, Mapping):
         form = _form(arguments[1], name)
         return Form(
-            mapping(text, form.read), lambda held: {key: form.write(each) for key, each in held.items()}
+            mapping(text, form.read), lambda held: {key: form.write(item) for key, item in held.items()}
         )
     if hint is int:
         return Form(moment if name.endswith("_ms") else natural, _same)
@@ -324,12 +324,12 @@ def _form(hint: Any, name: str) -> Form:  # one branch a type
 
 
 def _enum(hint: type[Enum]) -> Read:
-    known = {each.value: each for each in hint}
+    known = {member.value: member for member in hint}
 
-    def read(found: Any) -> Enum:
-        if type(found) is not str or found not in known:
-            raise ValueError(f"{found!r:.80} is not one of {', '.join(map(str, known))}")
-        return known[found]
+    def read(value: Any) -> Enum:
+        if type(value) is not str or value not in known:
+            raise ValueError(f"{value!r:.80} is not one of {', '.join(map(str, known))}")
+        return known[value]
 
     return read
 

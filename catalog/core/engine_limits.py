@@ -22,12 +22,12 @@ def spread_members(zone: Zone, data_nodes: tuple[str, ...]) -> dict[str, int]:
     replicas = effective_replicas(zone.replicas, len(data_nodes))
     if not data_nodes:
         return {}
-    each = -(-zone.partitions * replicas // len(data_nodes))
-    return dict.fromkeys(data_nodes, each)
+    members = -(-zone.partitions * replicas // len(data_nodes))
+    return dict.fromkeys(data_nodes, members)
 
 
 def check_member_limits(
-    change: Change, topology: Topology, existing: Mapping[str, int], wanted: Mapping[str, int]
+    change: Change, topology: Topology, existing: Mapping[str, int], added: Mapping[str, int]
 ) -> None:
     """Refuses a change that would put more members on a node than it can hold; a learner's mirror is a process
     as a member is, and counts as one.
@@ -40,14 +40,14 @@ def check_member_limits(
     if zone is None or not change.entries:
         return
     crowded = [
-        (node.member_limit - existing.get(node.name, 0) - wanted.get(node.name, 0), node)
+        (node.member_limit - existing.get(node.name, 0) - added.get(node.name, 0), node)
         for node in topology
-        if wanted.get(node.name, 0) > 0
+        if added.get(node.name, 0) > 0
     ]
     over, node = min(crowded, key=lambda pair: (pair[0], pair[1].name), default=(0, None))
     if node is None or over >= 0:
         return
-    held, more = existing.get(node.name, 0), wanted[node.name]
+    held, more = existing.get(node.name, 0), added[node.name]
     room = max(0, node.member_limit - held)
     message = (
         f"node {node.name} holds {held} replicas of other zones and may hold "
@@ -57,9 +57,9 @@ def check_member_limits(
     raise RefusedError(ErrorKind.NODE_MEMBER_LIMIT, message, position)
 
 
-def _what_fits(zone: Zone, wanted: int, room: int) -> str:
+def _what_fits(zone: Zone, needed: int, room: int) -> str:
     """Partitions in proportion to the room: members grow with partitions."""
-    partitions = zone.partitions * room // wanted
+    partitions = zone.partitions * room // needed
     if partitions < 1:
         return f"there is room for {room}, so no zone fits before nodes are added"
     return f"there is room for {room}, so about PARTITIONS {partitions} fits"

@@ -62,8 +62,8 @@ def adopt_intents(catalog: CatalogSnapshot, intents: Sequence[ZoneIntent]) -> Ad
     """
     version = max((catalog.version, *(intent.version for intent in intents))) + 1
     known = {zone.zone_id for zone in catalog.zones}
-    lost = [each.zone for each in intents if not each.dropped and each.zone.zone_id not in known]
-    next_zone_id = max((catalog.next_zone_id, *(ZoneId(each.zone.zone_id + 1) for each in intents)))
+    lost = [intent.zone for intent in intents if not intent.dropped and intent.zone.zone_id not in known]
+    next_zone_id = max((catalog.next_zone_id, *(ZoneId(intent.zone.zone_id + 1) for intent in intents)))
     entries = (
         *(ZoneEntry(EntryKind.WRITTEN, zone) for zone in catalog.zones),
         *(ZoneEntry(EntryKind.DROPPED, zone) for zone in lost),

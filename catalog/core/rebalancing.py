@@ -25,8 +25,8 @@ def check_rebalancing(change: Change, *, allowed: bool) -> None:
         return
     names = moves_data(change.before, change.after)
     if names:
-        told = ", ".join(name.upper().replace("_", " ") for name in names)
-        raise rebalancing_disabled(f"a new {told} of zone {change.after.name} moves its data")
+        settings = ", ".join(name.upper().replace("_", " ") for name in names)
+        raise rebalancing_disabled(f"a new {settings} of zone {change.after.name} moves its data")
 
 
 def rebalancing_disabled(what: str) -> RefusedError:

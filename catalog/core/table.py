@@ -69,8 +69,8 @@ def type_problem(name: str, arguments: tuple[int, ...], written: tuple[str, ...]
         return f"{name} takes {len(ranges) or 'no'} argument{'s' if len(ranges) > 1 else ''}"
     for at, (value, (lowest, highest)) in enumerate(zip(arguments, ranges, strict=False)):
         if not lowest <= value <= highest:
-            said = shortened(written[at]) if written else value
-            return f"{name} takes a number from {lowest} to {highest}, not {said}"
+            shown = shortened(written[at]) if written else value
+            return f"{name} takes a number from {lowest} to {highest}, not {shown}"
     if name == "DECIMAL" and len(arguments) == 2 and arguments[1] > arguments[0]:
         return f"the scale of {name} is at most its precision {arguments[0]}, not {arguments[1]}"
     return None

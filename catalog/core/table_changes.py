@@ -213,7 +213,7 @@ def _table(table_id: TableId, command: CreateTable, zone: Zone) -> Table:
     key = tuple(name.text for name in _primary_key(command))
     colocation = tuple(name.text for name in command.colocation or ()) or key
     columns = tuple(_column(column) for column in command.columns)
-    columns = tuple(replace(each, nullable=each.nullable and each.name not in key) for each in columns)
+    columns = tuple(replace(column, nullable=column.nullable and column.name not in key) for column in columns)
     return Table(table_id, command.name.text, zone.zone_id, profile, columns, key, colocation)
 
 

@@ -87,9 +87,9 @@ class Node:
         """What keeps the members of groups in this profile."""
         return dict(self.engines).get(profile, DEFAULT_ENGINE)
 
-    def holds_profiles(self, wanted: tuple[str, ...]) -> bool:
+    def holds_profiles(self, profiles: tuple[str, ...]) -> bool:
         """A data node must have *all* of a zone's storage profiles."""
-        return set(wanted) <= set(self.profiles)
+        return set(profiles) <= set(self.profiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +121,16 @@ class ZoneIntent(Record):
     origin: Origin | None = field(default=None, compare=False)
 
 
-def _partitions(found: Any) -> int:
-    if not 1 <= natural(found) <= PARTITIONS_LIMIT:
+def _partitions(value: Any) -> int:
+    if not 1 <= natural(value) <= PARTITIONS_LIMIT:
         raise ValueError(f"not 1 to {PARTITIONS_LIMIT}")
-    return int(found)
+    return int(value)
 
 
-def _positive(found: Any) -> int:
-    if natural(found) < 1:
+def _positive(value: Any) -> int:
+    if natural(value) < 1:
         raise ValueError("below 1")
-    return int(found)
+    return int(value)
 
 
 _ZONE = Codec(

@@ -344,7 +344,7 @@ def _choice(row: ZoneOptionRow, clause: OptionClause) -> Enum | None:
     assert row.choices is not None
     if name in row.choice_names:
         return row.choices(name)
-    *others, last = (f"'{each}'" for each in row.choice_names)
+    *others, last = (f"'{choice_name}'" for choice_name in row.choice_names)
     message = f"{row.option.value} is {', '.join(others)} or {last}, not '{shortened(text)}'"
     raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
 

@@ -44,12 +44,12 @@ class JsonPathFilters:
             return ()
         from catalog.filters.json_path_dialect import MapFilter
 
-        found: set[str] = set()
+        names: set[str] = set()
         for segment in _compiled(expression).segments:
             for selector in segment.selectors:
                 if isinstance(selector, MapFilter):
-                    found.update(_negated(selector.expression.expression, negated=False))
-        return tuple(sorted(found))
+                    names.update(_negated(selector.expression.expression, negated=False))
+        return tuple(sorted(names))
 
 
 JSON_PATH = JsonPathFilters()
@@ -86,7 +86,9 @@ def _compiled(expression: str) -> JSONPath:
     if isinstance(compiled, CompoundJSONPath):
         raise FilterError("it is one path")
     for segment in compiled.segments:
-        if len(segment.selectors) > 1 and any(isinstance(each, MapFilter) for each in segment.selectors):
+        if len(segment.selectors) > 1 and any(
+            isinstance(selector, MapFilter) for selector in segment.selectors
+        ):
             raise FilterError("a predicate stands alone in its brackets")
     return compiled
 

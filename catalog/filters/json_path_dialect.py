@@ -256,8 +256,8 @@ class FilterEnvironment(JSONPathEnvironment):
         if operator in ("<", ">", "<=", ">="):
             return _ordered(left, operator, right)
         if operator in ("in", "nin"):
-            found = any(_equal(left, item) for item in _list(right))
-            return found == (operator == "in")
+            is_listed = any(_equal(left, item) for item in _list(right))
+            return is_listed == (operator == "in")
         return _OTHER_OPERATORS[operator](left, right)
 
 

@@ -45,19 +45,21 @@ def require_current(engine: Engine) -> None:
     """Raises StoreError unless the database has this build's schema, or a newer one that it can write."""
     config = _config()
     with reading(engine) as connection:
-        found = _revision(connection)
-        is_newer = found is not None and found not in _known(config)
+        revision = _revision(connection)
+        is_newer = revision is not None and revision not in _known(config)
         if is_newer and _is_writer(connection, config):
             return
-    wanted = _head(config)
-    if found == wanted:
+    head = _head(config)
+    if revision == head:
         return
-    if found is None:
+    if revision is None:
         message = "the catalog's database is empty: run `zonectl migrate`"
     elif is_newer:
-        message = _too_new(found, wanted)
+        message = _too_new(revision, head)
     else:
-        message = f"the catalog's database has schema {found}, this build needs {wanted}: run `zonectl migrate`"
+        message = (
+            f"the catalog's database has schema {revision}, this build needs {head}: run `zonectl migrate`"
+        )
     raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, message)
 
 
@@ -78,9 +80,9 @@ def _is_writer(connection: Connection, config: Config) -> bool:
     return oldest_writer(connection) in _known(config)
 
 
-def _too_new(found: str, ours: str) -> str:
+def _too_new(theirs: str, ours: str) -> str:
     return (
-        f"the catalog's database has schema {found}, which is newer than this build's {ours} and cannot be "
+        f"the catalog's database has schema {theirs}, which is newer than this build's {ours} and cannot be "
         "written by it: use a newer build"
     )
 

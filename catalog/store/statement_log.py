@@ -113,8 +113,8 @@ class SqlStatementLog:
                 STATEMENT_PAGES.c.page == page,
             )
             body = connection.execute(query).scalar_one_or_none()
-        found: list[list[Any]] | None = unpack(bytes(body)) if body is not None else None
-        return found
+        rows: list[list[Any]] | None = unpack(bytes(body)) if body is not None else None
+        return rows
 
     def renew(self, owner: str, lease_s: float) -> frozenset[str]:
         """Keeps what this server runs its own; answers which of it somebody wants to be cancelled."""
@@ -122,8 +122,8 @@ class SqlStatementLog:
         until = self.now_us() + int(lease_s * US_PER_S)
         with self._writing() as connection:
             connection.execute(update(STATEMENT_LOG).where(*mine).values(lease_until_us=until))
-            wanted = select(STATEMENT_LOG.c.statement_id).where(*mine, STATEMENT_LOG.c.cancel_requested)
-            return frozenset(connection.execute(wanted).scalars())
+            cancelled = select(STATEMENT_LOG.c.statement_id).where(*mine, STATEMENT_LOG.c.cancel_requested)
+            return frozenset(connection.execute(cancelled).scalars())
 
     def report(
         self,
@@ -194,13 +194,13 @@ class SqlStatementLog:
             .where(CATALOG_VERSIONS.c.statement_id.in_(numbers))
             .order_by(CATALOG_VERSIONS.c.version)
         )
-        found: dict[int, CommittedStatement] = {}
+        statements: dict[int, CommittedStatement] = {}
         with reading(self._engine) as connection:
             for row in connection.execute(query):
                 zone_id = ZoneId(row.zone_id) if row.zone_id is not None else None
                 n = numbers[row.statement_id]
-                found.setdefault(n, CommittedStatement(n, row.version, zone_id, row.name))
-        return tuple(found[n] for n in sorted(found))
+                statements.setdefault(n, CommittedStatement(n, row.version, zone_id, row.name))
+        return tuple(statements[n] for n in sorted(statements))
 
     def request_cancel(self, statement_id: str) -> None:
         """A wish: its owner sees it with the next renewal. Does nothing to a statement that is over."""

@@ -75,5 +75,5 @@ Assignments.codec = Codec(
 
 def nodes_of(*assignments: Assignments | None) -> frozenset[str]:
     """Union of the nodes of the assignments that are there."""
-    present: Iterable[Assignments] = (each for each in assignments if each is not None)
-    return frozenset().union(*(each.nodes for each in present))
+    present: Iterable[Assignments] = (assignment for assignment in assignments if assignment is not None)
+    return frozenset().union(*(assignment.nodes for assignment in present))

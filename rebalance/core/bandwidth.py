@@ -75,7 +75,7 @@ class TokenBuckets:
         """When the next bucket that is used up is not any more; None: none is."""
         waits = [_wait_s(self.cluster, rates.cluster_bytes_s)]
         waits += [_wait_s(taken, rates.node_bytes_s) for taken in self.nodes.values()]
-        wait_s = min((each for each in waits if each is not None), default=None)
+        wait_s = min((wait for wait in waits if wait is not None), default=None)
         return None if wait_s is None else self.at_ms + int(wait_s * 1_000) + 1
 
 
@@ -92,8 +92,8 @@ AdmissionRecord.codec = Codec(AdmissionRecord, omit=("buckets",))
 
 def buckets_of(admission: AdmissionRecord | None) -> TokenBuckets:
     """Those of the record of the last admission; full ones where there was none, or none under a rate."""
-    found = admission.buckets if admission is not None else None
-    return replace(found, nodes=dict(found.nodes)) if found is not None else TokenBuckets()
+    buckets = admission.buckets if admission is not None else None
+    return replace(buckets, nodes=dict(buckets.nodes)) if buckets is not None else TokenBuckets()
 
 
 def _left(taken: float, rate: int | None, elapsed_s: float) -> float:

@@ -66,8 +66,8 @@ class ZoneKeys:
 
     def of(self, number: int) -> tuple[KeyValue, ...]:
         """Every assignment key of a partition."""
-        found = self._stable.get(number), self._trigger.get(number)
-        return (*(item for item in found if item is not None), *self._others.get(number, ()))
+        pair = self._stable.get(number), self._trigger.get(number)
+        return (*(item for item in pair if item is not None), *self._others.get(number, ()))
 
 
 class BulkDecisions:
@@ -91,11 +91,11 @@ class BulkDecisions:
     def move(self, stable: bytes, number: int) -> Move:
         """What a partition with this stable value moves when it goes to the target."""
         row = self._targets[number]
-        found = self._moves.get((stable, row))
-        if found is None:
-            found = move_of(self._decoded(stable), self._target.assignments_of(row))
-            self._moves[stable, row] = found
-        return found
+        move = self._moves.get((stable, row))
+        if move is None:
+            move = move_of(self._decoded(stable), self._target.assignments_of(row))
+            self._moves[stable, row] = move
+        return move
 
     def decide_alone(self, observed: Observed, number: int) -> Decision:
         """For a partition that is not as usual."""

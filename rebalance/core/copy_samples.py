@@ -51,12 +51,12 @@ def judge(copies: Mapping[str, Values], keys: Sequence[str], *, are_known: bool)
     lacking: dict[str, list[str]] = {name: [] for name in copies}
     different: dict[str, list[str]] = {name: [] for name in copies}
     for key in keys:
-        wanted = expected(tuple(copies.values()), key, is_known=are_known)
+        expected_value = expected(tuple(copies.values()), key, is_known=are_known)
         for name, values in copies.items():
-            found = values.get(key)
-            if found is None and (wanted is not None or are_known):
+            value = values.get(key)
+            if value is None and (expected_value is not None or are_known):
                 lacking[name].append(key)
-            elif found != wanted:
+            elif value != expected_value:
                 different[name].append(key)
     return {name: CopyVerdict(tuple(lacking[name]), tuple(different[name])) for name in copies}
 

@@ -66,10 +66,10 @@ def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tu
     if not others:
         yield DrainLoss.LAST_COPY, f"no other copy runs; the group has {_told(listed)}"
     elif node in voters and len(others & voters) < majority(len(voters)):
-        told = (
+        detail = (
             f"{_told(others & voters)} of {_told(voters)} would be left, a majority is {majority(len(voters))}"
         )
-        yield DrainLoss.MAJORITY, told
+        yield DrainLoss.MAJORITY, detail
     if configuration is not None and configuration.leader == node and others:
         yield DrainLoss.LEADER, f"it leads the group; one of {_told(others)} takes over"
 
@@ -80,8 +80,8 @@ def left_without(
     """Zones none of whose data nodes would live and not be drained. ``data_nodes``: by zone name; a zone that
     has none now loses none."""
     usable = living - drained
-    found = ((zone, frozenset(nodes)) for zone, nodes in data_nodes)
-    return tuple(zone for zone, nodes in found if nodes & living and not nodes & usable)
+    zones = ((zone, frozenset(nodes)) for zone, nodes in data_nodes)
+    return tuple(zone for zone, nodes in zones if nodes & living and not nodes & usable)
 
 
 def _told(names: Iterable[str]) -> str:

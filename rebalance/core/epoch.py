@@ -45,10 +45,10 @@ class EpochRecord(Record):
         return record
 
 
-def _epoch(found: Any) -> int:
-    if not FIRST_EPOCH <= natural(found) <= EPOCH_MAX:
+def _epoch(value: Any) -> int:
+    if not FIRST_EPOCH <= natural(value) <= EPOCH_MAX:
         raise ValueError(f"not {FIRST_EPOCH} to {EPOCH_MAX}")
-    return int(found)
+    return int(value)
 
 
 EpochRecord.codec = Codec(EpochRecord, required=("epoch", "halted"), forms={"epoch": Form(_epoch, int)})
@@ -126,10 +126,10 @@ def find_divergence(
             f"etcd is cluster {metastore.cluster_id}, the catalog knows cluster {mark.cluster_id}",
         )
     if metastore.epoch is None or metastore.epoch < mark.epoch:
-        found = "no epoch" if metastore.epoch is None else f"epoch {metastore.epoch}"
+        stored = "no epoch" if metastore.epoch is None else f"epoch {metastore.epoch}"
         return Divergence(
             DivergenceKind.METASTORE_WENT_BACK,
-            f"etcd has {found}, the catalog knows {mark.epoch}: it was restored from an older backup, or an "
+            f"etcd has {stored}, the catalog knows {mark.epoch}: it was restored from an older backup, or an "
             "adoption was interrupted",
         )
     if metastore.mark_revision < mark.revision:

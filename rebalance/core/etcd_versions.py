@@ -24,12 +24,12 @@ def is_broken(version: Version) -> bool:
 def broken_versions(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Nodes whose etcd makes data revisions prove nothing after a crash (R7), with its version, by name.
     ``versions``: of nodes; what is no version, as that of a node that has not told it, is left out."""
-    found = []
+    broken = []
     for node, text in sorted(versions.items()):
         try:
             version = parse_version(text)
         except ValueError:
             continue
         if is_broken(version):
-            found.append((node, text))
-    return tuple(found)
+            broken.append((node, text))
+    return tuple(broken)

@@ -57,13 +57,13 @@ class FailureRecord(Record):
 
     @property
     def partitions(self) -> frozenset[PartitionId]:
-        return frozenset(each.of for each in self.failures)
+        return frozenset(failure.of for failure in self.failures)
 
     def told(self, news: Collection[Failure], lives: Callable[[PartitionId], bool]) -> FailureRecord:
         """With ``news`` in place of what was told of the same failures before, and without partitions that are
         no more: the newest ``NODE_MAX``."""
-        known = {_series(each): each for each in (*self.failures, *news)}
-        kept = (each for each in known.values() if lives(each.of))
+        known = {_series(failure): failure for failure in (*self.failures, *news)}
+        kept = (failure for failure in known.values() if lives(failure.of))
         return replace(self, failures=tuple(sorted(kept, key=_newest_first)[:NODE_MAX]))
 
 
@@ -78,8 +78,8 @@ def told_now(
 
 def newest(records: Mapping[str, FailureRecord]) -> list[tuple[str, Failure]]:
     """Of all nodes, by name: the newest ``ALL_MAX`` with who tells them, the newest first."""
-    told = [(node, each) for node, record in records.items() for each in record.failures]
-    return sorted(told, key=lambda each: (_newest_first(each[1]), each[0]))[:ALL_MAX]
+    failures = [(node, failure) for node, record in records.items() for failure in record.failures]
+    return sorted(failures, key=lambda entry: (_newest_first(entry[1]), entry[0]))[:ALL_MAX]
 
 
 def outdated(records: Mapping[str, FailureRecord]) -> Sequence[str]:

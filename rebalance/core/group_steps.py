@@ -52,11 +52,11 @@ class GroupView:
 
     @property
     def voters(self) -> tuple[ObservedMember, ...]:
-        return tuple(each for each in self.members if each.role is MemberRole.VOTER)
+        return tuple(member for member in self.members if member.role is MemberRole.VOTER)
 
     @property
     def learners(self) -> tuple[ObservedMember, ...]:
-        return tuple(each for each in self.members if each.role is MemberRole.LEARNER)
+        return tuple(member for member in self.members if member.role is MemberRole.LEARNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +143,8 @@ def next_step(view: GroupView, target: Sequence[str], stable: Sequence[str] = ()
         raise ValueError("a group needs at least one voter")
     if not view.leader:
         return WaitLeader()
-    wanted = frozenset(target)
-    return (
-        _make_room(view, wanted) or _increase(view, target, stable) or _decrease(view, target, wanted) or Done()
-    )
+    urls = frozenset(target)
+    return _make_room(view, urls) or _increase(view, target, stable) or _decrease(view, target, urls) or Done()
 
 
 def touches_voters(step: Step, view: GroupView) -> bool:
@@ -171,19 +169,19 @@ def leaves_first(view: GroupView, target: Sequence[str]) -> str | None:
 
     One at a time: the clients that turn away from it need the others.
     """
-    wanted = frozenset(target)
-    if view.leader not in wanted:
+    urls = frozenset(target)
+    if view.leader not in urls:
         return None
-    return next((voter.peer_url for voter in view.voters if voter.peer_url not in wanted), None)
+    return next((voter.peer_url for voter in view.voters if voter.peer_url not in urls), None)
 
 
-def _make_room(view: GroupView, wanted: frozenset[str]) -> Step | None:
+def _make_room(view: GroupView, urls: frozenset[str]) -> Step | None:
     """Free the one learner slot, and drop dead voters: a group with a dead voter accepts no new member."""
     for learner in view.learners:
-        if learner.peer_url not in wanted:
+        if learner.peer_url not in urls:
             return Remove(learner.peer_url)
     for voter in view.voters:
-        unwanted = voter.peer_url not in wanted and voter.peer_url != view.leader
+        unwanted = voter.peer_url not in urls and voter.peer_url != view.leader
         if unwanted and voter.down and not voter.mirror_awaited and _majority_lives_without(view, voter):
             return Remove(voter.peer_url) if voter.announced else AnnounceLeaving(voter.peer_url)
     return None
@@ -194,7 +192,7 @@ def _increase(view: GroupView, target: Sequence[str], stable: Sequence[str]) -> 
         # Whether it is in sync is asked of the member itself, which may know before its node has said so.
         ready = learner.started or (learner.joined and _majority_serves_beside_one_more(view))
         return Promote(learner.peer_url) if ready else WaitStart(learner.peer_url)
-    listed = {each.peer_url for each in view.members}
+    listed = {member.peer_url for member in view.members}
     for peer_url in target:
         if peer_url not in listed:
             return _shed(view, target, stable) or AddLearner(peer_url)
@@ -215,11 +213,11 @@ def _shed(view: GroupView, target: Sequence[str], stable: Sequence[str]) -> Step
     return None
 
 
-def _decrease(view: GroupView, target: Sequence[str], wanted: frozenset[str]) -> Step | None:
-    extra = [voter for voter in view.voters if voter.peer_url not in wanted]
+def _decrease(view: GroupView, target: Sequence[str], urls: frozenset[str]) -> Step | None:
+    extra = [voter for voter in view.voters if voter.peer_url not in urls]
     if not extra:
         return None
-    if view.leader not in wanted:
+    if view.leader not in urls:
         # Before any removal, so that one agent, the new leader's, does all the rest.
         by_url = {voter.peer_url: voter for voter in view.voters}
         ranked = sorted(target, key=lambda peer_url: (by_url[peer_url].down, not by_url[peer_url].started))

@@ -244,9 +244,9 @@ def after_move(observed: Observed, stable: Assignments | None) -> tuple[Operatio
     return Put(keys.pending, observed.planned.value), Delete(keys.planned)
 
 
-def is_same(found: KeyValue, assignments: Assignments | None) -> bool:
+def is_same(stored: KeyValue, assignments: Assignments | None) -> bool:
     """By nodes and roles, never by bytes."""
-    return readable(found, Assignments.decode) == assignments
+    return readable(stored, Assignments.decode) == assignments
 
 
 def require_readable(observed: Observed) -> None:

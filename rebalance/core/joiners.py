@@ -111,9 +111,9 @@ def target_without(
     peers = tuple(places.get(name, name) for name in pending.peers if name not in given_up or name in places)
     learners = [name for name in pending.learners if name not in peers]
     learners += [name for name in given_up if name in stable.learners]
-    found = replace(pending, peers=peers, learners=tuple(learners))
+    assignments = replace(pending, peers=peers, learners=tuple(learners))
     # Back at what is stable its own order is the preference.
-    return replace(stable.at_rest(), strategy=pending.strategy) if found == stable else found
+    return replace(stable.at_rest(), strategy=pending.strategy) if assignments == stable else assignments
 
 
 def decide_on_joiners_gone(
@@ -159,7 +159,7 @@ def _recorded(
     """With those that were given up before: who asks again looks how often. A node that votes by now begins
     anew when it is gone the next time."""
     before = known.joiners if known is not None else {}
-    joiners = {name: each for name, each in before.items() if name not in stable.peers}
+    joiners = {name: joiner for name, joiner in before.items() if name not in stable.peers}
     for name, incarnation in gone.items():
         times = joiners[name].times if name in joiners else 0
         joiners[name] = GivenUpJoiner(event, times + 1, incarnation)

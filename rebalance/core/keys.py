@@ -203,8 +203,8 @@ class Keyspace:
 
     def parse_given_up(self, key: str) -> PartitionId | None:
         """The partition of a key below ``given_up/``; else None."""
-        found = _parsed(f"{key}/-", self.prefix, "given_up/")
-        return found[0] if found is not None else None
+        parts = _parsed(f"{key}/-", self.prefix, "given_up/")
+        return parts[0] if parts is not None else None
 
     def parse_intent(self, key: str) -> ZoneId | None:
         """The zone of a key below ``intents/``; None for what no build writes there."""

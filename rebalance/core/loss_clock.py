@@ -97,9 +97,9 @@ class LossClock:
     def looked(self, now_ms: int, absent: Mapping[str, AbsentNode], alive: frozenset[str]) -> LossClock:
         """``absent`` are absent now. Who is not among them and not ``alive`` is not known to be absent yet."""
         awaited = {
-            name: each
-            for name, each in self._absences.items()
-            if each.identity is None and name not in absent and name not in alive
+            name: absence
+            for name, absence in self._absences.items()
+            if absence.identity is None and name not in absent and name not in alive
         }
         return LossClock(awaited | {name: self._still(name, node, now_ms) for name, node in absent.items()})
 
@@ -165,7 +165,7 @@ def possible_configurations(view: PartitionView, absent: Collection[str]) -> tup
     """
     members = view.configuration.members if view.configuration is not None else {}
     stable = view.stable.peers if view.stable is not None else ()
-    voters = frozenset(name for name, each in members.items() if each.role is MemberRole.VOTER)
+    voters = frozenset(name for name, member in members.items() if member.role is MemberRole.VOTER)
     voters = voters or frozenset(stable)
     kept = frozenset(view.pending.peers) if view.pending is not None else voters
     leaving = {name for name in voters if name in members and members[name].leaving}

@@ -79,7 +79,7 @@ def given_up_of(record: GivenUpRecord | None, processed: int | None) -> tuple[st
 def committed_voters(view: PartitionView) -> frozenset[str]:
     """Voters of the configuration that the group has committed, as published; empty before there is one."""
     members = view.configuration.members if view.configuration is not None else {}
-    return frozenset(name for name, each in members.items() if each.role is MemberRole.VOTER)
+    return frozenset(name for name, member in members.items() if member.role is MemberRole.VOTER)
 
 
 def unseen_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
@@ -92,7 +92,8 @@ def unseen_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
         return frozenset()
     records = [view.members.get(name) for name in living]
     leaderless = all(
-        each is not None and each.state is MemberState.RUNNING and each.position is not None for each in records
+        record is not None and record.state is MemberState.RUNNING and record.position is not None
+        for record in records
     )
     return frozenset(view.configuration.members) - voters if leaderless else frozenset()
 
@@ -165,8 +166,8 @@ def _learners(view: PartitionView, stable: Assignments) -> MoveStatus | None:
         member = view.members.get(node)
         mirror = member.mirror if member is not None else None
         if mirror is None or mirror.state is not MemberState.RUNNING:
-            told = f"{node} ({mirror.reason})" if mirror is not None and mirror.reason else node
-            (failed if mirror is not None and mirror.state is MemberState.FAILED else starting).append(told)
+            detail = f"{node} ({mirror.reason})" if mirror is not None and mirror.reason else node
+            (failed if mirror is not None and mirror.state is MemberState.FAILED else starting).append(detail)
     if failed:
         return MoveStatus(MoveState.WAITING, f"LEARNER_FAILED: {', '.join(failed)}")
     return MoveStatus(MoveState.WAITING, f"LEARNER_STARTING: {', '.join(starting)}") if starting else None
@@ -176,16 +177,16 @@ def _redundant(view: PartitionView, stable: Assignments, alive: frozenset[str]) 
     """What is on a dead node is cleaned up when the node returns; nothing waits for that."""
     mirrors = {node for node, member in view.members.items() if member.mirror is not None}
     surplus = (_having_members(view) - frozenset(stable.peers)) | (mirrors - frozenset(stable.learners))
-    found = sorted(surplus & alive)
-    return MoveStatus(MoveState.MOVING, f"CLEAN_UP: {', '.join(found)}") if found else None
+    nodes = sorted(surplus & alive)
+    return MoveStatus(MoveState.MOVING, f"CLEAN_UP: {', '.join(nodes)}") if nodes else None
 
 
 def _having_members(view: PartitionView) -> frozenset[str]:
     return frozenset(node for node, member in view.members.items() if member.has_member)
 
 
-def _first_of(*found: MoveStatus | None) -> MoveStatus | None:
-    return next((each for each in found if each is not None), None)
+def _first_of(*statuses: MoveStatus | None) -> MoveStatus | None:
+    return next((status for status in statuses if status is not None), None)
 
 
 def _down(nodes: frozenset[str], alive: frozenset[str]) -> MoveStatus | None:
@@ -212,10 +213,10 @@ def _no_majority(view: PartitionView, alive: frozenset[str]) -> MoveStatus | Non
     return MoveStatus(MoveState.WAITING, f"{NO_MAJORITY}: {', '.join(sorted(voters - alive))}{waits}")
 
 
-def _failed(view: PartitionView, wanted: frozenset[str]) -> MoveStatus | None:
+def _failed(view: PartitionView, nodes: frozenset[str]) -> MoveStatus | None:
     failed = [
         f"{node} ({member.reason})" if member.reason else node
         for node, member in sorted(view.members.items())
-        if node in wanted and member.state is MemberState.FAILED
+        if node in nodes and member.state is MemberState.FAILED
     ]
     return MoveStatus(MoveState.WAITING, f"MEMBER_FAILED: {', '.join(failed)}") if failed else None

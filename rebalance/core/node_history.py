@@ -43,10 +43,10 @@ class DataNodesHistory(Record):
         if last.nodes == nodes:
             return self
         entry = HistoryEntry(max(now_ms, last.at_ms), nodes)
-        kept = [entry, replace(last, revision=mod_revision), *reversed([each for each in older if each])]
+        kept = [entry, replace(last, revision=mod_revision), *reversed([past for past in older if past])]
         names = 0
-        for count, each in enumerate(kept):
-            names += len(each.nodes)
+        for count, kept_entry in enumerate(kept):
+            names += len(kept_entry.nodes)
             if count and (count >= ENTRIES_MAX or names > NAMES_MAX):
                 kept = kept[:count]
                 break
@@ -54,14 +54,14 @@ class DataNodesHistory(Record):
 
     def at_time(self, at_ms: int) -> tuple[str, ...] | None:
         """The nodes at a wall-clock time; None: before what is kept."""
-        found = [each.nodes for each in self.entries if each.at_ms <= at_ms]
-        return found[-1] if found else None
+        node_sets = [entry.nodes for entry in self.entries if entry.at_ms <= at_ms]
+        return node_sets[-1] if node_sets else None
 
     def at_revision(self, revision: int, mod_revision: int) -> tuple[str, ...] | None:
         """The nodes at a metastore revision; ``mod_revision`` is this history's own. None: before what is
         kept."""
-        found = [each.nodes for each in self.entries if (each.revision or mod_revision) <= revision]
-        return found[-1] if found else None
+        node_sets = [entry.nodes for entry in self.entries if (entry.revision or mod_revision) <= revision]
+        return node_sets[-1] if node_sets else None
 
 
 DataNodesHistory.codec = Codec(

@@ -119,10 +119,10 @@ STATES: Mapping[OperationState, Mapping[Step, OperationState]] = {
 def next_state(state: OperationState, step: Step, *, begun: bool = False) -> OperationState | None:
     """The state after ``step``; None: it cannot happen now. ``begun``: something of it has begun, so that
     resuming leads to RUNNING and not to WAITING."""
-    found = STATES[state].get(step)
-    if found is OperationState.WAITING and begun:
+    after = STATES[state].get(step)
+    if after is OperationState.WAITING and begun:
         return OperationState.RUNNING
-    return found
+    return after
 
 
 def operation_id(zone_id: ZoneId, event_revision: int) -> str:
@@ -214,8 +214,8 @@ class Operation(Record):
         return replace(self, notes=(*self.notes, note)[-NOTES_MAX:])
 
 
-def _numbers(found: Any) -> tuple[int, ...]:
-    numbers: tuple[int, ...] = sequence(natural)(found)
+def _numbers(value: Any) -> tuple[int, ...]:
+    numbers: tuple[int, ...] = sequence(natural)(value)
     if any(number >= PARTITIONS_LIMIT for number in numbers):
         raise ValueError(f"a partition from {PARTITIONS_LIMIT} on")
     return numbers

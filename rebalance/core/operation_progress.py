@@ -150,5 +150,5 @@ def stuck(steps: Iterable[PartitionStep]) -> tuple[Waiting, ...]:
     for step in steps:
         if step.state is MoveState.WAITING:
             numbers.setdefault(step.cause, []).append(step.partition)
-    found = sorted(numbers.items(), key=lambda each: (-len(each[1]), each[0]))
-    return tuple(Waiting(cause, len(each), tuple(each[:SHOWN_MAX])) for cause, each in found)
+    ranked = sorted(numbers.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(Waiting(cause, len(partitions), tuple(partitions[:SHOWN_MAX])) for cause, partitions in ranked)

@@ -39,7 +39,7 @@ def changed_state(before: CopyState | None, after: CopyState) -> CopyState:
     """``after``; staying is no change. Raises ImpossibleTransitionError, which names both (PME-140)."""
     if after is before or after in TRANSITIONS[before]:
         return after
-    allowed = ", ".join(sorted(each.value for each in TRANSITIONS[before]))
+    allowed = ", ".join(sorted(state.value for state in TRANSITIONS[before]))
     was = before.value if before is not None else "no copy"
     raise ImpossibleTransitionError(f"a copy does not go from {was} to {after.value}; allowed: {allowed}")
 
@@ -72,7 +72,7 @@ class SingleMap:
 
     @property
     def moving(self) -> int:
-        return sum(each.state is CopyState.MOVING for each in self.copies.values())
+        return sum(copy.state is CopyState.MOVING for copy in self.copies.values())
 
     @property
     def size(self) -> int:

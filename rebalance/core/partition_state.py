@@ -47,7 +47,10 @@ def is_learner(view: PartitionView, node: str) -> bool:
     if configured is not None and configured.role is MemberRole.VOTER:
         return False
     named = frozenset(
-        name for each in (view.stable, view.pending) if each is not None for name in each.learners
+        name
+        for assignments in (view.stable, view.pending)
+        if assignments is not None
+        for name in assignments.learners
     )
     member = view.members.get(node)
     return node in named and (member is None or not member.has_member or member.mirror is not None)
@@ -87,8 +90,8 @@ def local_state(view: PartitionView, node: str, alive: frozenset[str]) -> LocalS
     if configured is None:
         return LocalState.INITIALIZING
     if configured.role is MemberRole.LEARNER and view.configuration.stage is not Stage.NONE:
-        wanted = view.pending or view.stable
-        if wanted is not None and node in wanted.peers:
+        target = view.pending or view.stable
+        if target is not None and node in target.peers:
             return LocalState.CATCHING_UP
     return LocalState.HEALTHY
 
@@ -99,7 +102,7 @@ def copy_states(view: PartitionView, alive: frozenset[str]) -> dict[str, CopySta
     A member that the group lists and that is not catching up owns its copy; one that was announced as leaving
     is RENTING. A member that the group does not list is MOVING while the assignments want it, else EVICTED.
     """
-    wanted = nodes_of(view.stable, view.pending)
+    assigned = nodes_of(view.stable, view.pending)
     configured = view.configuration.members if view.configuration is not None else {}
     states = {}
     for node in view.members:
@@ -113,7 +116,7 @@ def copy_states(view: PartitionView, alive: frozenset[str]) -> dict[str, CopySta
         elif state is LocalState.HEALTHY:
             states[node] = CopyState.OWNING
         else:
-            states[node] = CopyState.MOVING if node in wanted else CopyState.EVICTED
+            states[node] = CopyState.MOVING if node in assigned else CopyState.EVICTED
     return states
 
 
@@ -124,7 +127,7 @@ def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:
     counts while its node lives and its process answers, catching up or not: a voter that lags still votes.
     Mirrors serve reads, so they make a partition without a quorum READ_ONLY, and no quorum.
     """
-    mirrors = {node for node, each in view.members.items() if node in alive and each.is_mirroring}
+    mirrors = {node for node, member in view.members.items() if node in alive and member.is_mirroring}
     expected = view.stable.nodes if view.stable is not None else frozenset()
     if view.configuration is not None and view.configuration.members:
         members = view.configuration.members

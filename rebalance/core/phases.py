@@ -61,7 +61,7 @@ def _write_intention(view: PartitionView, event_revision: int | None) -> MovePha
         steps = (f"target: {_shown(view.target)}",)
         return MovePhase(name, PhaseState.RUNNING, "a newer target", steps, "TARGET_NOT_WRITTEN")
     keys = (("stable", view.stable), ("pending", view.pending), ("planned", view.planned))
-    written = tuple(f"{key}: {_shown(each)}" for key, each in keys if each is not None)
+    written = tuple(f"{key}: {_shown(assignments)}" for key, assignments in keys if assignments is not None)
     kind = "a reset" if view.recovered else "an event"
     return MovePhase(
         name,
@@ -122,10 +122,10 @@ def _switch_stable(view: PartitionView) -> MovePhase:
 
 def _clean_up(view: PartitionView, alive: frozenset[str]) -> MovePhase:
     name = PhaseName.CLEAN_UP
-    wanted = nodes_of(view.stable, view.pending)
-    redundant = sorted(view.members.keys() - wanted)
+    assigned = nodes_of(view.stable, view.pending)
+    redundant = sorted(view.members.keys() - assigned)
     if not redundant:
-        running = sum(each.state is MemberState.RUNNING for each in view.members.values())
+        running = sum(member.state is MemberState.RUNNING for member in view.members.values())
         return MovePhase(
             name, PhaseState.DONE, "a switch of stable", (), f"{running} members run, none is redundant"
         )

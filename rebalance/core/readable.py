@@ -68,4 +68,4 @@ def readable(item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
 
 def unreadable_among(records: Iterable[object]) -> Unreadable | None:
     """The first of ``records`` that cannot be read."""
-    return next((each for each in records if isinstance(each, Unreadable)), None)
+    return next((record for record in records if isinstance(record, Unreadable)), None)

@@ -30,10 +30,10 @@ class NodeRecord(Record):
     """Version of the etcd that runs its members, as "3.5.16"; empty: not told, or it has none."""
 
 
-def _weight(found: Any) -> float:
-    if type(found) not in (int, float) or not 0 < found < math.inf:
+def _weight(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value < math.inf:
         raise ValueError("not above 0")
-    return found  # type: ignore[no-any-return]  # an int stays one: it is written as it was read
+    return value  # type: ignore[no-any-return]  # an int stays one: it is written as it was read
 
 
 NODE_FIELDS = Codec(
@@ -269,7 +269,7 @@ class GivenUpRecord(Record):
 
     def names(self) -> tuple[str, ...]:
         """Who was given up for ``event``."""
-        return tuple(sorted(name for name, each in self.joiners.items() if each.event == self.event))
+        return tuple(sorted(name for name, joiner in self.joiners.items() if joiner.event == self.event))
 
 
 GivenUpRecord.codec = Codec(GivenUpRecord)

@@ -134,7 +134,7 @@ def plan_reset(
 
 def silent_of(candidates: Iterable[ResetCandidate]) -> tuple[str, ...]:
     """Nodes with a copy that may still tell how far it goes, by name."""
-    return tuple(sorted(each.node for each in candidates if each.is_silent))
+    return tuple(sorted(candidate.node for candidate in candidates if candidate.is_silent))
 
 
 def unconfirmed_loss(
@@ -173,10 +173,10 @@ def _copy_of(
             "another replica"
         )
         raise RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)
-    best = next((each for each in candidates if each.usable), None)
+    best = next((candidate for candidate in candidates if candidate.usable), None)
     if best is not None:
         return best
-    by_name = [each.node for each in candidates if each.use is Use.BY_NAME]
+    by_name = [candidate.node for candidate in candidates if candidate.use is Use.BY_NAME]
     gone = ", ".join(sorted(voters_of(view) - alive)) or "none"
     message = f"no living node has a replica (absent nodes: {gone}); start one of them"
     if by_name:
@@ -188,9 +188,9 @@ def _copy_of(
 
 
 def _named(candidates: Sequence[ResetCandidate], source: str) -> ResetCandidate:
-    copy = next((each for each in candidates if each.node == source), None)
+    copy = next((candidate for candidate in candidates if candidate.node == source), None)
     if copy is None:
-        holders = ", ".join(sorted(each.node for each in candidates)) or "no living node"
+        holders = ", ".join(sorted(candidate.node for candidate in candidates)) or "no living node"
         message = f"{source} is not alive, or has no replica ({holders} has)"
         raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, message)
     if copy.use is Use.NONE:
@@ -203,7 +203,7 @@ def _first_node(
     candidates: Sequence[ResetCandidate], full: Assignments | None, terms: ResetTerms
 ) -> Assignments:
     """The set that a partition without data begins with."""
-    whole = sorted(each.node for each in candidates if each.is_whole)
+    whole = sorted(candidate.node for candidate in candidates if candidate.is_whole)
     if not terms.discarded.issuperset(whole):
         names = ", ".join(whole)
         message = f"{names} is alive and has a replica: start from it, or discard it by naming {names}"
@@ -217,7 +217,7 @@ def _first_node(
 def majority_lost_ms(voters: Iterable[str], topology: Topology) -> int | None:
     """When so many of ``voters`` had left that the rest is no majority (wall clock, milliseconds); None: the
     rest is one. Who is only missing has not left."""
-    left = {each.node.name: each.left_ms for each in topology.nodes if each.left_ms is not None}
+    left = {presence.node.name: presence.left_ms for presence in topology.nodes if presence.left_ms is not None}
     names = frozenset(voters)
     times = sorted(left[name] for name in names if name in left)
     spare = len(names) - majority(len(names))

@@ -77,10 +77,10 @@ class ResetCandidate:
 def candidates_of(view: PartitionView, alive: frozenset[str]) -> tuple[ResetCandidate, ...]:
     """The copies on living nodes: what is chosen first comes first, what is not usable last. Of a node that has
     a member and a mirror the member counts, unless that is not whole; kept copies are shown beside it."""
-    copies = {each.node: each for each in _mirrors(view, alive)}
-    for each in _members(view, alive):
-        if each.is_whole or each.node not in copies:
-            copies[each.node] = each
+    copies = {copy.node: copy for copy in _mirrors(view, alive)}
+    for copy in _members(view, alive):
+        if copy.is_whole or copy.node not in copies:
+            copies[copy.node] = copy
     return _ranked(_of_newest_generation(view, (*copies.values(), *_kept(view, alive))))
 
 
@@ -221,10 +221,10 @@ def _silent(copy: ResetCandidate) -> ResetCandidate:
 def _of_newest_generation(view: PartitionView, copies: Iterable[ResetCandidate]) -> list[ResetCandidate]:
     copies = list(copies)
     current = view.configuration.generation if view.configuration is not None else 0
-    serving = (each for each in copies if each.is_whole and each.kind is not CandidateKind.KEPT)
-    whole = (each.generation for each in serving if each.generation is not None)
+    serving = (copy for copy in copies if copy.is_whole and copy.kind is not CandidateKind.KEPT)
+    whole = (copy.generation for copy in serving if copy.generation is not None)
     newest = max((current, *whole))
-    return [_as_of(each, newest) for each in copies]
+    return [_as_of(copy, newest) for copy in copies]
 
 
 def _as_of(copy: ResetCandidate, newest: int) -> ResetCandidate:
@@ -242,14 +242,14 @@ _USES = {use: place for place, use in enumerate(Use)}
 def _ranked(copies: Sequence[ResetCandidate]) -> tuple[ResetCandidate, ...]:
     """By data revision. Where a voter's is not known (its node runs an older build), only logs of voters can be
     compared: by what they know to be decided, which their data follow."""
-    unknown = sorted(each.node for each in copies if each.usable and each.revision is None)
+    unknown = sorted(copy.node for copy in copies if copy.usable and copy.revision is None)
     if not unknown:
         return tuple(sorted(copies, key=_by_revision))
     reason = f"the revision of the copy on {', '.join(unknown)} is not known, so it cannot be compared with it"
     others = (CandidateKind.JOINER, CandidateKind.LEARNER)
     compared = (
-        replace(each, use=Use.BY_NAME, reason=reason) if each.usable and each.kind in others else each
-        for each in copies
+        replace(copy, use=Use.BY_NAME, reason=reason) if copy.usable and copy.kind in others else copy
+        for copy in copies
     )
     return tuple(sorted(compared, key=_by_log))
 

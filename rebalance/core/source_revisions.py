@@ -42,9 +42,9 @@ def still_to_repeat(position: int, revisions: Sequence[SourceRevision]) -> tuple
 
     A store numbers its revisions without a gap, and each has at least one event, whatever has caused it.
     """
-    lacking = tuple(each for each in revisions if each.revision > position)
+    lacking = tuple(revision for revision in revisions if revision.revision > position)
     expected = range(position + 1, position + 1 + len(lacking))
-    return lacking if [each.revision for each in lacking] == list(expected) else None
+    return lacking if [revision.revision for revision in lacking] == list(expected) else None
 
 
 def join_events(
@@ -76,11 +76,11 @@ def batches(
 ) -> Iterator[Sequence[SourceRevision]]:
     """The same revisions in runs of at most so many and so large; one that is larger is a run of its own."""
     start, size = 0, 0
-    for index, each in enumerate(revisions):
-        too_much = index - start >= revisions_max or size + each.size_bytes > bytes_max
+    for index, revision in enumerate(revisions):
+        too_much = index - start >= revisions_max or size + revision.size_bytes > bytes_max
         if index > start and too_much:
             yield revisions[start:index]
             start, size = index, 0
-        size += each.size_bytes
+        size += revision.size_bytes
     if start < len(revisions):
         yield revisions[start:]

@@ -103,7 +103,7 @@ class NotYet:
 
 def check_step(step: CheckedStep, evidence: StepEvidence, now_s: float) -> MaySend | NotYet:
     """Whether ``step`` may be sent at ``now_s``; a step of unknown outcome is checked anew before a repeat."""
-    own = next((each for each in evidence.members if each.member_id == evidence.leader.member_id), None)
+    own = next((member for member in evidence.members if member.member_id == evidence.leader.member_id), None)
     if not evidence.outcome_known:
         return NotYet(StepCondition.KNOWN_OUTCOME)
     if not leads(evidence.leader, evidence.term) or own is None:
@@ -126,14 +126,14 @@ def leads(answer: MemberAnswer, term: int) -> bool:
 
 
 def _obstacle(step: CheckedStep, evidence: StepEvidence) -> NotYet | None:
-    voters = [each for each in evidence.members if not each.is_learner]
+    voters = [other for other in evidence.members if not other.is_learner]
     if isinstance(step, AddLearner):
-        if any(each.is_learner for each in evidence.members):
+        if any(other.is_learner for other in evidence.members):
             return NotYet(StepCondition.FREE_SLOT)
-        if any(each.peer_url == step.peer_url for each in evidence.members):
+        if any(other.peer_url == step.peer_url for other in evidence.members):
             return NotYet(StepCondition.OTHER_LIST)
         return _without_majority(StepCondition.MAJORITY, voters, evidence)
-    member = next((each for each in evidence.members if each.peer_url == step.peer_url), None)
+    member = next((other for other in evidence.members if other.peer_url == step.peer_url), None)
     if member is None:
         return NotYet(StepCondition.OTHER_LIST)
     if isinstance(step, Promote):
@@ -158,7 +158,7 @@ def _removal(leaving: CheckedMember, voters: list[CheckedMember], evidence: Step
         return NotYet(StepCondition.OTHER_LEADER)
     if not leaving.announced:
         return NotYet(StepCondition.ANNOUNCED)
-    remaining = [each for each in voters if each is not leaving]
+    remaining = [voter for voter in voters if voter is not leaving]
     return _without_majority(StepCondition.MAJORITY, voters, evidence) or _without_majority(
         StepCondition.NEXT_MAJORITY, remaining, evidence
     )
@@ -167,7 +167,7 @@ def _removal(leaving: CheckedMember, voters: list[CheckedMember], evidence: Step
 def _without_majority(
     condition: StepCondition, voters: Iterable[CheckedMember], evidence: StepEvidence
 ) -> NotYet | None:
-    answering = {each.peer_url: has_answered(each, evidence) for each in voters}
+    answering = {voter.peer_url: has_answered(voter, evidence) for voter in voters}
     if sum(answering.values()) >= majority(len(answering)):
         return None
     return NotYet(condition, tuple(peer_url for peer_url, answers in answering.items() if not answers))

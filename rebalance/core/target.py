@@ -74,7 +74,7 @@ def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNod
     """
     if not data_nodes.are_chosen_for(intent.zone):
         return False
-    wanted = (data_nodes.nodes, intent.zone.partitions, *replica_counts(intent, data_nodes))
+    expected = (data_nodes.nodes, intent.zone.partitions, *replica_counts(intent, data_nodes))
     placed = (pointer.nodes, pointer.partitions, pointer.replicas, pointer.consensus)
     traits = (pointer.weights, pointer.domains, pointer.gone, pointer.asked) == (
         data_nodes.weights,
@@ -82,7 +82,7 @@ def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNod
         data_nodes.gone,
         data_nodes.asked,
     )
-    return placed == wanted and traits and pointer.algorithm == intent.zone.algorithm.value
+    return placed == expected and traits and pointer.algorithm == intent.zone.algorithm.value
 
 
 def available_target(target: Assignments, stable: Assignments | None, gone: Collection[str]) -> Assignments:
@@ -139,8 +139,8 @@ class StoredTarget:
             names = tuple(pointer.nodes[index if index >= 0 else len(pointer.nodes)] for index in indexes)
             return Assignments(names[: pointer.consensus], names[pointer.consensus :])
         except (IndexError, ValueError) as error:
-            told = f"the stored target of event {pointer.event_revision} has a row {indexes}: {error}"
-            raise RecordNotReadableError(told) from error
+            detail = f"the stored target of event {pointer.event_revision} has a row {indexes}: {error}"
+            raise RecordNotReadableError(detail) from error
 
     def assignments(self) -> Iterator[Assignments]:
         """One per partition, in partition order. Raises ValueError when chunks are missing."""

@@ -94,17 +94,17 @@ class Topology(Record):
     def of(cls, nodes: Iterable[Node], joined_ms: int = 0) -> Topology:
         """Nodes that all live since ``joined_ms``."""
         present = (Presence(node, "", joined_ms) for node in nodes)
-        return cls(nodes=tuple(sorted(present, key=lambda each: each.node.name)))
+        return cls(nodes=tuple(sorted(present, key=lambda presence: presence.node.name)))
 
     @property
     def seen(self) -> tuple[Presence, ...]:
-        return tuple(each for each in self.nodes if each.is_seen)
+        return tuple(presence for presence in self.nodes if presence.is_seen)
 
 
-def _read_event(found: Any) -> TopologyEvent:
-    if type(found) is not list or len(found) < EVENT_FIELDS:
-        raise ValueError(f"not an event: {found!r:.80}")
-    at_ms, kind, node, incarnation, *rest = found
+def _read_event(value: Any) -> TopologyEvent:
+    if type(value) is not list or len(value) < EVENT_FIELDS:
+        raise ValueError(f"not an event: {value!r:.80}")
+    at_ms, kind, node, incarnation, *rest = value
     unknown = {REST: rest} if rest else None
     return TopologyEvent(moment(at_ms), EventKind(text(kind)), text(node), text(incarnation), unknown=unknown)
 
@@ -131,7 +131,7 @@ def living(
 ) -> tuple[list[NodeRecord], tuple[Unreadable, ...]]:
     """The nodes whose keys below ``prefix`` are there. One whose record cannot be read lives, and is what it
     was ``before``; if it was not there then it has not joined yet."""
-    known = {each.node.name: each for each in before.nodes if not each.has_left}
+    known = {presence.node.name: presence for presence in before.nodes if not presence.has_left}
     live, unreadable = [], []
     for item in items:
         name, record = item.key.removeprefix(prefix), read(item, NodeRecord.decode)
@@ -163,23 +163,23 @@ def observe(
     A new incarnation under a known name is a leave and a join in one.
     """
     times = noticed_ms or {}
-    known = {each.node.name: each for each in topology.nodes}
-    found = {record.node.name: record for record in live}
+    known = {presence.node.name: presence for presence in topology.nodes}
+    live_nodes = {record.node.name: record for record in live}
     nodes = dict(known)
     events: list[TopologyEvent] = []
-    for name, record in found.items():
+    for name, record in live_nodes.items():
         nodes[name] = _present(known.get(name), record, times.get(name, now_ms), events)
     newly = {
-        name: max(times.get(name, now_ms), each.joined_ms)
-        for name, each in known.items()
-        if name not in found and each.is_seen
+        name: max(times.get(name, now_ms), presence.joined_ms)
+        for name, presence in known.items()
+        if name not in live_nodes and presence.is_seen
     }
     for name, at_ms in newly.items():
         nodes[name] = replace(known[name], missing_ms=at_ms)
     hold_until_ms = topology.hold_until_ms
     if hold_until_ms is None and newly and _most_are_gone(nodes, now_ms, hold):
         hold_until_ms = now_ms + hold.grace_ms
-    missing = [name for name, each in nodes.items() if each.missing_ms is not None]
+    missing = [name for name, presence in nodes.items() if presence.missing_ms is not None]
     if missing and silent_ms is not None and silent_ms + hold.grace_ms > now_ms:
         hold_until_ms = max(hold_until_ms or 0, silent_ms + hold.grace_ms)
     if not missing:
@@ -218,21 +218,24 @@ def _most_are_gone(nodes: Mapping[str, Presence], now_ms: int, hold: HoldRule) -
     """Of those that lived one lease ago, or joined since."""
     if not hold.grace_ms:
         return False
-    there = sum(each.is_seen for each in nodes.values())
+    there = sum(presence.is_seen for presence in nodes.values())
     gone = sum(
-        each.absent_ms is not None and each.absent_ms > now_ms - hold.lease_ms for each in nodes.values()
+        presence.absent_ms is not None and presence.absent_ms > now_ms - hold.lease_ms
+        for presence in nodes.values()
     )
     return gone > there
 
 
 def _forget(topology: Topology) -> Topology:
     """Drops those that left first when there are too many to remember."""
-    departed = sorted((each.left_ms, each.node.name) for each in topology.nodes if each.left_ms is not None)
+    departed = sorted(
+        (presence.left_ms, presence.node.name) for presence in topology.nodes if presence.left_ms is not None
+    )
     forgotten = departed[: max(0, len(departed) - DEPARTED_MAX)]
     if not forgotten:
         return topology
     names = {name for _, name in forgotten}
-    kept = tuple(each for each in topology.nodes if each.node.name not in names)
+    kept = tuple(presence for presence in topology.nodes if presence.node.name not in names)
     return replace(topology, nodes=kept, forgotten_ms=max(topology.forgotten_ms, forgotten[-1][0]))
 
 

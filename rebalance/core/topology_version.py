@@ -126,7 +126,7 @@ class Cluster:
 
     def new_zones(self, event: DiscoveryEvent) -> tuple[ZoneSpec, ...]:
         """Those of the event's zones that were not there before it."""
-        return tuple(each for each in event.zones if each.zone_id not in self.zones)
+        return tuple(zone for zone in event.zones if zone.zone_id not in self.zones)
 
     def after(self, event: DiscoveryEvent) -> Cluster:
         """The cluster that the event makes. Raises ValueError when it is not the next event."""
@@ -154,12 +154,12 @@ class Cluster:
             case Trigger.ZONE_START:
                 return moved._opened(event)
             case Trigger.ZONE_STOP:
-                gone = {each.zone_id for each in event.zones}
-                zones = {key: each for key, each in self.zones.items() if key not in gone}
+                gone = {zone.zone_id for zone in event.zones}
+                zones = {key: zone for key, zone in self.zones.items() if key not in gone}
                 born = {key: version for key, version in self.born.items() if key not in gone}
                 return replace(moved, zones=zones, born=born)
             case Trigger.SNAPSHOT_RESTORE:
-                reborn = {each.zone_id: event.version for each in event.zones}
+                reborn = {zone.zone_id: event.version for zone in event.zones}
                 return replace(moved, born={**self.born, **reborn})
             case _:
                 return moved
@@ -167,6 +167,6 @@ class Cluster:
     def _opened(self, event: DiscoveryEvent) -> Cluster:
         """``self`` is at the event's version already. The first server's own zones are new too."""
         new = self.new_zones(event)
-        zones = {**self.zones, **{each.zone_id: each for each in new}}
-        born = {**self.born, **({each.zone_id: event.version for each in new} if self.active else {})}
+        zones = {**self.zones, **{zone.zone_id: zone for zone in new}}
+        born = {**self.born, **({zone.zone_id: event.version for zone in new} if self.active else {})}
         return replace(self, zones=zones, born=born)

@@ -36,10 +36,10 @@ class Window:
     @classmethod
     def parse(cls, text: str) -> Window:
         """Raises ValueError, which says what was found and what is allowed."""
-        found = _WINDOW.fullmatch(text.strip())
-        if found is None:
+        match = _WINDOW.fullmatch(text.strip())
+        if match is None:
             raise ValueError(f"{text!r} is no window: it is written {_ALLOWED}")
-        days, *times = found.groups()
+        days, *times = match.groups()
         first_h, first_m, last_h, last_m = map(int, times)
         start, end = 60 * first_h + first_m, 60 * last_h + last_m
         if start >= DAY_MINUTES or end > DAY_MINUTES:
@@ -90,17 +90,17 @@ def next_opening(windows: Sequence[Window], now_ms: int) -> Opening | None:
     today = now_ms // DAY_MS
     openings = ((window, window.opening_ms(today + ahead)) for ahead in range(8) for window in windows)
     later = [Opening(window, at_ms) for window, at_ms in openings if at_ms is not None and at_ms > now_ms]
-    return min(later, key=lambda each: each.at_ms)
+    return min(later, key=lambda opening: opening.at_ms)
 
 
 def _days(text: str, window: str) -> tuple[int, ...]:
-    found: set[int] = set()
+    days: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
         begin, end = _day(first, window), _day(last or first, window)
         # Sat-Mon goes over the end of the week.
-        found.update((begin + ahead) % 7 for ahead in range((end - begin) % 7 + 1))
-    return tuple(sorted(found))
+        days.update((begin + ahead) % 7 for ahead in range((end - begin) % 7 + 1))
+    return tuple(sorted(days))
 
 
 def _day(text: str, window: str) -> int:

@@ -112,4 +112,4 @@ def _voters(configuration: KeyValue | None, stable: Assignments) -> frozenset[st
     record = readable(configuration, ConfigurationRecord.decode)
     if record is None:
         return frozenset(stable.peers)
-    return frozenset(name for name, each in record.members.items() if each.role is MemberRole.VOTER)
+    return frozenset(name for name, member in record.members.items() if member.role is MemberRole.VOTER)

@@ -40,7 +40,7 @@ class ZoneMapPointer(Record):
 
 
 ZoneMapPointer.codec = Codec(
-    ZoneMapPointer, forms={"version": Form(lambda found: TopologyVersion.parse(text(found)), str)}
+    ZoneMapPointer, forms={"version": Form(lambda value: TopologyVersion.parse(text(value)), str)}
 )
 
 

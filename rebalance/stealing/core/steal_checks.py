@@ -92,44 +92,44 @@ def check_options(options: RebalanceOptions) -> tuple[Refusal, ...]:
     )
 
 
-def check_nodes(wanted: Iterable[int], reports: Iterable[NodeReport]) -> tuple[Refusal, ...]:
+def check_nodes(nodes: Iterable[int], reports: Iterable[NodeReport]) -> tuple[Refusal, ...]:
     """Everything that is wrong with the nodes of current and target metadata together (VOL-010, VOL-027..029,
     VOL-097), by node. Reports of nodes that did not answer are missing."""
-    found = {each.node: each for each in reports}
+    by_node = {report.node: report for report in reports}
     refusals = []
-    for node in sorted({*wanted, *found}):
-        if node not in found:
+    for node in sorted({*nodes, *by_node}):
+        if node not in by_node:
             refusals.append(Refusal(RefusalCode.NODE_DOWN, f"node {node} does not answer: start it first"))
         else:
-            refusals += _check_node(found[node])
-    clusters = {each.cluster.owners: each.cluster for each in found.values()}
+            refusals += _check_node(by_node[node])
+    clusters = {report.cluster.owners: report.cluster for report in by_node.values()}
     if len(clusters) > 1:
-        texts = ", ".join(sorted(each.encode() for each in clusters.values()))
+        texts = ", ".join(sorted(cluster.encode() for cluster in clusters.values()))
         message = f"nodes have different cluster metadata: {texts}; recover the unfinished rebalancing first"
         refusals.append(Refusal(RefusalCode.METADATA_DIFFERS, message))
     return tuple(refusals)
 
 
 def _check_node(report: NodeReport) -> list[Refusal]:
-    node, found = report.node, []
+    node, refusals = report.node, []
     if report.state is not ServerState.NORMAL_SERVER:
         message = f"node {node} is {report.state.value}: a rebalancing runs already; wait for it, or recover it"
-        found.append(Refusal(RefusalCode.NOT_NORMAL, message))
+        refusals.append(Refusal(RefusalCode.NOT_NORMAL, message))
     if report.steal_info:
-        units = "; ".join(each.describe() for each in report.steal_info)
+        units = "; ".join(steal_unit.describe() for steal_unit in report.steal_info)
         message = f"rebalancing.steal.info.key of node {node} is not []: {units}"
-        found.append(Refusal(RefusalCode.STEAL_INFO_NOT_EMPTY, message))
+        refusals.append(Refusal(RefusalCode.STEAL_INFO_NOT_EMPTY, message))
     if report.unfinished is not None:
         message = f"node {node} has not finished {report.unfinished}: wait for it, or recover it"
-        found.append(Refusal(RefusalCode.BATCH_UNFINISHED, message))
+        refusals.append(Refusal(RefusalCode.BATCH_UNFINISHED, message))
     if not report.enable_rebalancing:
         message = f"enable.rebalancing of node {node} is false: set it to true and start the node again"
-        found.append(Refusal(RefusalCode.REBALANCING_DISABLED, message))
+        refusals.append(Refusal(RefusalCode.REBALANCING_DISABLED, message))
     for store, version in sorted(report.ro_formats.items()):
         if version != RO_FORMAT:
             message = f"store {store} of node {node} has storage format {version}: {RO_FORMAT} is needed"
-            found.append(Refusal(RefusalCode.OLD_STORAGE_FORMAT, message))
-    return found
+            refusals.append(Refusal(RefusalCode.OLD_STORAGE_FORMAT, message))
+    return refusals
 
 
 def check_target(
@@ -161,7 +161,7 @@ def _check_replication(
     """Every store finds as many nodes as it has replicas: now, after each batch, and in the end."""
     steps = transitions(current.with_nodes(target.nodes), target, batch_size)
     stages = {"now": current, "in the target": target}
-    stages |= {f"after batch {number}": each for number, each in enumerate(steps, 1)}
+    stages |= {f"after batch {number}": step for number, step in enumerate(steps, 1)}
     refusals = []
     for name, cluster in stages.items():
         owning = len(set(cluster.owners))
@@ -187,4 +187,4 @@ def check_rollback(deleted_at: Iterable[int]) -> tuple[Refusal, ...]:
 
 
 def has_kind(stores: Iterable[StoreDefinition], kind: StoreKind) -> bool:
-    return any(each.kind is kind for each in stores)
+    return any(store.kind is kind for store in stores)

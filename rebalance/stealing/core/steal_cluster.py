@@ -62,7 +62,7 @@ class ClusterMetadata:
         """From ``{"nodes": {"0": [0, 3], "1": []}}``. Raises ClusterFormatError."""
         try:
             nodes = json.loads(text)["nodes"]
-            partitions = {int(node): [int(each) for each in owned] for node, owned in nodes.items()}
+            partitions = {int(node): [int(number) for number in owned] for node, owned in nodes.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ClusterFormatError(
                 f'cluster metadata is {{"nodes": {{"0": [partitions]}}}}, found {text[:80]!r}'
@@ -109,16 +109,20 @@ def decode_stores(text: str) -> tuple[StoreDefinition, ...]:
     """From ``[{"name": "s", "replication": 2, "kind": "read-only"}]``; read-write unless said otherwise.
     Raises ClusterFormatError."""
     try:
-        found = tuple(
-            StoreDefinition(each["name"], int(each["replication"]), StoreKind(each.get("kind", "read-write")))
-            for each in json.loads(text)
+        stores = tuple(
+            StoreDefinition(
+                fields["name"], int(fields["replication"]), StoreKind(fields.get("kind", "read-write"))
+            )
+            for fields in json.loads(text)
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ClusterFormatError(
             'stores are [{"name": ..., "replication": ..., "kind": "read-only" | "read-write"}], '
             f"found {text[:80]!r}"
         ) from error
-    for each in found:
-        if each.replication < 1:
-            raise ClusterFormatError(f"store {each.name}: replication {each.replication}; at least 1 is needed")
-    return found
+    for store in stores:
+        if store.replication < 1:
+            raise ClusterFormatError(
+                f"store {store.name}: replication {store.replication}; at least 1 is needed"
+            )
+    return stores

@@ -36,16 +36,16 @@ class StealUnit:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        return tuple(sorted({each for _, partitions in self.stores for each in partitions}))
+        return tuple(sorted({partition for _, partitions in self.stores for partition in partitions}))
 
     def partitions_of(self, store: str) -> tuple[int, ...]:
         return dict(self.stores).get(store, ())
 
     def only(self, names: Collection[str]) -> StealUnit:
-        return replace(self, stores=tuple(each for each in self.stores if each[0] in names))
+        return replace(self, stores=tuple(entry for entry in self.stores if entry[0] in names))
 
     def without(self, store: str) -> StealUnit:
-        return replace(self, stores=tuple(each for each in self.stores if each[0] != store))
+        return replace(self, stores=tuple(entry for entry in self.stores if entry[0] != store))
 
     def describe(self) -> str:
         """One line of ``--show-plan`` and of job lists."""
@@ -70,18 +70,18 @@ def batches(moves: tuple[PrimaryMove, ...], size: int) -> tuple[tuple[PrimaryMov
 
 def transition(current: ClusterMetadata, batch: Iterable[PrimaryMove]) -> ClusterMetadata:
     """The metadata after one batch (VOL-031)."""
-    return current.with_owners({each.partition: each.stealer for each in batch})
+    return current.with_owners({move.partition: move.stealer for move in batch})
 
 
 def transitions(
     current: ClusterMetadata, target: ClusterMetadata, batch_size: int
 ) -> tuple[ClusterMetadata, ...]:
     """The metadata after each batch; the last is the target's."""
-    found, before = [], current
+    clusters, before = [], current
     for batch in batches(primary_moves(current, target), batch_size):
         before = transition(before, batch)
-        found.append(before)
-    return tuple(found)
+        clusters.append(before)
+    return tuple(clusters)
 
 
 def plan_batch(
@@ -93,15 +93,15 @@ def plan_batch(
     list of replicas; it need not copy it again then (``needs_copy``). The lists must be of the same length,
     which ``steal_checks`` sees to.
     """
-    found: dict[tuple[int, int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    numbers: dict[tuple[int, int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for store in stores:
         for number in range(len(before.owners)):
             old, new = before.replicas(number, store.replication), after.replicas(number, store.replication)
             for stealer, donor in _moved_copies(old, new):
-                found[stealer, donor][store.name].append(number)
+                numbers[stealer, donor][store.name].append(number)
     return tuple(
-        StealUnit(stealer, donor, tuple((name, tuple(found[stealer, donor][name])) for name in sorted(names)))
-        for (stealer, donor), names in sorted(found.items())
+        StealUnit(stealer, donor, tuple((name, tuple(numbers[stealer, donor][name])) for name in sorted(names)))
+        for (stealer, donor), names in sorted(numbers.items())
     )
 
 
@@ -121,9 +121,9 @@ def needs_copy(
     """Partitions of ``store`` that the stealer has to copy: when ``optimized``, not those of which it had a
     replica already (VOL-101)."""
     return tuple(
-        each
-        for each in unit.partitions_of(store.name)
-        if not (optimized and unit.stealer in before.replicas(each, store.replication))
+        partition
+        for partition in unit.partitions_of(store.name)
+        if not (optimized and unit.stealer in before.replicas(partition, store.replication))
     )
 
 
@@ -131,17 +131,17 @@ def of_kind(
     units: Iterable[StealUnit], stores: Iterable[StoreDefinition], kind: StoreKind
 ) -> tuple[StealUnit, ...]:
     """The units with their stores of one kind only; those that have none are left out."""
-    names = {each.name for each in stores if each.kind is kind}
-    chosen = (each.only(names) for each in units)
-    return tuple(each for each in chosen if each.stores)
+    names = {store.name for store in stores if store.kind is kind}
+    chosen = (unit.only(names) for unit in units)
+    return tuple(unit for unit in chosen if unit.stores)
 
 
 def by_stealer(units: Iterable[StealUnit]) -> Mapping[int, tuple[StealUnit, ...]]:
     """The plan as the document has it: stealer -> its donors with their partitions."""
-    found: dict[int, list[StealUnit]] = defaultdict(list)
-    for each in units:
-        found[each.stealer].append(each)
-    return {stealer: tuple(each) for stealer, each in sorted(found.items())}
+    by_node: dict[int, list[StealUnit]] = defaultdict(list)
+    for unit in units:
+        by_node[unit.stealer].append(unit)
+    return {stealer: tuple(of_node) for stealer, of_node in sorted(by_node.items())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +173,6 @@ def describe(planned: Iterable[PlannedBatch]) -> str:
     """What ``--show-plan`` prints: one paragraph a batch, one line a unit."""
     lines = []
     for number, batch in enumerate(planned, 1):
-        lines.append(f"batch {number}: primary partitions {[each.partition for each in batch.moves]}")
-        lines += [f"  {each.describe()}" for each in batch.units]
+        lines.append(f"batch {number}: primary partitions {[move.partition for move in batch.moves]}")
+        lines += [f"  {unit.describe()}" for unit in batch.units]
     return "\n".join(lines) or "nothing moves: every partition is where the target wants it"

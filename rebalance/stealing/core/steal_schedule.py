@@ -24,14 +24,14 @@ def next_units(
     are not left empty: who asks for parallelism gets it, if need be with two sweeps on one node.
     """
     left = list(waiting)
-    busy = Counter(node for each in running for node in (each.stealer, each.donor))
+    busy = Counter(node for unit in running for node in (unit.stealer, unit.donor))
     chosen: list[StealUnit] = []
     for _ in range(max_parallel - busy.total() // 2):
         if not left:
             break
-        wanted = Counter(node for each in left for node in (each.stealer, each.donor))
+        demand = Counter(node for unit in left for node in (unit.stealer, unit.donor))
         best = min(
-            left, key=lambda each: (_shared(each, busy), _shared(each, wanted), each.stealer, each.donor)
+            left, key=lambda unit: (_shared(unit, busy), _shared(unit, demand), unit.stealer, unit.donor)
         )
         left.remove(best)
         chosen.append(best)

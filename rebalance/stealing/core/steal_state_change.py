@@ -143,7 +143,7 @@ def decide_on_recovery(
     """From what *every* node remembers: the batch that it has not finished, and the last one that it
     committed. Raises ValueError for two unfinished batches: each is recovered by its own nodes' answers, and
     nodes take part in one at a time."""
-    batches = {each for each in unfinished if each is not None}
+    batches = {node_batch for node_batch in unfinished if node_batch is not None}
     if not batches:
         return Recovery.NOTHING, None
     if len(batches) > 1:

@@ -40,8 +40,8 @@ class ObsoleteVersionError(Exception):
 def merged(versions: Iterable[Versioned]) -> VectorClock:
     """The least clock that has seen them all."""
     counts: dict[int, int] = {}
-    for each in versions:
-        for node, count in each.clock.counts:
+    for version in versions:
+        for node, count in version.clock.counts:
             counts[node] = max(count, counts.get(node, 0))
     return VectorClock(tuple(sorted(counts.items())))
 
@@ -53,17 +53,17 @@ def put_version(held: tuple[Versioned, ...], new: Versioned) -> tuple[Versioned,
     """
     if new in held:
         return held
-    for each in held:
-        if each.clock.covers(new.clock):
-            raise ObsoleteVersionError(f"{new.clock.counts} is not newer than {each.clock.counts}")
-    return (*(each for each in held if not new.clock.covers(each.clock)), new)
+    for version in held:
+        if version.clock.covers(new.clock):
+            raise ObsoleteVersionError(f"{new.clock.counts} is not newer than {version.clock.counts}")
+    return (*(version for version in held if not new.clock.covers(version.clock)), new)
 
 
 def put_all(held: tuple[Versioned, ...], taken: Iterable[Versioned]) -> tuple[Versioned, ...]:
     """What another node has, put here; obsolete versions are ignored (VOL-072)."""
-    for each in taken:
+    for version in taken:
         try:
-            held = put_version(held, each)
+            held = put_version(held, version)
         except ObsoleteVersionError:
             continue
     return held

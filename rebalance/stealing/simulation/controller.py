@@ -115,7 +115,7 @@ class Controller:
         for node in target.nodes:
             await self._insist(node, lambda server: server.add_nodes(target.nodes))
         for number, batch in enumerate(planned, 1):
-            self.world.note(CONTROLLER, "Batch", f"{number}: {[each.partition for each in batch.moves]}")
+            self.world.note(CONTROLLER, "Batch", f"{number}: {[move.partition for move in batch.moves]}")
             await self._run_batch(BatchId(self.run, number), batch, result)
             if result.outcome is not StealOutcome.COMPLETED:
                 return result
@@ -138,13 +138,13 @@ class Controller:
         the one that has committed."""
         reports = await self._reports(())
         result = Result(_current(reports))
-        absent = set(self.world.servers) - {each.node for each in reports}
+        absent = set(self.world.servers) - {report.node for report in reports}
         if absent:
             result.refusals = check_nodes(absent, ())
             result.outcome = StealOutcome.REFUSED
             return result
-        nodes = [each.node for each in reports]
-        unfinished, committed = zip(*((each.unfinished, each.committed) for each in reports), strict=True)
+        nodes = [report.node for report in reports]
+        unfinished, committed = zip(*((report.unfinished, report.committed) for report in reports), strict=True)
         decision, batch = decide_on_recovery(unfinished, committed)
         self.world.note(CONTROLLER, "Recover", f"{decision.value} {batch or ''}".strip())
         if decision is Recovery.FORWARD and batch is not None:
@@ -163,13 +163,13 @@ class Controller:
 
     async def _reports(self, nodes: Iterable[int]) -> tuple[NodeReport, ...]:
         """VOL-025: from every node, now. Those that do not answer are left out."""
-        found = []
+        reports = []
         for node in sorted({*self.world.servers, *nodes}):
             try:
-                found.append(await self.world.call(node, lambda server: server.report()))
+                reports.append(await self.world.call(node, lambda server: server.report()))
             except NodeDownError:
                 continue
-        return tuple(found)
+        return tuple(reports)
 
     # One batch
 
@@ -201,7 +201,7 @@ class Controller:
         nodes = list(planned.after.nodes)
         self.world.rng.shuffle(nodes)
         for node in nodes:
-            own = tuple(each for each in units if each.stealer == node)
+            own = tuple(unit for unit in units if unit.stealer == node)
             parts = change.on_node(bool(own))
             if not parts:
                 continue
@@ -277,7 +277,7 @@ class Controller:
         """VOL-103: after the last copy of the last batch, so that everything before can be taken back."""
         batches = tuple(planned)
         final = batches[-1].after if batches else result.start
-        replication = {each.name: each.replication for each in self._stores}
+        replication = {entry.name: entry.replication for entry in self._stores}
         moved = sorted(
             {
                 (unit.donor, store, partition)
@@ -318,7 +318,7 @@ def job_name(batch: int, kind: StoreKind, unit: StealUnit) -> str:
 
 def _current(reports: Iterable[NodeReport]) -> ClusterMetadata:
     """What the nodes agree on. Nodes that some do not know yet own nothing."""
-    clusters = [each.cluster for each in reports]
+    clusters = [report.cluster for report in reports]
     if not clusters:
         return ClusterMetadata((), ())
-    return clusters[0].with_nodes(node for each in clusters for node in each.nodes)
+    return clusters[0].with_nodes(node for cluster in clusters for node in cluster.nodes)

@@ -38,7 +38,7 @@ class StealClient:
         self.calls: list[int] = []
         self._urls = list(urls)
         self._cluster: ClusterMetadata | None = None
-        self._replication = {each.name: each.replication for each in world.stores}
+        self._replication = {store.name: store.replication for store in world.stores}
 
     async def bootstrap(self) -> None:
         """Raises NodeDownError when no node of the list answers."""
@@ -125,7 +125,7 @@ class RoutingServer:
     answers itself, others take one hop more."""
 
     def __init__(self, world: World, node: int) -> None:
-        self.inner = StealClient(world, [node, *(each for each in world.servers if each != node)])
+        self.inner = StealClient(world, [node, *(server for server in world.servers if server != node)])
 
     async def get(self, store: str, key: str) -> tuple[Versioned, ...]:
         return await self.inner.get(store, key)

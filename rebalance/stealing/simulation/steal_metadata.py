@@ -44,10 +44,10 @@ class BatchRecord:
         return StealStateChange.CLUSTER in self.done and bool(self.order.units)
 
     def having(self, part: StealStateChange) -> BatchRecord:
-        return replace(self, done=tuple(each for each in StealStateChange if each is part or each in self.done))
+        return replace(self, done=tuple(step for step in StealStateChange if step is part or step in self.done))
 
     def lacking(self, part: StealStateChange) -> BatchRecord:
-        return replace(self, done=tuple(each for each in self.done if each is not part))
+        return replace(self, done=tuple(step for step in self.done if step is not part))
 
 
 @dataclass(slots=True)
@@ -98,8 +98,8 @@ class ServerMetadata:
 
     def store_done(self, donor: int, store: str) -> None:
         """VOL-037, VOL-064: its entry goes; the last one takes the unit along."""
-        changed = (each.without(store) if each.donor == donor else each for each in self.steal_info)
-        self.steal_info = tuple(each for each in changed if each.stores)
+        changed = (unit.without(store) if unit.donor == donor else unit for unit in self.steal_info)
+        self.steal_info = tuple(unit for unit in changed if unit.stores)
 
     def redirect_again(self) -> None:
         """As if nothing of the batch were copied. Before anything is taken back, and after a crash: somebody

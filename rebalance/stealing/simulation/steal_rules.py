@@ -71,22 +71,22 @@ class StealRules:
     def _state(server: Server) -> None:
         """A node that steals nothing is NORMAL_SERVER, whoever steals from it (VOL-065)."""
         known = server.metadata
-        steals = {each.stealer for each in known.steal_info}
+        steals = {unit.stealer for unit in known.steal_info}
         if steals - {server.node}:
             raise StealRuleBrokenError(f"node {server.node} has entries of the stealers {sorted(steals)}")
-        wanted = ServerState.REBALANCING_MASTER if steals else ServerState.NORMAL_SERVER
-        if known.state is not wanted:
+        state = ServerState.REBALANCING_MASTER if steals else ServerState.NORMAL_SERVER
+        if known.state is not state:
             raise StealRuleBrokenError(f"node {server.node} is {known.state.value} with {known.steal_info}")
 
 
-def check_rest(world: World, wanted: ClusterMetadata, history: History) -> None:
+def check_rest(world: World, cluster: ClusterMetadata, history: History) -> None:
     """After a rebalancing, or after it was taken back: ``wanted`` everywhere, no trace of it in any node, and
     every replica has everything that was acknowledged. Raises RuleBrokenError, HistoryError."""
     for server in world.servers.values():
         known = server.metadata
-        if known.cluster.owners != wanted.owners:
+        if known.cluster.owners != cluster.owners:
             raise StealRuleBrokenError(
-                f"node {server.node} has {known.cluster.encode()}, not {wanted.encode()}"
+                f"node {server.node} has {known.cluster.encode()}, not {cluster.encode()}"
             )
         if known.state is not ServerState.NORMAL_SERVER or known.record is not None:
             raise StealRuleBrokenError(
@@ -95,24 +95,24 @@ def check_rest(world: World, wanted: ClusterMetadata, history: History) -> None:
         if server.locked_donors or server.streams or server.copies or server.copying:
             raise StealRuleBrokenError(f"node {server.node} has locks or streams of units that ended")
     for (store, key), versions in history.acknowledged.items():
-        partition = partition_of(key, len(wanted.owners))
-        for node in wanted.replicas(partition, world.servers[wanted.nodes[0]].stores[store].replication):
-            found = world.servers[node].read_write[store].get(partition, key)
-            history.check_read((store, key), versions, found)
-    _check_static(world, wanted)
+        partition = partition_of(key, len(cluster.owners))
+        for node in cluster.replicas(partition, world.servers[cluster.nodes[0]].stores[store].replication):
+            stored = world.servers[node].read_write[store].get(partition, key)
+            history.check_read((store, key), versions, stored)
+    _check_static(world, cluster)
 
 
-def _check_static(world: World, wanted: ClusterMetadata) -> None:
+def _check_static(world: World, cluster: ClusterMetadata) -> None:
     """Every replica of a read-only store has all of its files, and no node keeps more than what it serves."""
     for store in world.stores:
         if store.kind is not StoreKind.READ_ONLY:
             continue
         for key, value in world.static[store.name].items():
-            partition = partition_of(key, len(wanted.owners))
-            for node in wanted.replicas(partition, store.replication):
-                found = world.servers[node].read_only[store.name].get(partition, key)
-                if found != value:
-                    raise StealRuleBrokenError(f"node {node}: {store.name} {key} is {found!r}, not {value!r}")
+            partition = partition_of(key, len(cluster.owners))
+            for node in cluster.replicas(partition, store.replication):
+                stored = world.servers[node].read_only[store.name].get(partition, key)
+                if stored != value:
+                    raise StealRuleBrokenError(f"node {node}: {store.name} {key} is {stored!r}, not {value!r}")
         for server in world.servers.values():
             held = server.read_only[store.name]
             if held.directories != (held.current,):

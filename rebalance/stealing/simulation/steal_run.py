@@ -75,7 +75,7 @@ class StealRun:
             self.shape.stores,
             seed=seed,
             options=self.shape.server,
-            static={each.name: static for each in self.shape.stores},
+            static={store.name: static for store in self.shape.stores},
         )
         self.world.slow_s = self._rng.choice((0.0, 0.05, 0.5))
         for node in set(self.shape.target.nodes) - set(self.shape.current.nodes):
@@ -87,17 +87,17 @@ class StealRun:
 
     async def _main(self) -> None:
         urls = self.shape.current.nodes
-        visitors = [Visitor(self.world, f"v{each}", self.history, urls, self._keys) for each in range(3)]
+        visitors = [Visitor(self.world, f"v{number}", self.history, urls, self._keys) for number in range(3)]
         for store in self.shape.stores:
             for key in self._keys if store.kind is StoreKind.READ_WRITE else ():
                 await visitors[0].write((store.name, key))
-        visits = [asyncio.create_task(each.visit()) for each in visitors]
+        visits = [asyncio.create_task(visitor.visit()) for visitor in visitors]
         if self._faults:
             self._draw_faults()
-        wanted = await self._rebalance_with_faults()
+        cluster = await self._rebalance_with_faults()
         self._end_faults()
-        await self._settle(wanted)
-        if wanted != self.shape.target:
+        await self._settle(cluster)
+        if cluster != self.shape.target:
             again = self._controller("again")
             self.results.append(await again.rebalance(self.shape.target))
             if self.results[-1].outcome is not StealOutcome.COMPLETED:
@@ -118,11 +118,11 @@ class StealRun:
             self.world.watchers.append(StealRules(controller))
         return controller
 
-    async def _settle(self, wanted: ClusterMetadata) -> None:
+    async def _settle(self, cluster: ClusterMetadata) -> None:
         """Nothing is on its way any more, and every node is there."""
         await asyncio.sleep(DOWN_MAX_S + 0.1)
         self.world.check()
-        check_rest(self.world, wanted, self.history)
+        check_rest(self.world, cluster, self.history)
 
     async def _rebalance_with_faults(self) -> ClusterMetadata:
         """The metadata that must hold now."""
@@ -151,7 +151,7 @@ class StealRun:
 
     def _draw_faults(self) -> None:
         rng = self._rng
-        points = (*POINTS, *(f"copy {each.name}" for each in self.shape.stores))
+        points = (*POINTS, *(f"copy {store.name}" for store in self.shape.stores))
         for _ in range(rng.choice((0, 1, 1, 2))):
             node, what = rng.choice(sorted(self.world.servers)), rng.choice(points)
             down_s = rng.uniform(0.05, DOWN_MAX_S)

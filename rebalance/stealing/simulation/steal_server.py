@@ -71,7 +71,7 @@ class Server:
         self.options = options
         self.around = around
         self.metadata = ServerMetadata(cluster)
-        self.stores = {each.name: each for each in stores}
+        self.stores = {store.name: store for store in stores}
         self.read_write = {name: ReadWriteStore() for name in self._names(StoreKind.READ_WRITE)}
         self.read_only = {name: ReadOnlyStore(rows.get(name, {})) for name in self._names(StoreKind.READ_ONLY)}
         self.redirected: Counter[str] = Counter()
@@ -83,7 +83,7 @@ class Server:
         self._begin_afresh()
 
     def _names(self, kind: StoreKind) -> list[str]:
-        return [name for name, each in self.stores.items() if each.kind is kind]
+        return [name for name, store in self.stores.items() if store.kind is kind]
 
     def _begin_afresh(self) -> None:
         """What does not outlive a crash."""
@@ -342,7 +342,7 @@ class Server:
     async def start_unit(self, unit: StealUnit) -> int:
         """The id of a new job. Raises OrderRefusedError when the state change was not done (VOL-061), or the
         donor is locked by another unit of this stealer (VOL-062)."""
-        planned = next((each for each in self.metadata.steal_info if each.donor == unit.donor), None)
+        planned = next((steal for steal in self.metadata.steal_info if steal.donor == unit.donor), None)
         record = self.metadata.record
         if record is None or planned is None or not set(unit.names) <= set(planned.names):
             message = f"node {self.node} has no steal info for {unit.describe()}: change its state first"
@@ -358,7 +358,7 @@ class Server:
 
     async def list_jobs(self) -> tuple[JobView, ...]:
         """VOL-089."""
-        return tuple(each.view for each in self.jobs.values())
+        return tuple(job.view for job in self.jobs.values())
 
     async def job(self, number: int) -> JobView:
         """Raises OrderRefusedError for an id that is not known."""
@@ -366,11 +366,11 @@ class Server:
 
     async def stop_jobs(self, numbers: str) -> None:
         """``numbers``: ids with commas between (VOL-095). Raises OrderRefusedError; no job is stopped then."""
-        texts = [each.strip() for each in numbers.split(",")]
-        wrong = [each for each in texts if not each.isdecimal()]
+        texts = [part.strip() for part in numbers.split(",")]
+        wrong = [part for part in texts if not part.isdecimal()]
         if wrong:
             raise OrderRefusedError("BAD_IDS", f"job ids are numbers with commas between; found {wrong[0]!r}")
-        for job in [self._job(int(each)) for each in texts]:
+        for job in [self._job(int(part)) for part in texts]:
             job.stop()
 
     def _job(self, number: int) -> Job:
@@ -386,7 +386,7 @@ class Server:
     async def clear_rebalancing(self) -> None:
         """VOL-096. Raises OrderRefusedError while a unit runs, or while the node owns partitions that only its
         donors have whole."""
-        running = [number for number, each in self.jobs.items() if each.view.status is JobStatus.RUNNING]
+        running = [number for number, job in self.jobs.items() if job.view.status is JobStatus.RUNNING]
         if running:
             raise OrderRefusedError("JOBS_RUNNING", f"node {self.node} runs jobs {running}: stop them first")
         record = self.metadata.record

@@ -49,28 +49,30 @@ class History:
     failed: list[str] = field(default_factory=list)
 
     def written(self, row: Row, version: Versioned) -> None:
-        others = (each for each in self.acknowledged[row] if not version.clock.covers(each.clock))
+        others = (older for older in self.acknowledged[row] if not version.clock.covers(older.clock))
         self.acknowledged[row] = (*others, version)
 
-    def check_read(self, row: Row, promised: Iterable[Versioned], found: Iterable[Versioned]) -> None:
+    def check_read(self, row: Row, promised: Iterable[Versioned], versions: Iterable[Versioned]) -> None:
         """``promised``: acknowledged when the read began. Raises HistoryError."""
-        clocks = {each.clock: each.value for each in found}
-        for each in promised:
-            if not any(clock.covers(each.clock) for clock in clocks):
+        clocks = {version.clock: version.value for version in versions}
+        for version in promised:
+            if not any(clock.covers(version.clock) for clock in clocks):
                 raise HistoryError(
-                    f"{row}: {each.value!r} of {each.clock.counts} was acknowledged, and a read found "
+                    f"{row}: {version.value!r} of {version.clock.counts} was acknowledged, and a read found "
                     f"{_counts(clocks)}"
                 )
-            if clocks.get(each.clock, each.value) != each.value:
-                raise HistoryError(f"{row}: {each.clock.counts} is {each.value!r} and {clocks[each.clock]!r}")
+            if clocks.get(version.clock, version.value) != version.value:
+                raise HistoryError(
+                    f"{row}: {version.clock.counts} is {version.value!r} and {clocks[version.clock]!r}"
+                )
 
     def latencies_s(self, from_s: float, to_s: float) -> list[float]:
         """Of requests that ended in that time, ascending."""
-        return sorted(each.latency_s for each in self.requests if from_s <= each.ended_s < to_s)
+        return sorted(request.latency_s for request in self.requests if from_s <= request.ended_s < to_s)
 
 
 def _counts(clocks: Iterable[VectorClock]) -> str:
-    return ", ".join(str(each.counts) for each in clocks) or "nothing"
+    return ", ".join(str(clock.counts) for clock in clocks) or "nothing"
 
 
 THINK_S = 0.01
@@ -137,6 +139,6 @@ class Visitor:
 
     async def read_static(self, row: Row) -> None:
         """Raises NotServedError, HistoryError: read-only stores never change."""
-        found, wanted = await self.client.get_static(*row), self._world.static[row[0]].get(row[1])
-        if found != wanted:
-            raise HistoryError(f"{row}: {wanted!r} is stored, and a read found {found!r}")
+        value, stored = await self.client.get_static(*row), self._world.static[row[0]].get(row[1])
+        if value != stored:
+            raise HistoryError(f"{row}: {stored!r} is stored, and a read found {value!r}")

@@ -84,11 +84,11 @@ class World:
     def add_server(self, node: int, options: ServerOptions | None = None) -> Server:
         """One that was not in the first metadata has nothing, and knows the cluster as it was when it was
         made."""
-        cluster = next((each.metadata.cluster for each in self.servers.values()), self._start)
+        cluster = next((other.metadata.cluster for other in self.servers.values()), self._start)
         rows = {
-            each.name: self._files(node, cluster, each)
-            for each in self.stores
-            if each.kind is StoreKind.READ_ONLY
+            store.name: self._files(node, cluster, store)
+            for store in self.stores
+            if store.kind is StoreKind.READ_ONLY
         }
         server = Server(node, cluster, self.stores, rows, options or ServerOptions(), self, UnitJob)
         self.servers[node] = server
@@ -98,11 +98,13 @@ class World:
         self, node: int, cluster: ClusterMetadata, store: StoreDefinition
     ) -> Mapping[int, Mapping[str, str]]:
         count = len(cluster.owners)
-        owned = [each for each in range(count) if node in cluster.replicas(each, store.replication)]
+        owned = [
+            partition for partition in range(count) if node in cluster.replicas(partition, store.replication)
+        ]
         rows = self.static.get(store.name, {})
         return {
-            each: {key: value for key, value in rows.items() if partition_of(key, count) == each}
-            for each in owned
+            partition: {key: value for key, value in rows.items() if partition_of(key, count) == partition}
+            for partition in owned
         }
 
     @property

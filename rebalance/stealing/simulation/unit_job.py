@@ -70,10 +70,10 @@ class UnitJob:
             self.view = replace(self.view, attempts=attempt)
             copies = [self._copy_store(store) for store in self._left]
             results = await asyncio.gather(*copies, return_exceptions=True)
-            failures = [each for each in results if each is not None]
-            for each in failures:
-                if not isinstance(each, NodeDownError | InjectedError):
-                    raise each
+            failures = [result for result in results if result is not None]
+            for failure in failures:
+                if not isinstance(failure, NodeDownError | InjectedError):
+                    raise failure
             if not failures:
                 return ""
             error = f"{failures[0]} (attempt {attempt} of {attempts_max})"

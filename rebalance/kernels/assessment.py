@@ -118,9 +118,9 @@ def counted(nodes: int, matrix: Matrix, voters: int, held: Mapping[str, Counts])
     and as "primary_keys" over those of primaries.
     """
     counts = dict(zip(LEVELS, level_counts(nodes, matrix, voters), strict=True))
-    for name, each in held.items():
+    for name, weight in held.items():
         for label, width in ((name, matrix.shape[1]), (f"primary_{name}", min(1, matrix.shape[1]))):
             sums = np.zeros(nodes, dtype=np.int64)
-            np.add.at(sums, matrix[:, :width].ravel(), np.repeat(each, width))
+            np.add.at(sums, matrix[:, :width].ravel(), np.repeat(weight, width))
             counts[label] = sums
     return counts

@@ -97,8 +97,8 @@ class BalancedPlan:
     def surplus(self) -> Shares:
         """float64 [3, N]: how far the targets are above the exact shares, each between -1 and 1. Summed over
         zones it tells on which nodes ceilings pile up, whatever data nodes each zone has."""
-        wanted = np.stack([level.wanted for level in self.levels])
-        return np.subtract(wanted, self.quotas.shares)
+        targets = np.stack([level.targets for level in self.levels])
+        return np.subtract(targets, self.quotas.shares)
 
 
 def balance(problem: PlacementProblem) -> Matrix:
@@ -133,7 +133,7 @@ def plan(problem: PlacementProblem) -> BalancedPlan:
     if elsewhere is None:
         elsewhere = np.zeros((3, len(nodes)))
     holding = [_counted(start[:, :columns], len(nodes)) for columns in (start.shape[1], before, 1)]
-    standing = [Standing(each, other, fresh) for each, other in zip(holding, elsewhere, strict=True)]
+    standing = [Standing(held, other, fresh) for held, other in zip(holding, elsewhere, strict=True)]
     replicas, voters, primaries = nested_targets(quotas, partitions, (width, votes), standing)
     return BalancedPlan(problem, start, before, (replicas, voters, primaries), quotas)
 
@@ -169,7 +169,7 @@ def _settled(plan: BalancedPlan) -> Matrix:
     width = effective_replicas(nodes, problem.replicas)
     if nodes <= 1 or partitions == 0:
         return np.zeros((partitions, width), dtype=np.int32)
-    stage = _Stage(problem, plan.start, plan.levels[0].wanted)
+    stage = _Stage(problem, plan.start, plan.levels[0].targets)
     votes = voter_columns(problem.voters, width)
     replicas, voters, primaries = plan.levels
     if not problem.domains or votes == width:
@@ -231,9 +231,9 @@ class _Stage:
         if candidates.shape[1] <= width and not spread:
             cells = pack(candidates, width)
         else:
-            cells = trim(candidates, width, level.wanted, domain, cap, self.order)
+            cells = trim(candidates, width, level.targets, domain, cap, self.order)
             # Which copies are given up is still free to choose, and choosing well is cheaper than moving.
-            repair(cells, self._was, 0, width, level.wanted, level.wanted, domain, cap, FREE_ONLY)
+            repair(cells, self._was, 0, width, level.targets, level.targets, domain, cap, FREE_ONLY)
         self._settle(cells, 0, width, level, domain, cap)
         return cells
 
@@ -246,10 +246,10 @@ class _Stage:
         cells[:, :votes] = self.placed(
             np.ascontiguousarray(start[:, :voters_before]), votes, voters, spread=True
         )
-        wanted = replicas.wanted - np.bincount(cells[:, :votes].ravel(), minlength=len(self._alone))
+        targets = replicas.targets - np.bincount(cells[:, :votes].ravel(), minlength=len(self._alone))
         learners = np.where((start[:, :, None] == cells[:, None, :votes]).any(axis=2), np.int32(-1), start)
-        cells[:, votes:] = trim(learners, width - votes, wanted, self._alone, self._once, self.order)
-        level = Level(wanted, np.maximum(wanted - 1, 0), wanted + 1)
+        cells[:, votes:] = trim(learners, width - votes, targets, self._alone, self._once, self.order)
+        level = Level(targets, np.maximum(targets - 1, 0), targets + 1)
         self._settle(cells, votes, width, level, self._alone, self._once)
         return cells
 
@@ -259,11 +259,11 @@ class _Stage:
 
     def _settle(self, cells: Cells, first: int, last: int, level: Level, domain: Counts, cap: Counts) -> None:
         rules = (domain, cap)
-        if fill_and_shed(cells, self._was, first, last, level.wanted, *rules, self._terms, self.order):
-            left = fill_anyhow(cells, self._was, first, last, level.wanted, *rules, self._terms)
+        if fill_and_shed(cells, self._was, first, last, level.targets, *rules, self._terms, self.order):
+            left = fill_anyhow(cells, self._was, first, last, level.targets, *rules, self._terms)
             assert not left, "a partition has a copy that no node may hold"
         for low, high, mode in (
-            (level.wanted, level.wanted, FREE_ONLY),
+            (level.targets, level.targets, FREE_ONLY),
             (level.low, level.high, FREE_ONLY),
             (level.low, level.high, ANY_MOVE),
         ):
@@ -277,8 +277,8 @@ def _settle_roles(
     """Which ``chosen`` of the first ``among`` columns have the role; at worst two copies change places."""
     if chosen == among:
         return
-    swap_directly(cells, chosen, among, level.wanted, order)
-    if not swap_in_chains(cells, chosen, among, level.wanted, level.wanted):
+    swap_directly(cells, chosen, among, level.targets, order)
+    if not swap_in_chains(cells, chosen, among, level.targets, level.targets):
         return
     while swap_in_chains(cells, chosen, among, level.low, level.high) and may_move:
         count = _counted(cells[:, :chosen], len(level.low))

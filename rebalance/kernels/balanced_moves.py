@@ -1,7 +1,7 @@
 """The compiled part of balanced placement: who gives a copy, and who takes it.
 
 ``cells`` int32 [P, R] holds node numbers, -1 where a copy is still to be placed. A *stage* settles columns
-``first`` to ``last`` of every row against ``wanted`` int64 [N], under two rules: no node twice in a row, and at
+``first`` to ``last`` of every row against ``targets`` int64 [N], under two rules: no node twice in a row, at
 most ``cap[domain[node]]`` of the stage's cells of a row in one failure domain (without domains every node is
 one of its own). ``was`` int32 [P, W] tells who holds a copy already: placing one there moves no data.
 
@@ -58,10 +58,10 @@ def key(term: np.uint64, row: int) -> np.uint64:
 
 @compiled
 def contains(row: npt.NDArray[np.int32], node: int) -> bool:
-    found = False
-    for each in row:
-        found |= each == node
-    return found
+    is_there = False
+    for other in row:
+        is_there |= other == node
+    return is_there
 
 
 @compiled
@@ -71,12 +71,12 @@ def fits(
     """Whether ``node`` may stand in ``slot`` instead of what stands there."""
     inside = 0
     for column in range(len(row)):
-        each = row[column]
-        if column == slot or each < 0:
+        other = row[column]
+        if column == slot or other < 0:
             continue
-        if each == node:
+        if other == node:
             return False
-        if first <= column < last and domain[each] == domain[node]:
+        if first <= column < last and domain[other] == domain[node]:
             inside += 1
     return bool(inside < cap[domain[node]])
 
@@ -92,14 +92,14 @@ def count_cells(cells: Cells, first: int, last: int, nodes: int) -> Counts:
 
 
 @compiled
-def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Counts, order: Counts) -> Cells:
+def trim(candidates: Cells, width: int, targets: Counts, domain: Counts, cap: Counts, order: Counts) -> Cells:
     """The first ``width`` survivors of each row of ``candidates`` int32 [P, W], -1 for holes behind them.
 
     Who has most above its share gives way first; so does, before anybody else, a node whose failure domain is
     over its cap. Order is kept.
     """
     rows, columns = candidates.shape
-    count = count_cells(candidates, 0, columns, len(wanted))
+    count = count_cells(candidates, 0, columns, len(targets))
     kept = np.full((rows, width), -1, dtype=np.int32)
     inside = np.zeros(len(cap), dtype=np.int64)
     mine = np.empty(columns, dtype=np.int32)
@@ -113,7 +113,7 @@ def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Cou
                 inside[domain[node]] += 1
                 crowds += inside[domain[node]] > cap[domain[node]]
         while size > width or crowds > 0:
-            worst = _first_to_go(mine, count, wanted, inside, domain, cap)
+            worst = _first_to_go(mine, count, targets, inside, domain, cap)
             node = mine[worst]
             mine[worst] = -1
             crowds -= inside[domain[node]] > cap[domain[node]]
@@ -144,7 +144,7 @@ def pack(candidates: Cells, width: int) -> Cells:
 
 @compiled
 def _first_to_go(
-    row: npt.NDArray[np.int32], count: Counts, wanted: Counts, inside: Counts, domain: Counts, cap: Counts
+    row: npt.NDArray[np.int32], count: Counts, targets: Counts, inside: Counts, domain: Counts, cap: Counts
 ) -> int:
     """The column of the node in a crowded domain, else of any, with most above its share; last of equals."""
     worst, most, crowded = -1, np.int64(0), False
@@ -153,7 +153,7 @@ def _first_to_go(
         if node < 0:
             continue
         over = inside[domain[node]] > cap[domain[node]]
-        surplus = count[node] - wanted[node]
+        surplus = count[node] - targets[node]
         if worst < 0 or (over and not crowded) or (over == crowded and surplus >= most):
             worst, most, crowded = column, surplus, over
     return worst
@@ -200,7 +200,7 @@ def fill_and_shed(
     was: Cells,
     first: int,
     last: int,
-    wanted: Counts,
+    targets: Counts,
     domain: Counts,
     cap: Counts,
     terms: Terms,
@@ -211,22 +211,22 @@ def fill_and_shed(
 
     A sweep moves one copy of a row at most: nodes that join together would else meet in the same rows.
     """
-    count = count_cells(cells, first, last, len(wanted))
-    open_nodes = np.zeros(len(wanted), dtype=np.int64)
-    place = np.full(len(wanted), -1, dtype=np.int64)
+    count = count_cells(cells, first, last, len(targets))
+    open_nodes = np.zeros(len(targets), dtype=np.int64)
+    place = np.full(len(targets), -1, dtype=np.int64)
     opened, surplus = 0, np.int64(0)
-    for node in range(len(wanted)):
-        if count[node] < wanted[node]:
+    for node in range(len(targets)):
+        if count[node] < targets[node]:
             open_nodes[opened] = node
             place[node] = opened
             opened += 1
-        surplus += max(count[node] - wanted[node], 0)
+        surplus += max(count[node] - targets[node], 0)
     sweep, moved = 0, True
     while opened > 0 and moved:
         moved = False
         for row in order:
             for attempt in range(last - first if sweep == 0 else 1):
-                slot = first + attempt if sweep == 0 else _most_above(cells[row], first, last, count, wanted)
+                slot = first + attempt if sweep == 0 else _most_above(cells[row], first, last, count, targets)
                 if slot < 0 or (sweep == 0 and cells[row, slot] >= 0):
                     continue
                 holder = cells[row, slot]
@@ -239,7 +239,7 @@ def fill_and_shed(
                 moved = True
                 cells[row, slot] = node
                 count[node] += 1
-                if count[node] == wanted[node]:
+                if count[node] == targets[node]:
                     opened -= 1
                     open_nodes[place[node]] = open_nodes[opened]
                     place[open_nodes[opened]] = place[node]
@@ -263,12 +263,12 @@ def _holes(cells: Cells, first: int, last: int) -> int:
 
 
 @compiled
-def _most_above(row: npt.NDArray[np.int32], first: int, last: int, count: Counts, wanted: Counts) -> int:
+def _most_above(row: npt.NDArray[np.int32], first: int, last: int, count: Counts, targets: Counts) -> int:
     """The slot whose node has most above its target, -1 where none has anything."""
     best, most = -1, np.int64(0)
     for slot in range(first, last):
-        if row[slot] >= 0 and count[row[slot]] - wanted[row[slot]] > most:
-            best, most = slot, count[row[slot]] - wanted[row[slot]]
+        if row[slot] >= 0 and count[row[slot]] - targets[row[slot]] > most:
+            best, most = slot, count[row[slot]] - targets[row[slot]]
     return best
 
 
@@ -278,24 +278,24 @@ def fill_anyhow(
     was: Cells,
     first: int,
     last: int,
-    wanted: Counts,
+    targets: Counts,
     domain: Counts,
     cap: Counts,
     terms: Terms,
 ) -> int:
     """Give each hole to whoever fits and has least above its target, a holder of the data first. Returns the
     holes that are left: rows in which nobody fits, for the failure domains' sake."""
-    count = count_cells(cells, first, last, len(wanted))
+    count = count_cells(cells, first, last, len(targets))
     left = 0
     for row in range(cells.shape[0]):
         for slot in range(first, last):
             if cells[row, slot] >= 0:
                 continue
             best, best_held, best_over = -1, False, np.int64(0)
-            for node in range(len(wanted)):
+            for node in range(len(targets)):
                 if not fits(cells[row], first, last, slot, node, domain, cap):
                     continue
-                held, over = contains(was[row], node), count[node] - wanted[node]
+                held, over = contains(was[row], node), count[node] - targets[node]
                 if best < 0 or over < best_over or (over == best_over and held and not best_held):
                     best, best_held, best_over = node, held, over
             if best < 0:

@@ -15,20 +15,20 @@ from rebalance.kernels.compiled import compiled
 
 
 @compiled
-def swap_directly(cells: Cells, chosen: int, among: int, wanted: Counts, order: Counts) -> None:
+def swap_directly(cells: Cells, chosen: int, among: int, targets: Counts, order: Counts) -> None:
     """In each row let the selected node that has most above its target change places with the one below it."""
-    count = count_cells(cells, 0, chosen, len(wanted))
-    surplus = np.maximum(count - wanted, 0).sum()
+    count = count_cells(cells, 0, chosen, len(targets))
+    surplus = np.maximum(count - targets, 0).sum()
     for row in order:
         if surplus == 0:
             return
         for out in range(chosen):
             giver = cells[row, out]
-            if count[giver] <= wanted[giver]:
+            if count[giver] <= targets[giver]:
                 continue
             best, most = -1, np.int64(0)
             for column in range(chosen, among):
-                room = wanted[cells[row, column]] - count[cells[row, column]]
+                room = targets[cells[row, column]] - count[cells[row, column]]
                 if room > most:
                     best, most = column, room
             if best >= 0:

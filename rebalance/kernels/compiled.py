@@ -53,18 +53,18 @@ def compiled(function: Function) -> Function:
     """``function`` as machine code, compiled at its first call for each combination of argument types. It does
     not hold the interpreter's lock while it runs."""
     try:
-        found = numba.njit(nogil=True, cache=_CACHE is not None)(function)
+        dispatcher = numba.njit(nogil=True, cache=_CACHE is not None)(function)
     except RuntimeError:
-        found = numba.njit(nogil=True)(function)
-    return cast("Function", found)
+        dispatcher = numba.njit(nogil=True)(function)
+    return cast("Function", dispatcher)
 
 
 def _cache_folder() -> Path | None:
     """A folder that belongs to these very sources, or None where there can be none."""
     digest = hashlib.sha256()
     try:
-        sources = [each for each in resources.files(__package__).iterdir() if each.name.endswith(".py")]
-        for source in sorted(sources, key=lambda each: each.name):
+        sources = [entry for entry in resources.files(__package__).iterdir() if entry.name.endswith(".py")]
+        for source in sorted(sources, key=lambda entry: entry.name):
             digest.update(source.read_bytes())
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = root / "zonekeeper" / f"kernels-{digest.hexdigest()[:16]}"

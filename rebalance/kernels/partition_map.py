@@ -91,7 +91,7 @@ def merge(names: Sequence[str], singles: Sequence[SingleArrays], partitions: int
     partition outside of the zone or named twice by one node, saying which and by whom.
     """
     lengths = np.fromiter(map(len, singles), dtype=np.int64, count=len(singles))
-    numbers = _joined([each.partitions for each in singles], np.int32)
+    numbers = _joined([single.partitions for single in singles], np.int32)
     nodes = np.repeat(np.arange(len(singles), dtype=np.int32), lengths)
     outside = (numbers < 0) | (numbers >= partitions)
     if outside.any():
@@ -107,16 +107,16 @@ def merge(names: Sequence[str], singles: Sequence[SingleArrays], partitions: int
         raise ValueError(f"node {names[nodes[first]]} reports partition {numbers[first]} twice")
     starts = np.zeros(partitions + 1, dtype=np.int64)
     np.cumsum(np.bincount(numbers, minlength=partitions), out=starts[1:])
-    terms = _joined([each.terms for each in singles], np.int64)[order]
-    leads = _joined([each.leads for each in singles], np.bool_)[order]
+    terms = _joined([single.terms for single in singles], np.int64)[order]
+    leads = _joined([single.leads for single in singles], np.bool_)[order]
     leaders, leading_terms = _leaders(partitions, numbers, nodes, terms, leads)
     return FullArrays(
         tuple(names),
         starts,
         nodes,
-        _joined([each.states for each in singles], np.uint8)[order],
-        _joined([each.counters for each in singles], np.int64)[order],
-        _joined([each.sizes for each in singles], np.int64)[order],
+        _joined([single.states for single in singles], np.uint8)[order],
+        _joined([single.counters for single in singles], np.int64)[order],
+        _joined([single.sizes for single in singles], np.int64)[order],
         leaders,
         leading_terms,
     )
@@ -177,11 +177,11 @@ def effective_primaries(full: FullArrays, ideal: Int32, previous: Int32 | None =
     return primaries
 
 
-def _contains(sorted_keys: Int64, wanted: Int64) -> Flags:
+def _contains(sorted_keys: Int64, keys: Int64) -> Flags:
     if not len(sorted_keys):
-        return np.zeros(len(wanted), dtype=np.bool_)
-    found = np.searchsorted(sorted_keys, wanted)
-    same: Flags = sorted_keys[np.minimum(found, len(sorted_keys) - 1)] == wanted
+        return np.zeros(len(keys), dtype=np.bool_)
+    places = np.searchsorted(sorted_keys, keys)
+    same: Flags = sorted_keys[np.minimum(places, len(sorted_keys) - 1)] == keys
     return same
 
 

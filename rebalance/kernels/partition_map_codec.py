@@ -132,7 +132,7 @@ def decode_map(data: bytes, ideal: Int32 | None = None) -> tuple[MapHeader, Full
 
 def join_maps(maps: list[bytes]) -> bytes:
     """Several maps in one value: each after its length."""
-    return b"".join(LENGTH.pack(len(each)) + each for each in maps)
+    return b"".join(LENGTH.pack(len(encoded)) + encoded for encoded in maps)
 
 
 def split_maps(data: bytes) -> list[bytes]:
@@ -216,15 +216,15 @@ def _highest(full: FullArrays, values: npt.NDArray[np.int64]) -> npt.NDArray[np.
 def _is_ideal(full: FullArrays, ideal: Int32) -> npt.NDArray[np.bool_]:
     """Partitions whose copies are on exactly the nodes of their ideal list."""
     width, counts = ideal.shape[1], np.diff(full.starts)
-    wanted = (ideal >= 0).sum(axis=1)
-    equal: npt.NDArray[np.bool_] = counts == wanted
+    sizes = (ideal >= 0).sum(axis=1)
+    equal: npt.NDArray[np.bool_] = counts == sizes
     rows = np.flatnonzero(equal)
     # -1 sorts first: the nodes stand at the end of each row.
     ordered = np.sort(ideal[rows], axis=1)
     same = np.ones(len(rows), dtype=np.bool_)
     for column in range(width):
         back = width - column
-        has = wanted[rows] >= back
+        has = sizes[rows] >= back
         at = full.starts[rows + 1][has] - back
         same[has] &= full.nodes[at] == ordered[has, column]
     equal[rows] = same
@@ -303,9 +303,9 @@ def _inflate(data: bytes, name: str, limit: int) -> bytes:
     """At most ``limit`` bytes come out: a few damaged ones must not ask for all of the memory."""
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, limit + 1)
+        content = stream.decompress(data, limit + 1)
     except zlib.error as error:
         raise DamagedMapError(f"section {name} cannot be decompressed: {error}") from error
-    if len(found) > limit or not stream.eof:
+    if len(content) > limit or not stream.eof:
         raise DamagedMapError(f"section {name} has more than the {limit} bytes that are due")
-    return found
+    return content

@@ -28,10 +28,10 @@ LARGE_ZONE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """``wanted`` int64 [N] sums to the level's total; ``low`` and ``high`` are the quotas' floors and ceilings,
+    """``targets`` int64 [N] sums to the level's total; ``low``, ``high`` are the quotas' floors and ceilings,
     between which a repair may choose otherwise."""
 
-    wanted: Counts
+    targets: Counts
     low: Counts
     high: Counts
 
@@ -86,18 +86,18 @@ def _domain_shares(
     members: list[list[int]] = [[] for _ in range(max(domains) + 1)]
     for node, domain in enumerate(domains):
         members[domain].append(node)
-    caps = voters_per_domain([len(each) for each in members], voters)
+    caps = voters_per_domain([len(nodes) for nodes in members], voters)
     totals = _filled(
         partitions * voters,
-        [sum((weights[node] for node in each), Fraction(0)) for each in members],
+        [sum((weights[node] for node in nodes), Fraction(0)) for nodes in members],
         [Fraction(0)] * len(members),
         [Fraction(partitions * cap) for cap in caps],
     )
     shares = [Fraction(0)] * len(weights)
-    for each, total in zip(members, totals, strict=True):
-        inside = [weights[node] for node in each]
-        bounds = [Fraction(0)] * len(each), [Fraction(partitions)] * len(each)
-        for node, share in zip(each, _filled(total, inside, *bounds), strict=True):
+    for nodes, total in zip(members, totals, strict=True):
+        inside = [weights[node] for node in nodes]
+        bounds = [Fraction(0)] * len(nodes), [Fraction(partitions)] * len(nodes)
+        for node, share in zip(nodes, _filled(total, inside, *bounds), strict=True):
             shares[node] = share
     return shares
 
@@ -165,37 +165,37 @@ def nested_targets(
     for shares, total, at in zip(reversed(levels), reversed(totals), reversed(standing), strict=True):
         low = np.array([share.numerator // share.denominator for share in shares], dtype=np.int64)
         high = np.array([-(-share.numerator // share.denominator) for share in shares], dtype=np.int64)
-        wanted = low.copy()
+        targets = low.copy()
         order = sorted(
             (int(node) for node in np.flatnonzero(high > low)),
             key=lambda node: (
-                wanted[node] >= inner[node],
+                targets[node] >= inner[node],
                 *_rank(at, node, int(low[node])),
             ),
         )
-        wanted[order[: total - int(low.sum())]] += 1
-        _lean(Level(wanted, low, high), inner, shares, at, partitions)
-        chosen.append(Level(wanted, low, high))
-        inner = wanted
+        targets[order[: total - int(low.sum())]] += 1
+        _lean(Level(targets, low, high), inner, shares, at, partitions)
+        chosen.append(Level(targets, low, high))
+        inner = targets
     return _nested(chosen[::-1])
 
 
 def _lean(level: Level, inner: Counts, shares: tuple[Fraction, ...], at: Standing, partitions: int) -> None:
     """Give ceilings to nodes that got fewer of them in other zones, as far as ``at.slack`` goes."""
     quota = np.array([float(share) for share in shares])
-    wanted, low, high = level.wanted, level.low, level.high
+    targets, low, high = level.targets, level.low, level.high
     for _ in range(0 if at.fresh else at.slack(low, partitions)):
-        above = wanted - quota + at.elsewhere
-        givers = np.flatnonzero((wanted > low) & (wanted > inner))
-        takers = np.flatnonzero(wanted < high)
+        above = targets - quota + at.elsewhere
+        givers = np.flatnonzero((targets > low) & (targets > inner))
+        takers = np.flatnonzero(targets < high)
         if not len(givers) or not len(takers):
             return
         giver = givers[np.argmax(above[givers])]
         taker = takers[np.argmin(above[takers])]
         if above[giver] - above[taker] <= 1 + ROUNDING:
             return
-        wanted[giver] -= 1
-        wanted[taker] += 1
+        targets[giver] -= 1
+        targets[taker] += 1
 
 
 def _rank(at: Standing, node: int, floor: int) -> tuple[float, ...]:
@@ -208,9 +208,9 @@ def _rank(at: Standing, node: int, floor: int) -> tuple[float, ...]:
 def _nested(levels: list[Level]) -> list[Level]:
     """Where unequal weights left an inner target above the outer one, another node gets the inner ceiling."""
     for outer, inner in pairwise(levels):
-        for node in np.flatnonzero(inner.wanted > outer.wanted):
-            takers = np.flatnonzero((inner.wanted < inner.high) & (inner.wanted < outer.wanted))
+        for node in np.flatnonzero(inner.targets > outer.targets):
+            takers = np.flatnonzero((inner.targets < inner.high) & (inner.targets < outer.targets))
             if len(takers):
-                inner.wanted[node] -= 1
-                inner.wanted[takers[0]] += 1
+                inner.targets[node] -= 1
+                inner.targets[takers[0]] += 1
     return levels

@@ -75,17 +75,17 @@ def copies(before: Matrix, after: Matrix, voters: tuple[int, int], sizes: Sizes 
     """As ``transfers``, with the copies that change their role; ``voters``: how many columns vote, before and
     after. It is what a change is estimated by, and the same wherever it is."""
     moved = transfers(before, after, sizes)
-    cut = [min(count, each.shape[1]) for count, each in zip(voters, (before, after), strict=True)]
+    cut = [min(count, matrix.shape[1]) for count, matrix in zip(voters, (before, after), strict=True)]
     # Voters that are learners then, and learners that are voters then.
     halves = (
         (before[:, : cut[0]], after[:, cut[1] :]),
         (before[:, cut[0] :], after[:, : cut[1]]),
     )
-    rows, nodes = (np.concatenate(each) for each in zip(*(_common(*half) for half in halves), strict=True))
+    rows, nodes = (np.concatenate(pairs) for pairs in zip(*(_common(*half) for half in halves), strict=True))
     size = np.zeros(len(rows), dtype=np.int64) if sizes is None else np.asarray(sizes, dtype=np.int64)[rows]
     partition = np.concatenate((moved.partition, rows.astype(np.int32)))
     order = np.argsort(partition, kind="stable")
-    donor, stealer = (np.concatenate((each, nodes))[order] for each in (moved.donor, moved.stealer))
+    donor, stealer = (np.concatenate((part, nodes))[order] for part in (moved.donor, moved.stealer))
     return Transfers(partition[order], donor, stealer, np.concatenate((moved.size, size))[order])
 
 
@@ -142,6 +142,6 @@ def changed_rows(
     one, other = renumbered(nodes, first, known), renumbered(names, second, known)
     changed = np.zeros(len(first), dtype=np.bool_)
     for columns in (slice(None, voters), slice(voters, None)):
-        sets = (np.sort(each[:, columns], axis=1) for each in (one, other))
+        sets = (np.sort(matrix[:, columns], axis=1) for matrix in (one, other))
         changed |= np.any(np.not_equal(*sets), axis=1)
     return changed

@@ -88,11 +88,11 @@ class NodeAgent:
 
     ``host`` holds the members (``EtcdGroupHost`` in the product), ``mirrors`` the copies of learners;
     without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
-    ``failure_handler`` hears once of each partition that is told as failed (I3-057, ``CopyRules`` of the
+    ``failure_handler`` hears once of each partition that is reported as failed (I3-057, ``CopyRules`` of the
     limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it
     is not; ``failures_period_s`` the same of what fails at groups that it leads. ``background`` None: a task
-    that ends ends all. ``etcd``: version of what runs the members, as others are told; empty: not known.
-    ``told``: whoever keeps the members and mirrors calls ``notice`` at each change of one.
+    that ends ends all. ``etcd``: version of what runs the members, as others see it; empty: not known.
+    ``notified``: what keeps the members and mirrors calls ``notice`` at each change of one.
     ``start_without_metastore``: ``MemberStarts``. ``fence``: the one that ``host`` starts members under; None:
     members of HIGH_AVAILABILITY zones run on unheard, and nothing is published of a fence.
     """
@@ -114,7 +114,7 @@ class NodeAgent:
         failures_period_s: float | None = None,
         background: Background | None = None,
         etcd: str = "",
-        told: bool = False,
+        notified: bool = False,
         start_without_metastore: bool = False,
         fence: NodeFence | None = None,
     ) -> None:
@@ -143,7 +143,7 @@ class NodeAgent:
             lambda: self._registration.lease,
             self._background,
         )
-        self._pace = Pace(random.Random(node.name), told=told)
+        self._pace = Pace(random.Random(node.name), notified=notified)
         self._assigned: set[PartitionId] = set()
         """Partitions whose stable or pending names this node, as the mirror shows them."""
         context = NodeContext(node.name, metastore, self.mirrors, host)
@@ -330,7 +330,7 @@ class NodeAgent:
 
     def _on_member_keys(self, changed: frozenset[str]) -> None:
         named = map(self._keyspace.parse_member, sorted(changed))
-        self._look_at(dict.fromkeys(each[0] for each in named if each is not None))
+        self._look_at(dict.fromkeys(parts[0] for parts in named if parts is not None))
 
     def _on_node_keys(self, changed: frozenset[str]) -> None:
         """Who leads or joins a group may be gone, or there again."""

@@ -22,15 +22,15 @@ COPYING_S = (0.2, 1.0)
 BLOCKED_S = (0.5, 1.0)
 IDLE_S = 1.5
 REMINDER_S = 30.0
-TOLD_CHANGING_S = 1.0
+NOTIFIED_CHANGING_S = 1.0
 
 
 class Pace:
-    """Of one node. ``told``: each change of a member or a mirror is told. Times are seconds."""
+    """Of one node. ``notified``: each change of a member or a mirror is announced. Times are seconds."""
 
-    def __init__(self, chance: random.Random, *, told: bool = False) -> None:
+    def __init__(self, chance: random.Random, *, notified: bool = False) -> None:
         self._chance = chance
-        self._told = told
+        self._notified = notified
         self._since: dict[PartitionId, float] = {}
 
     def stirred(self, partition: PartitionId) -> None:
@@ -43,23 +43,23 @@ class Pace:
 
     def following_s(self, partition: PartitionId) -> float:
         """Beside a member that does not lead, while its group is to change."""
-        return REMINDER_S if self._told else self._grown(partition, *FOLLOWING_S)
+        return REMINDER_S if self._notified else self._grown(partition, *FOLLOWING_S)
 
     def starting_s(self, partition: PartitionId) -> float:
         """Until a process answers."""
-        return IDLE_S if self._told else self._grown(partition, *STARTING_S)
+        return IDLE_S if self._notified else self._grown(partition, *STARTING_S)
 
     def copying_s(self, partition: PartitionId) -> float:
         """Until a mirror has its first copy."""
-        return REMINDER_S if self._told else self._grown(partition, *COPYING_S)
+        return REMINDER_S if self._notified else self._grown(partition, *COPYING_S)
 
     def changing_s(self, partition: PartitionId) -> float:
         """Beside a leader whose change runs: how long joiners are gone is measured meanwhile."""
-        return TOLD_CHANGING_S if self._told else self._grown(partition, *CHANGING_S)
+        return NOTIFIED_CHANGING_S if self._notified else self._grown(partition, *CHANGING_S)
 
     def blocked_s(self, partition: PartitionId) -> float:
         """Beside a leader whose change cannot begin: the same."""
-        return TOLD_CHANGING_S if self._told else self._grown(partition, *BLOCKED_S)
+        return NOTIFIED_CHANGING_S if self._notified else self._grown(partition, *BLOCKED_S)
 
     def leaderless_s(self) -> float:
         """Beside a member that knows no leader: for how long is measured, and the copy's position published."""
@@ -67,7 +67,7 @@ class Pace:
 
     def idle_s(self) -> float:
         """At rest. Spread out, so that a hundred members are not all asked in the same moment."""
-        return (REMINDER_S if self._told else IDLE_S) * self._chance.uniform(0.8, 1.2)
+        return (REMINDER_S if self._notified else IDLE_S) * self._chance.uniform(0.8, 1.2)
 
     def _grown(self, partition: PartitionId, least_s: float, most_s: float) -> float:
         now = asyncio.get_running_loop().time()

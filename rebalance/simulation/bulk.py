@@ -218,14 +218,14 @@ class BulkAgents(SimulatedProcess):
             await asyncio.gather(*(self._switch(client, chunk) for chunk in some))
 
     async def _switch(self, client: SimulatedClient, partitions: Sequence[PartitionId]) -> None:
-        keys = [self.environment.keyspace.partition(each) for each in partitions]
-        reads = tuple(Get(name) for each in keys for name in (each.stable, each.pending, each.planned))
+        keys = [self.environment.keyspace.partition(partition) for partition in partitions]
+        reads = tuple(Get(name) for names in keys for name in (names.stable, names.pending, names.planned))
         try:
             responses = (await client.commit(Txn((), reads))).responses
             decided: list[tuple[PartitionId, Txn]] = []
             for index, partition in enumerate(partitions):
                 observed = Observed(
-                    keys[index], *(_only(each) for each in responses[3 * index : 3 * index + 3])
+                    keys[index], *(_only(response) for response in responses[3 * index : 3 * index + 3])
                 )
                 row = self._state.zones[partition.zone_id].voters[partition.partition]
                 applied = self._state.nodes(row)
@@ -242,7 +242,7 @@ class BulkAgents(SimulatedProcess):
                     decided.append((partition, decision.transaction))
             if not decided:
                 return
-            results = (await client.commit(Txn((), tuple(each for _, each in decided)))).responses
+            results = (await client.commit(Txn((), tuple(transaction for _, transaction in decided)))).responses
         except MetastoreError:
             return  # perhaps it was done: it is read again
         for (partition, _), result in zip(decided, results, strict=True):

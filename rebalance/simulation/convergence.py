@@ -63,7 +63,7 @@ def not_joined(store: ObservedStore, keyspace: Keyspace, names: Iterable[str]) -
     event that is still to come."""
     topology = store.peek(keyspace.topology)
     nodes = Topology.decode(topology.value).seen if topology is not None else ()
-    seen = {each.node.name: each.incarnation for each in nodes}
+    seen = {node.node.name: node.incarnation for node in nodes}
     for name in names:
         record = store.peek(keyspace.node(name))
         if record is None:
@@ -88,7 +88,7 @@ def _target_missing(
         return "no target"
     data_nodes = DataNodes.decode(data_nodes_key.value)
     absent = [
-        each.name for each in living if may_use(zone, each, JSON_PATH) and each.name not in data_nodes.nodes
+        node.name for node in living if may_use(zone, node, JSON_PATH) and node.name not in data_nodes.nodes
     ]
     if absent:
         return f"living nodes are not data nodes: {absent[:5]}"

@@ -165,7 +165,7 @@ class Auditor:
             for zone_id, zone in self.zones.items()
             for number in np.flatnonzero(zone.pending)
         }
-        if known != {each for each in pending if each.zone_id in self.zones}:
+        if known != {partition for partition in pending if partition.zone_id in self.zones}:
             self.fail("what moves is known", f"{sorted(map(str, known ^ pending))[:5]}")
         for group in self.groups():
             self._check_group(group)
@@ -194,8 +194,9 @@ class Auditor:
         if group.is_strict or group.lands_late:
             return
         answering = sum(
-            each in group.replicas and (group.answers(each) or group.replicas[each].down_since >= now - VALID_S)
-            for each in group.voters
+            voter in group.replicas
+            and (group.answers(voter) or group.replicas[voter].down_since >= now - VALID_S)
+            for voter in group.voters
         )
         if answering < majority(len(group.voters)):
             detail = f"{group.partition}: {step}: {answering} of {len(group.voters)}"
@@ -205,7 +206,7 @@ class Auditor:
         leader = group.entries.get(group.leader_id)
         if leader is not None and leader.is_learner:
             self.fail("a learner never leads", f"{group.partition}: {leader.name}")
-        learners = [each for each in group.entries.values() if each.is_learner]
+        learners = [entry for entry in group.entries.values() if entry.is_learner]
         if len(learners) > 1:
             self.fail("at most one change per group at a time", f"{group.partition}: {len(learners)} learners")
         if group.term < self._terms.get(group.partition, 0):
@@ -238,7 +239,7 @@ class Auditor:
     def _is_learner(self, partition: PartitionId, node: str) -> bool:
         keys = self._keyspace.partition(partition)
         named = (assignments_at(self._store, keys.stable), assignments_at(self._store, keys.pending))
-        return any(each is not None and node in each.learners for each in named)
+        return any(assignments is not None and node in assignments.learners for assignments in named)
 
     def _on_member(self, partition: PartitionId, node: str, event: KeyEvent) -> None:
         kept = event.current is not None and MemberRecord.decode(event.current.value).mirror is not None
@@ -256,9 +257,11 @@ class Auditor:
         stable, pending = assignments_at(self._store, keys.stable), assignments_at(self._store, keys.pending)
         group = replica.group
         listed = group is not None and any(
-            each.peer_url == replica.endpoints.peer_url for each in group.entries.values()
+            entry.peer_url == replica.endpoints.peer_url for entry in group.entries.values()
         )
-        needed = any(each is not None and replica.node in each.peers for each in (stable, pending))
+        needed = any(
+            assignments is not None and replica.node in assignments.peers for assignments in (stable, pending)
+        )
         if listed and needed:
             detail = f"{replica.partition} on {replica.node}"
             self.fail("no member is stopped that stable or pending needs", detail)
@@ -282,7 +285,7 @@ class Auditor:
             self.fail("an older event never overrides a newer one", detail)
         prefix = self._keyspace.target(zone_id, pointer.event_revision)
         chunks = [self._store.peek(f"{prefix}{number:05d}") for number in range(pointer.chunks)]
-        content = b"".join(each.value for each in chunks if each is not None)
+        content = b"".join(chunk.value for chunk in chunks if chunk is not None)
         if len(content) != 4 * pointer.partitions * pointer.replicas:
             self.fail("a pointer names a whole target", f"zone {zone_id}: {len(content)} bytes")
             return

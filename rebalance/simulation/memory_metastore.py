@@ -200,7 +200,7 @@ class MemoryMetastore:
     ) -> tuple[bool, tuple[TxnResult | tuple[KeyValue, ...] | None, ...]]:
         succeeded = all(self._holds(compare) for compare in txn.compares)
         branch = txn.success if succeeded else txn.failure
-        return succeeded, tuple(self._apply(each, revision, events) for each in branch)
+        return succeeded, tuple(self._apply(operation, revision, events) for operation in branch)
 
     def _apply(
         self, operation: Operation, revision: int, events: list[KeyEvent]
@@ -280,6 +280,7 @@ def _puts(txn: Txn) -> Iterator[Put]:
 
 def _with_revision(result: TxnResult, revision: int) -> TxnResult:
     inner = tuple(
-        _with_revision(each, revision) if isinstance(each, TxnResult) else each for each in result.responses
+        _with_revision(response, revision) if isinstance(response, TxnResult) else response
+        for response in result.responses
     )
     return TxnResult(result.succeeded, revision, inner)

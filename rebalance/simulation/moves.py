@@ -107,7 +107,7 @@ class MovesAuditor:
         self._limits = Limits.decode(event.current.value if event.current is not None else None)
         # What moves now is the last batch: nothing of the zone begins beside it, whatever the new size is.
         size = self._limits.batch_size or 0
-        self._batches = Counter({each.zone_id: size for each in self._moves})
+        self._batches = Counter({partition.zone_id: size for partition in self._moves})
 
     def _recount(self, partition: PartitionId) -> bool:
         """Whether its move begins."""
@@ -118,24 +118,24 @@ class MovesAuditor:
         stable, pending = self._store.peek(keys.stable), self._store.peek(keys.pending)
         if stable is None or pending is None:
             return False
-        now, wanted = Assignments.decode(stable.value), Assignments.decode(pending.value)
-        move = self._moves[partition] = move_of(now, wanted)
+        now, target = Assignments.decode(stable.value), Assignments.decode(pending.value)
+        move = self._moves[partition] = move_of(now, target)
         self._counts.update(_flat(partition.zone_id, move))
         return before is None
 
     def _on_begun(self, begun: list[PartitionId]) -> None:
         self.begun += len(begun)
-        for zone_id, count in Counter(each.zone_id for each in begun).items():
+        for zone_id, count in Counter(partition.zone_id for partition in begun).items():
             if self._counts[f"zone {zone_id}"] == count:
                 self._batches[zone_id] = 0
             self._batches[zone_id] += count
         now_ms = self._now_ms() if begun else 0
-        for each in begun:
-            batch = self._batches[each.zone_id]
-            for invariant, found in broken_limits(
-                self._limits, self._counts, each.zone_id, self._moves[each], batch, now_ms
+        for partition in begun:
+            batch = self._batches[partition.zone_id]
+            for invariant, detail in broken_limits(
+                self._limits, self._counts, partition.zone_id, self._moves[partition], batch, now_ms
             ):
-                self._fail(invariant, f"{each}: {found}")
+                self._fail(invariant, f"{partition}: {detail}")
 
 
 def _flat(zone_id: ZoneId, move: Move) -> list[str]:

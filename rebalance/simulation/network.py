@@ -95,7 +95,7 @@ class SimulatedClient:
         return await self._call(lambda: self._store.newest_now(prefix))
 
     async def commit(self, txn: Txn) -> TxnResult:
-        guarded = bool(txn.compares) or any(isinstance(each, Txn) for each in txn.success)
+        guarded = bool(txn.compares) or any(isinstance(operation, Txn) for operation in txn.success)
         if guarded and self._rng.random() < self.rates.held_write:
             await asyncio.sleep(self._rng.uniform(0.1, HELD_S))
         return await self._call(lambda: self._store.commit_now(txn))

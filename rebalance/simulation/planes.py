@@ -117,8 +117,8 @@ class AgentPlane(DataPlane):
         cluster = self._environment.cluster
         running: list[SimulatedReplica | SimulatedMirror] = []
         for name in self._nodes:
-            running += [each for each in cluster.disk(name).values() if each.runs]
-            running += [each for each in cluster.mirror_disk(name).values() if each.runs]
+            running += [replica for replica in cluster.disk(name).values() if replica.runs]
+            running += [mirror for mirror in cluster.mirror_disk(name).values() if mirror.runs]
         if not running:
             return "none runs"
         killed, how = rng.choice(running), "KILLED by signal 9"
@@ -129,11 +129,11 @@ class AgentPlane(DataPlane):
         return f"{killed.partition} on {killed.node}"
 
     def change_leader(self, rng: random.Random) -> str:
-        groups = [each for each in self._environment.cluster.groups.values() if each.has_leader]
+        groups = [candidate for candidate in self._environment.cluster.groups.values() if candidate.has_leader]
         if not groups:
             return "no group has one"
         group = rng.choice(groups)
-        group.lead(rng.choice([each for each in group.voters if group.hears(each, group.leader_id)]))
+        group.lead(rng.choice([voter for voter in group.voters if group.hears(voter, group.leader_id)]))
         return f"{group.partition} to {group.replicas[group.leader_id].node}"
 
     def heal(self) -> None:
@@ -143,7 +143,7 @@ class AgentPlane(DataPlane):
                 process.start()
 
     def living(self) -> Sequence[Node]:
-        return tuple(each.node for each in self._nodes.values() if each.is_running)
+        return tuple(node.node for node in self._nodes.values() if node.is_running)
 
     def applied(self, partition: PartitionId) -> Voters | None:
         group = self._environment.cluster.groups.get(partition)

@@ -287,7 +287,7 @@ class NodeProcess(SimulatedProcess):
             mirrors=SimulatedMirrorHost(shared.cluster, self._host.incarnation),
             failure_handler=_unheard,
             incarnation=f"{self.name}-{self._starts}",
-            told=True,
+            notified=True,
         )
         shared.cluster.tell(self.name, agent.notice)
         await agent.run()

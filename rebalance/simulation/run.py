@@ -35,7 +35,7 @@ from rebalance.simulation.staying import BOUND_S, Shortfall, StayingAuditor, Sta
 from rebalance.simulation.trace import Trace
 from rebalance.simulation.virtual_time import run_virtually
 
-STRATEGIES = tuple(each.value for each in Strategy)
+STRATEGIES = tuple(strategy.value for strategy in Strategy)
 AGENT_PARTITIONS_MAX = 1_000
 """Up to here each node is a real agent; above, nodes and groups are arrays."""
 CONTROLLERS = 2
@@ -271,7 +271,9 @@ class _World:
                 continue
             missing = list(audit.unsettled())
             self._note_unrest(missing, audit.held, loop.time() - begun_s)
-            missing_since = {each.subject: missing_since.get(each.subject, loop.time()) for each in missing}
+            missing_since = {
+                shortfall.subject: missing_since.get(shortfall.subject, loop.time()) for shortfall in missing
+            }
             if missing or audit.held:
                 settled_s = loop.time()
             # What is held up may be on its way, too; and what rests may have been on its way to the next move.
@@ -281,18 +283,18 @@ class _World:
             if loop.time() > max(missing_since.values(), default=0.0) + MOVE_S:
                 break
         self.held = {str(partition): cause for partition, cause in audit.held.items()}
-        for name in (*self.held, *(each.subject for each in missing)):
+        for name in (*self.held, *(shortfall.subject for shortfall in missing)):
             self.rested_s.pop(name, None)
             self.awaited.pop(name, None)
-        for each in (*islice(missing, REASONS_SHOWN), *islice(audit.lost(), REASONS_SHOWN)):
-            self.auditor.fail(each.invariant, each.detail)
+        for shortfall in (*islice(missing, REASONS_SHOWN), *islice(audit.lost(), REASONS_SHOWN)):
+            self.auditor.fail(shortfall.invariant, shortfall.detail)
         await asyncio.sleep(0)
 
     def _note_unrest(self, missing: list[Shortfall], held: dict[PartitionId, str], spent_s: float) -> None:
         for partition in self.environment.cluster.groups:
             if not self.environment.catalog.intents[partition.zone_id].dropped:
                 self.rested_s.setdefault(str(partition), 0.0)
-        lacking = {each.subject: each.detail for each in missing}
+        lacking = {shortfall.subject: shortfall.detail for shortfall in missing}
         lacking.update({str(partition): cause for partition, cause in held.items()})
         for subject, lack in lacking.items():
             self.rested_s[subject], self.awaited[subject] = spent_s, lack
@@ -325,7 +327,7 @@ class _World:
 
     def _unfinished(self) -> list[str]:
         environment = self.environment
-        found = unfinished(
+        shortfalls = unfinished(
             environment.store,
             environment.keyspace,
             self.auditor,
@@ -333,14 +335,14 @@ class _World:
             environment.catalog.intents.values(),
             self.plane.living(),
         )
-        missing = list(islice(found, REASONS_SHOWN))
+        missing = list(islice(shortfalls, REASONS_SHOWN))
         if not missing:
             joining = not_joined(environment.store, environment.keyspace, self.plane.names)
             missing = list(islice(joining, REASONS_SHOWN))
         if not missing and not self._simulation.is_bulk:
             # Arrays publish no configurations, so nobody can tell there that a group has changed.
             missing = list(islice(not_over(environment.store, environment.keyspace), REASONS_SHOWN))
-        return missing or [each for each in (self.plane.left_over(),) if each]
+        return missing or [text for text in (self.plane.left_over(),) if text]
 
     async def _rest(self) -> None:
         """Records and published configurations follow; then nothing may happen at all."""

@@ -85,7 +85,7 @@ class Scenario:
         self._environment.trace.note(kind, text)
 
     def _zone(self) -> Zone | None:
-        zones = [each.zone for each in self._environment.catalog.intents.values() if not each.dropped]
+        zones = [intent.zone for intent in self._environment.catalog.intents.values() if not intent.dropped]
         return self._rng.choice(zones) if zones else None
 
     async def _alter(self, change: Callable[[Zone], Zone]) -> str:
@@ -117,13 +117,13 @@ class Scenario:
 
     async def _alter_filter(self) -> str:
         """One that some node matches; in the end all of them live."""
-        usable = [each for each in FILTERS if self._matches(each)]
+        usable = [text for text in FILTERS if self._matches(text)]
         nodes_filter = self._rng.choice(usable)
         return await self._alter(lambda zone: replace(zone, nodes_filter=nodes_filter))
 
     def _matches(self, nodes_filter: str) -> bool:
         zone = Zone(ZoneId(0), "", 1, 1, None, ("default",), nodes_filter=nodes_filter)
-        return any(may_use(zone, node_number(each), JSON_PATH) for each in range(self._first_nodes))
+        return any(may_use(zone, node_number(number), JSON_PATH) for number in range(self._first_nodes))
 
     async def _rename(self) -> str:
         return await self._alter(lambda zone: replace(zone, name=f"{zone.name}X"))
@@ -135,7 +135,7 @@ class Scenario:
         )
 
     async def _drop(self) -> str:
-        zones = [each.zone for each in self._environment.catalog.intents.values() if not each.dropped]
+        zones = [intent.zone for intent in self._environment.catalog.intents.values() if not intent.dropped]
         if len(zones) < 2:
             return "only one zone is left"
         zone = self._rng.choice(zones)
@@ -170,7 +170,7 @@ class Scenario:
 
     def _controller(self) -> ControllerProcess:
         """The leader more often than not."""
-        leading = [each for each in self._controllers if each.leads]
+        leading = [controller for controller in self._controllers if controller.leads]
         return self._rng.choice(leading if leading and self._rng.random() < 0.7 else self._controllers)
 
     async def _crash_controller(self) -> str:

@@ -49,9 +49,10 @@ class SimulatedCluster:
         self.slow: dict[str, float] = {}
         """Seconds that each copy to a node takes at least."""
 
-    def tell(self, node: str, told: Told) -> None:
-        """``told`` hears of the members and mirrors of ``node`` from now on, in place of who did before."""
-        self._told[node] = told
+    def tell(self, node: str, notify: Told) -> None:
+        """``notify`` is called at each change of the members and mirrors of ``node``, in place of the
+        former one."""
+        self._told[node] = notify
 
     def changed(self, group: SimulatedGroup) -> None:
         """Who leads it, or whether anybody can: all its members answer otherwise now, and its mirrors may have
@@ -70,9 +71,9 @@ class SimulatedCluster:
                 self._tell(node, group.partition)
 
     def _tell(self, node: str, partition: PartitionId, delay_s: float = 0.0) -> None:
-        told = self._told.get(node)
-        if told is not None:
-            told(partition, delay_s + self._told_rng.uniform(*TOLD_S))
+        notify = self._told.get(node)
+        if notify is not None:
+            notify(partition, delay_s + self._told_rng.uniform(*TOLD_S))
 
     def linked(self, one: str, other: str) -> bool:
         return one == other or ((one, other) not in self.cut and (other, one) not in self.cut)
@@ -89,7 +90,7 @@ class SimulatedCluster:
 
     def replica_at(self, partition: PartitionId, client_url: str) -> SimulatedReplica | None:
         held = (disk.get(partition) for disk in self._disks.values())
-        return next((each for each in held if each and each.endpoints.client_url == client_url), None)
+        return next((member for member in held if member and member.endpoints.client_url == client_url), None)
 
     def node_of(self, peer_url: str) -> str:
         return self._nodes.get(peer_url, peer_url)
@@ -131,7 +132,9 @@ class SimulatedCluster:
         if is_new and (group is None or group.token != token):
             group = self._found(replica.partition, token, initial)
         own = replica.endpoints.peer_url
-        entry = next((each for each in group.entries.values() if each.peer_url == own), None) if group else None
+        entry = (
+            next((other for other in group.entries.values() if other.peer_url == own), None) if group else None
+        )
         if group is None or entry is None or (not is_new and len(initial) != len(group.entries)):
             # As etcd: a member that does not know exactly the list of its group refuses to start.
             self._fail(replica, "EXIT 1: member count is unequal")

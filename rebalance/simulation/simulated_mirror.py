@@ -126,7 +126,7 @@ class SimulatedMirrorHost:
             return None
         voters = {member: group.replicas.get(member) for member in group.voters}
         known = (
-            each is not None and each.answers and each.endpoints.client_url in mirror.sources
-            for each in voters.values()
+            voter is not None and voter.answers and voter.endpoints.client_url in mirror.sources
+            for voter in voters.values()
         )
         return group if any(known) else None

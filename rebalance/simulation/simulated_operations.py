@@ -169,8 +169,9 @@ class OperationAuditor:
         if zone is None:
             self._known.pop(zone_id, None)
             return
-        of_targets = (each for each in self._known[zone_id].values() if each.kind is not OperationKind.RESET)
-        is_open = [each.event_revision for each in of_targets if each.state.is_open]
+        known = self._known[zone_id].values()
+        of_targets = (operation for operation in known if operation.kind is not OperationKind.RESET)
+        is_open = [operation.event_revision for operation in of_targets if operation.state.is_open]
         if is_open != [zone.pointer.event_revision]:
             detail = f"zone {zone_id}: target {zone.pointer.event_revision}, open are {is_open}"
             self._auditor.fail(ONE_OPEN, detail)

@@ -178,7 +178,7 @@ class SimulatedGroup:
 
     @property
     def voters(self) -> list[int]:
-        return [each.member_id for each in self.entries.values() if not each.is_learner]
+        return [entry.member_id for entry in self.entries.values() if not entry.is_learner]
 
     def answers(self, member_id: int) -> bool:
         replica = self.replicas.get(member_id)
@@ -205,7 +205,7 @@ class SimulatedGroup:
 
     def _could_lead(self, member_id: int) -> bool:
         voters = self.voters
-        hearing = sum(self.hears(each, member_id) for each in voters)
+        hearing = sum(self.hears(voter, member_id) for voter in voters)
         return self.answers(member_id) and hearing >= majority(len(voters))
 
     def put(self) -> bool:
@@ -228,7 +228,7 @@ class SimulatedGroup:
     @property
     def nodes(self) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the nodes that vote, and of those that learn; the peer URL where none was ever known."""
-        named = [(self.cluster.node_of(each.peer_url), each.is_learner) for each in self.entries.values()]
+        named = [(self.cluster.node_of(entry.peer_url), entry.is_learner) for entry in self.entries.values()]
         return (
             frozenset(node for node, learns in named if not learns),
             frozenset(node for node, learns in named if learns),
@@ -236,17 +236,19 @@ class SimulatedGroup:
 
     @property
     def stray_learners(self) -> frozenset[str]:
-        learners = (each for each in self.entries.values() if each.is_learner and each.member_id in self.strays)
-        return frozenset(self.cluster.node_of(each.peer_url) for each in learners)
+        learners = (
+            entry for entry in self.entries.values() if entry.is_learner and entry.member_id in self.strays
+        )
+        return frozenset(self.cluster.node_of(entry.peer_url) for entry in learners)
 
     def check_leader(self) -> None:
         if not self.has_leader:
             raise CallFailedError(FailureKind.NO_LEADER, "no leader")
 
     def add_learner(self, peer_url: str) -> None:
-        if any(each.peer_url == peer_url for each in self.entries.values()):
+        if any(entry.peer_url == peer_url for entry in self.entries.values()):
             raise CallFailedError(FailureKind.ALREADY_DONE, "peer URL already exists")
-        if any(each.is_learner for each in self.entries.values()):
+        if any(entry.is_learner for entry in self.entries.values()):
             raise CallFailedError(FailureKind.LEARNER_SLOT_TAKEN, "too many learner members")
         now = asyncio.get_running_loop().time()
         for voter in self.voters if self.is_strict else ():
@@ -281,7 +283,7 @@ class SimulatedGroup:
         del self.entries[member_id]
         if not entry.is_learner:
             now = asyncio.get_running_loop().time()
-            known_up = sum(not self._known_down(each, now) for each in self.voters)
+            known_up = sum(not self._known_down(voter, now) for voter in self.voters)
             self.cluster.observer.on_removal(self, before, known_up, len(self.voters))
         replica = self.replicas.pop(member_id, None)
         if replica is not None:
@@ -325,16 +327,18 @@ class SimulatedGroup:
         if self.has_leader or not self.has_majority:
             return  # the next member that starts asks again
         self.leader_id = 0
-        candidates = [each for each in self.voters if self.answers(each)]
+        candidates = [voter for voter in self.voters if self.answers(voter)]
         if self.cluster.cut:
-            candidates = [each for each in candidates if self._could_lead(each)]
+            candidates = [voter for voter in candidates if self._could_lead(voter)]
         # Nobody votes for a member whose log is behind its own.
-        newest = max(self.replicas[each].acknowledged for each in candidates)
-        self.lead(self.rng.choice([each for each in candidates if self.replicas[each].acknowledged == newest]))
+        newest = max(self.replicas[voter].acknowledged for voter in candidates)
+        self.lead(
+            self.rng.choice([voter for voter in candidates if self.replicas[voter].acknowledged == newest])
+        )
 
     def _check_removal(self, member_id: int) -> None:
-        left = [each for each in self.voters if each != member_id]
-        connected = sum(self.hears(each, self.leader_id) for each in left)
+        left = [voter for voter in self.voters if voter != member_id]
+        connected = sum(self.hears(voter, self.leader_id) for voter in left)
         if not left:
             raise CallFailedError(FailureKind.OTHER, "the last member cannot be removed")
         if self.is_strict and self.answers(member_id) and connected < majority(len(left)):

@@ -90,8 +90,8 @@ class StayingFaults:
         self._plane = plane
         self.out_of_reach: set[str] = set()
         """Nodes that the metastore does not hear, or that do not hear it."""
-        for each in controllers:
-            each.clock.jump(EPOCH_MS)
+        for controller in controllers:
+            controller.clock.jump(EPOCH_MS)
         ways: tuple[Callable[[str], str], ...] = (
             *(self._gone, self._full, self._slow),
             *(self._link, self._out_of_reach, self._jump),
@@ -119,7 +119,7 @@ class StayingFaults:
         return sorted(joiners)
 
     def _process(self, name: str) -> SimulatedProcess:
-        return next(each for each in self._plane.processes if each.name == name)
+        return next(process for process in self._plane.processes if process.name == name)
 
     def _gone(self, name: str) -> str:
         self._process(name).kill_for_good()
@@ -134,7 +134,7 @@ class StayingFaults:
         return f"{name}: {copy_s:.0f} s each"
 
     def _link(self, name: str) -> str:
-        other = self._rng.choice([each for each in self._plane.names if each != name])
+        other = self._rng.choice([other_name for other_name in self._plane.names if other_name != name])
         both = self._rng.random() < 0.5
         self._environment.cluster.cut_link(name, other)
         if both:
@@ -180,9 +180,9 @@ class StayingAuditor:
         for partition, group in cluster.groups.items():
             if self._environment.catalog.intents[partition.zone_id].dropped:
                 continue
-            held = [group.replicas[each] for each in group.voters if each in group.replicas]
-            there = [each for each in held if cluster.disk(each.node).get(partition) is each]
-            newest = max((each.acknowledged for each in there), default=0)
+            held = [group.replicas[voter] for voter in group.voters if voter in group.replicas]
+            there = [replica for replica in held if cluster.disk(replica.node).get(partition) is replica]
+            newest = max((replica.acknowledged for replica in there), default=0)
             if newest < group.acknowledged or group.lost:
                 detail = f"{newest} of {group.acknowledged} are on a voter's disk, a leader missed {group.lost}"
                 yield Shortfall(KEPT, f"{partition}: {detail}")
@@ -243,18 +243,20 @@ class StayingAuditor:
         keys = self._environment.keyspace.partition(partition)
         stable, pending = assignments_at(store, keys.stable), assignments_at(store, keys.pending)
         gone = {
-            cluster.node_of(group.entries[each].peer_url) for each in group.voters if not group.answers(each)
+            cluster.node_of(group.entries[voter].peer_url) for voter in group.voters if not group.answers(voter)
         }
-        wanted = frozenset(pending.peers) if pending is not None else frozenset()
+        target = frozenset(pending.peers) if pending is not None else frozenset()
         # Nobody is removed where too few of those that stay would live; etcd's strict check adds nobody either.
-        if gone & wanted and (group.is_strict or len(wanted - gone) < majority(len(wanted))):
+        if gone & target and (group.is_strict or len(target - gone) < majority(len(target))):
             return GONE_VOTER
         # It votes in stable, so it counts as no joiner and nobody gives it up.
         voted = frozenset(stable.peers) if stable is not None else frozenset()
-        again = (wanted & voted) - group.nodes[0]
+        again = (target & voted) - group.nodes[0]
         if again & cluster.full:
             return REMOVED_VOTER
-        nodes = frozenset().union(*group.nodes, *(each.nodes for each in (stable, pending) if each))
+        nodes = frozenset().union(
+            *group.nodes, *(assignments.nodes for assignments in (stable, pending) if assignments)
+        )
         is_cut = any(one in nodes and other in nodes for one, other in cluster.cut)
         return CUT if is_cut or not nodes.isdisjoint(self._faults.out_of_reach) else ""
 

@@ -14,9 +14,9 @@ from rebalance.simulation.virtual_time import run_virtually
 P0, P1 = PartitionId(ZoneId(1), 0), PartitionId(ZoneId(1), 1)
 
 
-def over_time(pause_s: Callable[[Pace], float], seconds: int, *, told: bool = False) -> list[float]:
+def over_time(pause_s: Callable[[Pace], float], seconds: int, *, notified: bool = False) -> list[float]:
     async def main() -> list[float]:
-        pace = Pace(random.Random(1), told=told)
+        pace = Pace(random.Random(1), notified=notified)
         pace.stirred(P0)
         found = []
         for _ in range(seconds):
@@ -51,6 +51,6 @@ def test_members_at_rest_are_not_all_looked_at_in_one_moment() -> None:
 
 
 def test_who_is_told_of_changes_hardly_looks() -> None:
-    assert set(over_time(lambda pace: pace.following_s(P0), 5, told=True)) == {REMINDER_S}
-    # A member without a leader has to publish how far its copy goes after a while, told or not.
-    assert over_time(lambda pace: pace.leaderless_s(), 1, told=True)[0] == IDLE_S
+    assert set(over_time(lambda pace: pace.following_s(P0), 5, notified=True)) == {REMINDER_S}
+    # A member without a leader has to publish how far its copy goes after a while, notified or not.
+    assert over_time(lambda pace: pace.leaderless_s(), 1, notified=True)[0] == IDLE_S

@@ -80,7 +80,7 @@ class StealRules:
 
 
 def check_rest(world: World, cluster: ClusterMetadata, history: History) -> None:
-    """After a rebalancing, or after it was taken back: ``wanted`` everywhere, no trace of it in any node, and
+    """After a rebalancing, or after it was taken back: ``cluster`` everywhere, no trace of it in any node, and
     every replica has everything that was acknowledged. Raises RuleBrokenError, HistoryError."""
     for server in world.servers.values():
         known = server.metadata

@@ -80,8 +80,8 @@ class MoveAdmission:
     @property
     def limits_guard(self) -> Compare:
         """Guard of everything that begins a move: the limits are those that were read."""
-        found = self._limits_key.get(self._keyspace.limits)
-        return as_read(self._keyspace.limits, found)
+        item = self._limits_key.get(self._keyspace.limits)
+        return as_read(self._keyspace.limits, item)
 
     @property
     def is_holding(self) -> bool:
@@ -131,12 +131,12 @@ class MoveAdmission:
             await self._wake.wait()
 
     def _on_limits(self, _changed: frozenset[str]) -> None:
-        found = Limits.of(self._limits_key.get(self._keyspace.limits))
-        if found.unreadable and found != self._limits:
-            log.error("no move begins", reason=found.unreadable)
-        elif found != self._limits:
-            log.info("limits of moves", limits=found.encode().decode())
-        self._limits = found
+        limits = Limits.of(self._limits_key.get(self._keyspace.limits))
+        if limits.unreadable and limits != self._limits:
+            log.error("no move begins", reason=limits.unreadable)
+        elif limits != self._limits:
+            log.info("limits of moves", limits=limits.encode().decode())
+        self._limits = limits
         self._wake.set()
 
     def _release(self) -> None:
@@ -168,7 +168,7 @@ class MoveAdmission:
         ends = [self._limits.next_end_ms(now_ms)]
         if self._lines and rates.is_limiting:
             ends.append(moving.buckets.at(now_ms, rates).next_open_ms(rates))
-        return min((each for each in ends if each is not None), default=None)
+        return min((end for end in ends if end is not None), default=None)
 
     def _on_partitions(self, changed: frozenset[str]) -> None:
         if any("/assignments/" in key or key == self._keyspace.admissions for key in changed):
@@ -224,9 +224,9 @@ class MoveAdmission:
         """Partitions that changed while they waited; in a new line, those that move already."""
         new, self._new = self._new, set()
         mended, moving.mended = moving.mended, set()
-        for zone_id in {each.zone_id for each in mended}:
+        for zone_id in {partition.zone_id for partition in mended}:
             self._rewrite(zone_id)
-        for partition in {*changed, *(each for each in moving.partitions if each.zone_id in new)}:
+        for partition in {*changed, *(other for other in moving.partitions if other.zone_id in new)}:
             line, number = self._lines.get(partition.zone_id), partition.partition
             if line is None or number not in line:
                 continue
@@ -280,7 +280,7 @@ class _Admission:
     async def write(self, line: WaitingLine, numbers: list[int]) -> bool:
         """What the line's target asks for. False: it was refused; unless ``is_replaced``, because of the limits
         or of another admission, and the mirror that brings those wakes us."""
-        writes = [each for number in numbers for each in self._decided(line, number)]
+        writes = [write for number in numbers for write in self._decided(line, number)]
         for start in range(0, len(writes), PARTITIONS_PER_REQUEST):
             if not await self._commit(line, writes[start : start + PARTITIONS_PER_REQUEST]):
                 return False
@@ -320,9 +320,9 @@ class _Admission:
         count = Put(keys.admissions, self._record(line, writes))
         looked_at = (Get(keys.limits), Get(keys.admissions))
         guards = (pointer, *line.named.fences, *mine)
-        result = await self._metastore.commit(Txn(guards, (count, *(each for _, each in writes)), looked_at))
+        result = await self._metastore.commit(Txn(guards, (count, *(write for _, write in writes)), looked_at))
         if not result.succeeded:
-            now = tuple(found.mod_revision if found else 0 for found in map(result.only, (0, 1)))
+            now = tuple(item.mod_revision if item else 0 for item in map(result.only, (0, 1)))
             self.is_replaced = now == tuple(guard.operand for guard in mine)
             return False
         self._revision = result.revision

@@ -133,9 +133,8 @@ class AutomaticReset:
 
     async def _look(self, zone_id: ZoneId) -> int:
         # Most looks end here: nothing can have been lost, or it is not the zone's way to help itself.
-        if all(each.is_seen for each in self._topology().topology.nodes) or not await self._helps_itself(
-            zone_id
-        ):
+        nodes = self._topology().topology.nodes
+        if all(node.is_seen for node in nodes) or not await self._helps_itself(zone_id):
             self.due.set(zone_id, None)
             return 0
         try:
@@ -168,7 +167,7 @@ class AutomaticReset:
                     times.append(planned)
         reset = await self._carry_out(reading, sight, plans, times)
         self.due.set(zone_id, min(times, default=None))
-        await self._recovery.note(reading, [each.partition for each in reset], Origin(reason=self._why(reset)))
+        await self._recovery.note(reading, [key.partition for key in reset], Origin(reason=self._why(reset)))
         return len(reset)
 
     async def _sight(self, reading: ZoneReading) -> _Sight | None:
@@ -242,15 +241,15 @@ class AutomaticReset:
     def _why(self, reset: Mapping[PartitionId, _Due]) -> str:
         """The reason of the operation: since when nobody had a majority, and who was silent."""
         now_ms = self._steady.now_ms()
-        since_ms = (each.loss.since_ms for each in reset.values())
-        lost_ms = min((each for each in since_ms if each is not None), default=now_ms)
-        silent = sorted({node for each in reset.values() for node in each.plan.silent})
+        since_ms = (due.loss.since_ms for due in reset.values())
+        lost_ms = min((at_ms for at_ms in since_ms if at_ms is not None), default=now_ms)
+        silent = sorted({node for due in reset.values() for node in due.plan.silent})
         why = f"no majority for {(now_ms - lost_ms) // 1_000} s"
         return f"{why}; silent: {', '.join(silent)}" if silent else why
 
     async def _helps_itself(self, zone_id: ZoneId) -> bool:
-        found = await self._metastore.get(self._keyspace.intent(zone_id))
-        intent = readable(found, ZoneIntent.decode)
+        item = await self._metastore.get(self._keyspace.intent(zone_id))
+        intent = readable(item, ZoneIntent.decode)
         mode = intent.zone.consistency_mode if intent is not None and not intent.dropped else None
         return mode is ConsistencyMode.HIGH_AVAILABILITY
 

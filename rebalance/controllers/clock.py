@@ -48,6 +48,6 @@ async def sleep_unless(clock: Clock, until_ms: int | None, event: asyncio.Event)
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in waiting:
-            each.cancel()
+        for future in waiting:
+            future.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

@@ -83,10 +83,10 @@ class ControllerLeadership:
         loop = asyncio.get_running_loop()
         held_until = loop.time() + self._lease_s
         while loop.time() < held_until:
-            asked = loop.time()
+            sent_s = loop.time()
             try:
                 await self._metastore.keep_lease(lease)
-                held_until = asked + self._lease_s
+                held_until = sent_s + self._lease_s
             except LeaseLostError:
                 break
             except MetastoreError as error:

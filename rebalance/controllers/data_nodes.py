@@ -78,9 +78,9 @@ class DataNodesKeeper:
             if previous is None or data_nodes_key is None or not previous.are_chosen_for(intent.zone):
                 raise known.unreadable.error
             return previous, data_nodes_key.mod_revision
-        wanted = compute_data_nodes(previous, known.topology, intent, self._filters, now_ms)
+        current = compute_data_nodes(previous, known.topology, intent, self._filters, now_ms)
         revision = data_nodes_key.mod_revision if data_nodes_key else 0
-        if wanted != previous:
+        if current != previous:
             keys = self._keyspace
             name, history_name = keys.data_nodes(zone_id), keys.data_nodes_history(zone_id)
             guards = [
@@ -88,32 +88,32 @@ class DataNodesKeeper:
                 unchanged(name, revision),
                 unchanged(keys.topology, known.mod_revision),
             ]
-            writes = [Put(name, wanted.encode())]
-            if previous is None or previous.nodes != wanted.nodes:
-                found = await self._metastore.get(history_name)
-                past = readable(found, DataNodesHistory.decode) or DataNodesHistory()
-                mod_revision = found.mod_revision if found else 0
+            writes = [Put(name, current.encode())]
+            if previous is None or previous.nodes != current.nodes:
+                item = await self._metastore.get(history_name)
+                past = readable(item, DataNodesHistory.decode) or DataNodesHistory()
+                mod_revision = item.mod_revision if item else 0
                 guards.append(unchanged(history_name, mod_revision))
-                writes.append(Put(history_name, past.extended(wanted.nodes, now_ms, mod_revision).encode()))
+                writes.append(Put(history_name, past.extended(current.nodes, now_ms, mod_revision).encode()))
             written = await self._metastore.commit(Txn(tuple(guards), tuple(writes)))
             if not written.succeeded:
                 raise NotYetError("intent, data nodes or topology changed while they were read")
             revision = written.revision
-            _report(zone_id, previous, wanted)
-        due_ms = next_change_ms(wanted, known.topology, intent.zone, self._filters)
+            _report(zone_id, previous, current)
+        due_ms = next_change_ms(current, known.topology, intent.zone, self._filters)
         # What is due but must wait for the record of an event is looked at again soon.
         if due_ms is not None and due_ms <= clock_ms:
             due_ms = clock_ms + AGAIN_MS
         self._due.set(zone_id, due_ms)
-        return wanted, revision
+        return current, revision
 
 
-def _report(zone_id: ZoneId, previous: DataNodes | None, wanted: DataNodes) -> None:
-    before, after = set(previous.nodes if previous else ()), set(wanted.nodes)
+def _report(zone_id: ZoneId, previous: DataNodes | None, current: DataNodes) -> None:
+    before, after = set(previous.nodes if previous else ()), set(current.nodes)
     log.info(
         "data nodes written",
         zone=zone_id,
         added=sorted(after - before),
         removed=sorted(before - after),
-        quorum=wanted.quorum,
+        quorum=current.quorum,
     )

@@ -47,8 +47,8 @@ class DrainKeeper:
     async def undrain(self, node: str) -> int:
         """The revision at which the mark went; 0: the node was not leaving. Raises MetastoreError and
         RecordNotReadableError."""
-        found = await self._metastore.get(self._keyspace.drain(node))
-        if found is None:
+        item = await self._metastore.get(self._keyspace.drain(node))
+        if item is None:
             return 0
-        readable(found, Drain.decode)
-        return (await self._metastore.commit(Txn((), (Delete(found.key),)))).revision
+        readable(item, Drain.decode)
+        return (await self._metastore.commit(Txn((), (Delete(item.key),)))).revision

@@ -33,8 +33,8 @@ class DueTimes:
 
     def due(self, at_ms: int) -> tuple[ZoneId, ...]:
         """Zones that are due at ``at_ms``, in due order."""
-        found = sorted((due_ms, zone_id) for zone_id, due_ms in self._due_ms.items() if due_ms <= at_ms)
-        return tuple(zone_id for _, zone_id in found)
+        due = sorted((due_ms, zone_id) for zone_id, due_ms in self._due_ms.items() if due_ms <= at_ms)
+        return tuple(zone_id for _, zone_id in due)
 
     async def run(self, act: Callable[[ZoneId], Awaitable[None]]) -> None:
         """Calls ``act`` once for each due time, until cancelled. It sets the next one, or another call does."""

@@ -144,7 +144,7 @@ class JoinersAgain:
         return False
 
     def _records(self) -> list[tuple[PartitionId, GivenUpRecord]]:
-        found = []
+        records = []
         for item in self._mirror.below(self._keyspace.all_given_up):
             partition = self._keyspace.parse_given_up(item.key)
             record = read(item, GivenUpRecord.decode)
@@ -152,15 +152,15 @@ class JoinersAgain:
                 self._unreadable.waits(item.key, record)
             elif partition is not None and record is not None:
                 self._unreadable.goes_on(item.key)
-                found.append((partition, record))
-        return found
+                records.append((partition, record))
+        return records
 
     def _incarnations(self) -> dict[str, str]:
         """Of the nodes that live and whose records can be read."""
         prefix = self._keyspace.nodes
-        found = {}
+        incarnations = {}
         for item in self._nodes.below(prefix):
             record = read(item, NodeRecord.decode)
             if isinstance(record, NodeRecord):
-                found[item.key.removeprefix(prefix)] = record.incarnation
-        return found
+                incarnations[item.key.removeprefix(prefix)] = record.incarnation
+        return incarnations

@@ -40,8 +40,8 @@ class MovingPartitions:
     @property
     def admissions_revision(self) -> int:
         """Of the last admission that ``loads`` knows; 0: there was none."""
-        found = self.mirror.get(self._keyspace.admissions)
-        return found.mod_revision if found else 0
+        item = self.mirror.get(self._keyspace.admissions)
+        return item.mod_revision if item else 0
 
     @property
     def admission(self) -> AdmissionRecord | Unreadable | None:
@@ -57,8 +57,8 @@ class MovingPartitions:
     def size(self, zone_id: ZoneId, number: int) -> int:
         """Bytes that a copy takes, as the group's leader tells; 0: nobody has told yet."""
         item = self.mirror.get(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
-        found = read(item, ConfigurationRecord.decode)
-        return found.size_bytes if isinstance(found, ConfigurationRecord) else 0
+        configuration = read(item, ConfigurationRecord.decode)
+        return configuration.size_bytes if isinstance(configuration, ConfigurationRecord) else 0
 
     def observed(self, partition: PartitionId) -> Observed:
         return Observed.of(self._keyspace.partition(partition), self.mirror.get)
@@ -76,10 +76,10 @@ class MovingPartitions:
                 if start:
                     await asyncio.sleep(0)
                 parsed = map(self._keyspace.parse_partition, changed[start : start + KEYS_PER_SLICE])
-                found = {each[0] for each in parsed if each is not None}
-                for partition in found:
+                partitions = {parts[0] for parts in parsed if parts is not None}
+                for partition in partitions:
                     self._recount(partition)
-                touched |= found
+                touched |= partitions
         return frozenset(touched)
 
     def _note(self, changed: frozenset[str]) -> None:

@@ -61,10 +61,10 @@ class OperationControl:
 
     async def read(self, name: str) -> tuple[Operation, KeyValue]:
         """Raises RefusedError (OPERATION_NOT_FOUND, INVALID_REQUEST)."""
-        found = await self._metastore.get(self._keyspace.operation(checked_id(name)))
-        if found is None:
+        item = await self._metastore.get(self._keyspace.operation(checked_id(name)))
+        if item is None:
             raise not_found(name)
-        return readable(found, Operation.decode), found
+        return readable(item, Operation.decode), item
 
     async def pause(self, name: str, pause: Pause) -> Operation:
         """Nothing more of it begins until ``resume`` or the pause's own end. A pause that is given again begins
@@ -74,10 +74,10 @@ class OperationControl:
             return replace(limits, zone_pauses={**limits.zone_pauses, zone_id: replace(pause, operation=name)})
 
         def paused(operation: Operation) -> Operation | None:
-            told = f"PAUSED: the zone, {pause.summary()}"
+            cause = f"PAUSED: the zone, {pause.summary()}"
             if operation.state is OperationState.PAUSED:
-                return replace(operation, cause=told)
-            return operation.after(Step.PAUSED, self._clock.now_ms(), told)
+                return replace(operation, cause=cause)
+            return operation.after(Step.PAUSED, self._clock.now_ms(), cause)
 
         note = self._note(Action.PAUSE_OPERATION, pause.by, pause.reason)
         return await self._change(name, "paused", changed, paused, note)
@@ -98,7 +98,7 @@ class OperationControl:
         """What it has not begun stays where it is; what has begun goes back as long as no voter of before is
         gone (``cancelled`` tells), and else on to its end. The answer is either a cancelled operation, or a
         refusal because it has ended otherwise."""
-        told = f"cancelled by {by}" + (f": {reason}" if reason else "")
+        cause = f"cancelled by {by}" + (f": {reason}" if reason else "")
 
         async def decide() -> tuple[None, Txn | None]:
             operation, item = await self.read(name)
@@ -106,7 +106,7 @@ class OperationControl:
                 return None, None
             if not operation.kind.moves_data:
                 raise _illegal(operation, f"a {operation.kind.value} has no moves that could be cancelled")
-            after = operation.after(Step.CANCELLED, self._clock.now_ms(), told)
+            after = operation.after(Step.CANCELLED, self._clock.now_ms(), cause)
             if after is None:
                 raise _illegal(operation, "only one that is WAITING, RUNNING or PAUSED can be cancelled")
             put = Put(item.key, after.noted(self._note(Action.CANCEL_OPERATION, by, reason)).encode())
@@ -134,9 +134,9 @@ class OperationControl:
         for _ in range(LOOKS_MAX):
             if not await self._keeper.withdraw(item, frozenset(numbers)):
                 break
-        found = await self._keeper.cancelled(operation, numbers)
+        cancelled = await self._keeper.cancelled(operation, numbers)
         await self._noted(item.key, self._note(Action.CANCEL_PARTITIONS, by, reason))
-        return found
+        return cancelled
 
     async def finalise(self, name: str, shown: int | None = None, *, dry_run: bool = False) -> int:
         """The copies that nodes keep of members which left by this operation, or by an earlier one of its zone,
@@ -146,23 +146,23 @@ class OperationControl:
         operation, _ = await self.read(name)
         if not operation.is_over:
             raise _illegal(operation, "copies are deleted once it is over, and something of it is left")
-        found = await self._discards(operation)
+        discards = await self._discards(operation)
         if dry_run:
-            return len(found)
-        if shown is not None and shown != len(found):
-            message = f"{shown} copies were shown for operation {name}, and there are {len(found)} now"
+            return len(discards)
+        if shown is not None and shown != len(discards):
+            message = f"{shown} copies were shown for operation {name}, and there are {len(discards)} now"
             raise RefusedError(ErrorKind.SHOWN_STATE_CHANGED, message)
         done = 0
-        for start in range(0, len(found), PARTITIONS_PER_REQUEST):
-            batch = tuple(found[start : start + PARTITIONS_PER_REQUEST])
+        for start in range(0, len(discards), PARTITIONS_PER_REQUEST):
+            batch = tuple(discards[start : start + PARTITIONS_PER_REQUEST])
             result = await self._metastore.commit(Txn((), batch))
-            done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
+            done += sum(isinstance(response, TxnResult) and response.succeeded for response in result.responses)
         return done
 
     async def _discards(self, operation: Operation) -> list[Txn]:
         """One for each copy that is kept of a member which left by the operation or before it."""
         prefix = self._keyspace.zone_partitions(operation.zone_id)
-        found = []
+        discards = []
         for item in (await self._metastore.range(prefix)).items:
             # Most keys are others, and there are many.
             parsed = self._keyspace.parse_partition(item.key) if KEPT in item.key else None
@@ -171,8 +171,8 @@ class OperationControl:
             kept = readable(item, KeptRecord.decode)
             if kept.event <= operation.event_revision and not kept.discard:
                 put = Put(item.key, replace(kept, discard=True).encode())
-                found.append(Txn((unchanged(item.key, item.mod_revision),), (put,)))
-        return found
+                discards.append(Txn((unchanged(item.key, item.mod_revision),), (put,)))
+        return discards
 
     async def note_limits(self, zones: Collection[ZoneId] | None, by: str, reason: str) -> None:
         """Limits or pauses of ``zones`` (None: of the cluster) were changed: every open operation that they
@@ -188,8 +188,8 @@ class OperationControl:
     async def _noted(self, key: str, note: Note) -> None:
         """The operation keeps it, unless nothing more of it may begin by now."""
 
-        def noted(found: KeyValue | None) -> bytes | None:
-            operation = read(found, Operation.decode)
+        def noted(item: KeyValue | None) -> bytes | None:
+            operation = read(item, Operation.decode)
             if operation is None or isinstance(operation, Unreadable):
                 return None
             may_begin = operation.state.is_open and operation.kind.moves_data
@@ -209,8 +209,8 @@ class OperationControl:
             raise _irreversible(operation, f"a {operation.kind.value} has no assignment before it")
         keys = self._keyspace
         names = keys.target_pointer(operation.zone_id), keys.target_before(operation.zone_id)
-        found = await self._metastore.commit(Txn((), tuple(Get(each) for each in names)))
-        newest, before = found.only(0), found.only(1)
+        result = await self._metastore.commit(Txn((), tuple(Get(key) for key in names)))
+        newest, before = result.only(0), result.only(1)
         event = readable(newest, TargetPointer.decode).event_revision if newest is not None else 0
         if event != operation.event_revision:
             newer = operation_id(operation.zone_id, event) if event else "none"
@@ -234,13 +234,13 @@ class OperationControl:
         """Partitions whose group was founded anew after the operation: earlier copies never run again."""
         snapshot = await self._metastore.range(self._keyspace.zone_partitions(operation.zone_id))
         keys = {item.key: item for item in snapshot.items if item.key.endswith("/configuration")}
-        found = []
+        numbers = []
         for number in range(partitions):
             name = self._keyspace.partition(PartitionId(operation.zone_id, number)).configuration
             configuration = readable(keys.get(name), ConfigurationRecord.decode)
             if configuration is not None and configuration.generation > operation.event_revision:
-                found.append(number)
-        return found
+                numbers.append(number)
+        return numbers
 
     async def _change(
         self,
@@ -257,11 +257,11 @@ class OperationControl:
 
         async def decide() -> tuple[Operation, Txn | None]:
             operation, item = await self.read(name)
-            found = await self._metastore.get(self._keyspace.limits)
+            stored = await self._metastore.get(self._keyspace.limits)
             after = stepped(operation)
             if after is None or not operation.kind.moves_data:
                 raise _illegal(operation, f"only one that moves data and is not over can be {what}")
-            limits = readable(found, Limits.decode) or Limits()
+            limits = readable(stored, Limits.decode) or Limits()
             limits_after = changed(limits, operation.zone_id)
             same = (after, limits_after) == (operation, limits)
             if same and not anew:
@@ -269,7 +269,7 @@ class OperationControl:
             after = operation if same else after.noted(note)
             guards = (
                 unchanged(item.key, item.mod_revision),
-                as_read(self._keyspace.limits, found),
+                as_read(self._keyspace.limits, stored),
             )
             writes = (
                 Put(item.key, after.encode()),
@@ -290,8 +290,8 @@ class OperationControl:
         return operation
 
     async def _end_pause(self, operation: Operation) -> None:
-        def ended(found: KeyValue | None) -> bytes | None:
-            limits = readable(found, Limits.decode) or Limits()
+        def ended(item: KeyValue | None) -> bytes | None:
+            limits = readable(item, Limits.decode) or Limits()
             pause = limits.zone_pauses.get(operation.zone_id)
             is_own = pause is not None and pause.operation == operation.operation_id
             return _without_pause(limits, operation.zone_id).encode() if is_own else None

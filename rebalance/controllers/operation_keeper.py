@@ -117,8 +117,8 @@ class OperationKeeper:
 
     def first(self) -> Operation | None:
         """The earliest operation that moves data and is not over: the one that may go on where only one may."""
-        found = (each for each in self._not_over.values() if each.kind.moves_data)
-        return min(found, key=lambda each: (each.event_revision, each.zone_id), default=None)
+        moving = (operation for operation in self._not_over.values() if operation.kind.moves_data)
+        return min(moving, key=lambda operation: (operation.event_revision, operation.zone_id), default=None)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -230,12 +230,12 @@ class OperationKeeper:
             numbers = _numbers(operation, reading.pointer) if reading.pointer is not None else ()
         elif reading.intent is not None:
             check_numbers(reading.intent.zone, sorted(numbers))
-        found: dict[str, list[int]] = {}
+        outcomes: dict[str, list[int]] = {}
         for number in sorted(numbers):
             observed = reading.observed(PartitionId(operation.zone_id, number))
             if what := cancelled(observed, operation.event_revision):
-                found.setdefault(what, []).append(number)
-        return CancelledPartitions(**{what: tuple(each) for what, each in found.items()})
+                outcomes.setdefault(what, []).append(number)
+        return CancelledPartitions(**{what: tuple(members) for what, members in outcomes.items()})
 
     async def _after(self, operation: Operation, reading: ZoneReading) -> Operation:
         now_ms, pointer = self._clock.now_ms(), reading.pointer
@@ -267,8 +267,8 @@ class OperationKeeper:
         limits = self._limits()
         timed = limits.operation_s is not None and counted.kind.moves_data
         if timed and limits.operation_s and now_ms - counted.started_ms > 1_000 * limits.operation_s:
-            told = f"TIME_LIMIT: it took longer than {limits.operation_s} s"
-            return counted.after(Step.FAILED, now_ms, told) or counted
+            detail = f"TIME_LIMIT: it took longer than {limits.operation_s} s"
+            return counted.after(Step.FAILED, now_ms, detail) or counted
         paused = limits.pause_cause(counted.zone_id, now_ms) if counted.kind.moves_data else ""
         if counted.state is OperationState.PAUSED:
             if not paused:
@@ -379,10 +379,10 @@ def _copies(before: StoredTarget, reading: ZoneReading) -> tuple[int, ...]:
     if before.pointer.partitions != len(after):
         return ()
     counts: dict[tuple[bytes, Assignments], int] = {}
-    found = []
+    counts_of_rows = []
     for row, target in zip(before.rows(), after, strict=True):
         pair = row, target
         if pair not in counts:
             counts[pair] = len(move_of(before.assignments_of(row), target).receivers)
-        found.append(counts[pair])
-    return tuple(found)
+        counts_of_rows.append(counts[pair])
+    return tuple(counts_of_rows)

@@ -83,8 +83,8 @@ class OperationLog:
             step = Step.REVERSED if earlier.operation_id == opened.reverses else Step.SUPERSEDED
             if earlier.is_over and step is not Step.REVERSED:
                 continue
-            told = "reversed" if step is Step.REVERSED else "superseded"
-            ended = earlier.after(step, self._clock.now_ms(), f"{told} by {opened.operation_id}")
+            end = "reversed" if step is Step.REVERSED else "superseded"
+            ended = earlier.after(step, self._clock.now_ms(), f"{end} by {opened.operation_id}")
             if ended is not None:
                 guards.append(unchanged(item.key, item.mod_revision))
                 writes.append(Put(item.key, ended.encode()))
@@ -99,8 +99,8 @@ class OperationLog:
 
     def _forgotten(self, zone_id: ZoneId, keys: Sequence[str]) -> list[Write]:
         parsed = (parse_operation_id(key.removeprefix(self._keyspace.operations)) for key in keys)
-        old = too_old([each[1] for each in parsed if each is not None])
-        return [Delete(self._keyspace.operation(operation_id(zone_id, each))) for each in old]
+        old = too_old([parts[1] for parts in parsed if parts is not None])
+        return [Delete(self._keyspace.operation(operation_id(zone_id, revision))) for revision in old]
 
     def _of_target_before(self, event: Event, known: Mapping[str, Operation]) -> Operation | None:
         if event.pointer is None:
@@ -128,9 +128,9 @@ class OperationLog:
             by, verified, reason, statement = "", False, _told(before, event.data_nodes), ""
             drain = await self._drain(before, event.data_nodes)
             if drain is not None and kind is OperationKind.NODES_CHANGED:
-                node, found = drain
-                kind, by = OperationKind.DRAIN, found.by
-                reason = f"{node} is leaving" + (f": {found.reason}" if found.reason else "")
+                node, mark = drain
+                kind, by = OperationKind.DRAIN, mark.by
+                reason = f"{node} is leaving" + (f": {mark.reason}" if mark.reason else "")
         moves, bytes_total = await self._moves(event, result, sizes)
         return Operation(
             kind=kind,
@@ -154,9 +154,9 @@ class OperationLog:
     async def _drain(self, before: TargetPointer | None, data_nodes: DataNodes) -> tuple[str, Drain] | None:
         """The mark of the first node that is no data node any more because it is leaving."""
         for node in sorted(set(before.nodes if before else ()) - set(data_nodes.nodes)):
-            found = await self._metastore.get(self._keyspace.drain(node))
-            if found is not None:
-                drain = read(found, Drain.decode)
+            item = await self._metastore.get(self._keyspace.drain(node))
+            if item is not None:
+                drain = read(item, Drain.decode)
                 # Only what is told of it is not known then.
                 return node, Drain("", "", 0) if isinstance(drain, Unreadable) else drain
         return None
@@ -165,8 +165,8 @@ class OperationLog:
         """What each partition's leader last said; a new zone has no sizes."""
         sizes = [0] * partitions
         if event.pointer is not None:
-            found = await self._metastore.range(self._keyspace.zone_partitions(event.zone_id))
-            for item in found.items:
+            stored = await self._metastore.range(self._keyspace.zone_partitions(event.zone_id))
+            for item in stored.items:
                 parsed = self._keyspace.parse_partition(item.key)
                 if parsed is not None and parsed[1] == "configuration" and parsed[0].partition < partitions:
                     configuration = read(item, ConfigurationRecord.decode)
@@ -250,5 +250,5 @@ def _told(before: TargetPointer | None, data_nodes: DataNodes) -> str:
     came, went = sorted(now - was), sorted(was - now)
     if before is not None and before.asked != data_nodes.asked and not (came or went):
         return "nodes are back that moves went on without"
-    told = [f"{', '.join(names)} {word}" for names, word in ((came, "came"), (went, "went")) if names]
-    return "data nodes: " + ("; ".join(told) or "weights, domains or who lives changed")
+    changes = [f"{', '.join(names)} {word}" for names, word in ((came, "came"), (went, "went")) if names]
+    return "data nodes: " + ("; ".join(changes) or "weights, domains or who lives changed")

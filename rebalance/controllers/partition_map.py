@@ -96,8 +96,8 @@ class PartitionMapKeeper:
                     await asyncio.sleep(self._period_s)
                     await self._next_change()
         finally:
-            for each in forget:
-                each()
+            for forget_watch in forget:
+                forget_watch()
 
     def _notice(self, _changed: frozenset[str]) -> None:
         self._changed.set()
@@ -114,8 +114,8 @@ class PartitionMapKeeper:
     async def publish_all(self) -> None:
         """Every zone that lives and of which a living node reports; dropped ones are removed."""
         read_intents = (read(item, ZoneIntent.decode) for item in self._intents.below(self._keyspace.intents))
-        intents = [each for each in read_intents if not isinstance(each, Unreadable)]
-        partitions = {each.zone.zone_id: each.zone.partitions for each in intents if not each.dropped}
+        intents = [item for item in read_intents if not isinstance(item, Unreadable)]
+        partitions = {intent.zone.zone_id: intent.zone.partitions for intent in intents if not intent.dropped}
         # A copy each, because a thread merges: a zone of a million partitions takes seconds.
         reports, nodes = self._reports.copy(), self._nodes.copy()
         merged = await asyncio.to_thread(merge_reports, reports, nodes, self._keyspace, partitions)
@@ -132,8 +132,8 @@ class PartitionMapKeeper:
 
     async def _publish(self, zone_id: ZoneId, zone: MergedZone) -> None:
         key = self._keyspace.zone_map(zone_id)
-        found = await self._metastore.get(key)
-        before = read(found, ZoneMapPointer.decode)
+        item = await self._metastore.get(key)
+        before = read(item, ZoneMapPointer.decode)
         if isinstance(before, Unreadable):
             self._unreadable.waits(zone_id, before)
             return
@@ -145,7 +145,7 @@ class PartitionMapKeeper:
         header = MapHeader(zone_id, version.major, version.minor, 0, sequence)
         data = await asyncio.to_thread(encode_map, header, zone.full)
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
-        guard = as_read(key, found)
+        guard = as_read(key, item)
         prefix = self._keyspace.zone_map_chunks(zone_id, sequence)
         for number, chunk in enumerate(chunks):
             put = await self._metastore.commit(Txn((guard,), (Put(f"{prefix}{number:05d}", chunk),)))
@@ -199,7 +199,7 @@ def merge_reports(
             # Of a node whose record cannot be read nobody knows the incarnation: what it reported stays.
             if isinstance(record, NodeRecord) and incarnation.decode(errors="replace") != record.incarnation:
                 continue
-            maps = [decode_map(each) for each in encoded]
+            maps = [decode_map(report) for report in encoded]
         except DamagedMapError as error:
             log.warning("a node's partition map cannot be read", node=name, error=str(error))
             continue
@@ -207,12 +207,12 @@ def merge_reports(
             count = partitions.get(ZoneId(header.zone), 0)
             if full.partitions <= count:
                 singles.setdefault(ZoneId(header.zone), {})[name] = _single(full)
-    found = {}
+    summed = {}
     for zone_id, by_node in singles.items():
         names = sorted(by_node)
         full = merge(names, [by_node[name] for name in names], partitions[zone_id])
-        found[zone_id] = _summed(full)
-    return found
+        summed[zone_id] = _summed(full)
+    return summed
 
 
 def _single(full: FullArrays) -> SingleArrays:

@@ -45,12 +45,14 @@ class StaleTargetError(Exception):
 
 def observe(keyspace: Keyspace, items: Iterable[KeyValue]) -> dict[PartitionId, Observed]:
     """The assignment keys among ``items``, by partition."""
-    found: dict[PartitionId, dict[str, KeyValue]] = {}
+    observed: dict[PartitionId, dict[str, KeyValue]] = {}
     for item in items:
         parsed = keyspace.parse_partition(item.key)
         if parsed is not None and parsed[1] in ASSIGNMENT_FIELDS:
-            found.setdefault(parsed[0], {})[ASSIGNMENT_FIELDS[parsed[1]]] = item
-    return {partition: Observed(keyspace.partition(partition), **fields) for partition, fields in found.items()}
+            observed.setdefault(parsed[0], {})[ASSIGNMENT_FIELDS[parsed[1]]] = item
+    return {
+        partition: Observed(keyspace.partition(partition), **fields) for partition, fields in observed.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class _ZoneRound:
 
     async def _commit(self, batch: list[Planned]) -> None:
         try:
-            result = await self._metastore.commit(Txn(self._guards, tuple(each[2] for each in batch)))
+            result = await self._metastore.commit(Txn(self._guards, tuple(decided[2] for decided in batch)))
         except MetastoreUnavailableError as error:
             if not error.outcome_unknown:
                 raise

@@ -68,7 +68,9 @@ def planned_reset(
         refused,
         candidates=candidates,
         to_confirm=plan.dead if plan is not None and is_strong else (),
-        unproven=broken_versions({each.node: reading.etcd_version(each.node) for each in candidates}),
+        unproven=broken_versions(
+            {candidate.node: reading.etcd_version(candidate.node) for candidate in candidates}
+        ),
     )
 
 

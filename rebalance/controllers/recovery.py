@@ -133,31 +133,31 @@ class PartitionRecovery:
         if numbers and dry_run and tells_refusals:
             return planned
         if numbers:
-            for each in planned:
-                if each.refusal is not None:
-                    raise _of_partition(each.partition, each.refusal)
+            for reset in planned:
+                if reset.refusal is not None:
+                    raise _of_partition(reset.partition, reset.refusal)
         needed = [
-            each
-            for each in planned
-            if each.refusal is None or each.refusal.kind is not ErrorKind.RECOVERY_NOT_NEEDED
+            reset
+            for reset in planned
+            if reset.refusal is None or reset.refusal.kind is not ErrorKind.RECOVERY_NOT_NEEDED
         ]
         if not needed:
             message = f"every partition of zone {zone.name} has a majority of its voters"
             raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, message)
         if dry_run:
             return needed
-        to_confirm = {node for each in needed for node in each.to_confirm}
+        to_confirm = {node for reset in needed for node in reset.to_confirm}
         refusal = unconfirmed_loss(to_confirm, reading.alive, terms.confirmed_dead)
         if refusal is not None:
             raise refusal
-        accepted = None if shown is None else {each.partition: each for each in shown}
-        for each in needed:
-            check_shown(each, accepted)
+        accepted = None if shown is None else {reset.partition: reset for reset in shown}
+        for reset in needed:
+            check_shown(reset, accepted)
         done = [
-            each if each.plan is None else await self._write_reset(zone, reading, each, accepted, terms)
-            for each in needed
+            reset if reset.plan is None else await self._write_reset(zone, reading, reset, accepted, terms)
+            for reset in needed
         ]
-        await self.note(reading, [each.partition for each in done if each.written], origin)
+        await self.note(reading, [reset.partition for reset in done if reset.written], origin)
         return done
 
     async def note(self, reading: ZoneReading, numbers: Sequence[int], origin: Origin) -> None:
@@ -221,22 +221,22 @@ class PartitionRecovery:
         """A partition whose group serves needs no reset, and nobody waits for its copies. What is refused for
         another reason than these is not asked."""
         doubtful = [
-            PartitionId(reading.zone_id, each.partition)
-            for each in planned
-            if each.refusal is None or each.refusal.kind in OF_COPIES
+            PartitionId(reading.zone_id, reset.partition)
+            for reset in planned
+            if reset.refusal is None or reset.refusal.kind in OF_COPIES
         ]
         if not doubtful:
             return list(planned)
         serving = await self.serving(reading, doubtful)
-        found = []
-        for each in planned:
-            partition = PartitionId(reading.zone_id, each.partition)
+        resets = []
+        for reset in planned:
+            partition = PartitionId(reading.zone_id, reset.partition)
             if partition in serving.nodes:
-                each = each.refused(not_needed(serving.nodes[partition]))
+                reset = reset.refused(not_needed(serving.nodes[partition]))
             elif partition in serving.unasked:
-                each = each.refused(not_asked(self._asking_s))
-            found.append(each)
-        return found
+                reset = reset.refused(not_asked(self._asking_s))
+            resets.append(reset)
+        return resets
 
     async def restart(
         self,
@@ -268,8 +268,10 @@ class PartitionRecovery:
                     raise _of_partition(number, refusal) from refusal
                 plans.append(PartitionRestart(number, plan))
         if not dry_run:
-            for each in plans:
-                await self._write_restart(PartitionId(zone.zone_id, each.partition), each.plan)
+            for member_restart in plans:
+                await self._write_restart(
+                    PartitionId(zone.zone_id, member_restart.partition), member_restart.plan
+                )
         return plans
 
     async def force(
@@ -339,13 +341,13 @@ class PartitionRecovery:
         """A request that is not carried out yet is asked for again: it is the same request."""
         value = RestartRecord(plan.cleanup).encode()
         exists = self._keyspace.partition(partition).stable
-        found = await self._metastore.get(exists)
-        guards = [as_read(exists, found)]
+        item = await self._metastore.get(exists)
+        guards = [as_read(exists, item)]
         for node in plan.nodes:
-            asked = await self._metastore.get(self._keyspace.restart(partition, node))
-            readable(asked, RestartRecord.decode)
+            restart_item = await self._metastore.get(self._keyspace.restart(partition, node))
+            readable(restart_item, RestartRecord.decode)
             name = self._keyspace.restart(partition, node)
-            guards.append(as_read(name, asked))
+            guards.append(as_read(name, restart_item))
         puts = tuple(Put(self._keyspace.restart(partition, node), value) for node in plan.nodes)
         if not (await self._metastore.commit(Txn(tuple(guards), puts))).succeeded:
             message = f"partition {partition.partition} changed meanwhile"

@@ -14,8 +14,8 @@ from rebalance.ports.placement import Engine, PlacementResult
 BALANCED = "balanced"
 
 
-def why_not_restorable(target: StoredTarget, wanted: ZoneIntent, data_nodes: DataNodes, partitions: int) -> str:
-    """What stands against ``target`` as the placement of ``wanted`` on ``data_nodes``; empty: nothing."""
+def why_not_restorable(target: StoredTarget, intent: ZoneIntent, data_nodes: DataNodes, partitions: int) -> str:
+    """What stands against ``target`` as the placement of ``intent`` on ``data_nodes``; empty: nothing."""
     pointer = target.pointer
     missing = sorted(set(pointer.nodes) - set(data_nodes.nodes))
     if missing:
@@ -28,7 +28,7 @@ def why_not_restorable(target: StoredTarget, wanted: ZoneIntent, data_nodes: Dat
         )
     if pointer.partitions != partitions:
         return f"it has {pointer.partitions} partitions, and the zone {partitions}"
-    counts = replica_counts(wanted, data_nodes)
+    counts = replica_counts(intent, data_nodes)
     if (pointer.replicas, pointer.consensus) != counts:
         return (
             f"it has {pointer.replicas} replicas of which {pointer.consensus} vote, and on the data nodes of "
@@ -38,10 +38,10 @@ def why_not_restorable(target: StoredTarget, wanted: ZoneIntent, data_nodes: Dat
 
 
 def restored(
-    zone_id: ZoneId, target: StoredTarget, wanted: ZoneIntent, data_nodes: DataNodes
+    zone_id: ZoneId, target: StoredTarget, intent: ZoneIntent, data_nodes: DataNodes
 ) -> PlacementResult:
     """``target`` on the data nodes of now. Raises ValueError where ``why_not_restorable`` names a reason."""
-    why = why_not_restorable(target, wanted, data_nodes, wanted.zone.partitions)
+    why = why_not_restorable(target, intent, data_nodes, intent.zone.partitions)
     if why:
         raise ValueError(f"the target before cannot be restored: {why}")
     pointer = target.pointer
@@ -50,7 +50,7 @@ def restored(
         pointer.nodes, matrix.reshape(pointer.partitions, pointer.replicas), data_nodes.nodes
     ).astype(np.int32)
     surplus = None
-    if wanted.zone.algorithm.value == BALANCED and rows.size:
+    if intent.zone.algorithm.value == BALANCED and rows.size:
         placed = Placed(data_nodes.nodes, rows, pointer.consensus)
         surplus = surplus_of(placed, data_nodes.weights, data_nodes.domains)
     return PlacementResult(zone_id, data_nodes.nodes, rows, pointer.consensus, Engine.LOCAL, surplus)

@@ -63,8 +63,8 @@ HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
     """Nodes whose lease lives, as the mirror last saw it, in name order; without those whose record cannot be
     read."""
-    found = (read(item, NodeRecord.decode) for item in mirror.below(keyspace.nodes))
-    return tuple(each.node for each in found if not isinstance(each, Unreadable))
+    records = (read(item, NodeRecord.decode) for item in mirror.below(keyspace.nodes))
+    return tuple(record.node for record in records if not isinstance(record, Unreadable))
 
 
 def usable_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
@@ -236,16 +236,16 @@ class ControllerRuntime:
 
     def _member_limits(self) -> dict[str, int]:
         """A node whose record cannot be read takes no more members."""
-        found = {}
+        limits = {}
         for item in self._nodes.below(self._keyspace.nodes):
             record = read(item, NodeRecord.decode)
             limit = 0 if isinstance(record, Unreadable) else record.node.member_limit
-            found[item.key.removeprefix(self._keyspace.nodes)] = limit
-        return found
+            limits[item.key.removeprefix(self._keyspace.nodes)] = limit
+        return limits
 
     def _first_operation(self) -> tuple[ZoneId, str] | None:
-        found = self._operations.first()
-        return (found.zone_id, found.operation_id) if found is not None else None
+        operation = self._operations.first()
+        return (operation.zone_id, operation.operation_id) if operation is not None else None
 
     def _look_at_turn(self) -> None:
         """Another operation may be the first now."""
@@ -395,11 +395,11 @@ class ControllerRuntime:
 
     def _longest_wait(self) -> WaitingZone | None:
         """The zone that has wanted a round for longest, and since when; None: none has for ``LATE_S``."""
-        found, elapsed_s = self._queue.longest_wait(), asyncio.get_running_loop().time()
-        if found is None or elapsed_s - found[1] < LATE_S:
+        longest, elapsed_s = self._queue.longest_wait(), asyncio.get_running_loop().time()
+        if longest is None or elapsed_s - longest[1] < LATE_S:
             self._late = None
             return None
-        if self._late is None or self._late[0] != found:
+        if self._late is None or self._late[0] != longest:
             # Its wall-clock time is taken once: the two clocks do not run alike.
-            self._late = found, self._clock.now_ms() - round(1_000 * (elapsed_s - found[1]))
-        return WaitingZone(found[0], self._late[1])
+            self._late = longest, self._clock.now_ms() - round(1_000 * (elapsed_s - longest[1]))
+        return WaitingZone(longest[0], self._late[1])

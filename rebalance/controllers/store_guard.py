@@ -80,8 +80,10 @@ class StoreState:
 
     @property
     def shown(self) -> ShownState:
-        found = self.divergence
-        return ShownState(self.epoch, found.kind.value if found else "", found.reason if found else "")
+        divergence = self.divergence
+        return ShownState(
+            self.epoch, divergence.kind.value if divergence else "", divergence.reason if divergence else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,14 +260,14 @@ class StoreGuard:
             # The mirror was behind, or the intent has moved on: the next look will tell.
             newest = None
         record = readable(epoch, EpochRecord.decode)
-        found = MetastoreTruth(
+        found_truth = MetastoreTruth(
             record.epoch if record is not None else None,
             mark.mod_revision if mark else 0,
             mark.value.decode(errors="replace") if mark else "",
             condition.cluster_id,
             _sent_version(truth, store.only(len(names) - 1)),
         )
-        return truth, store, condition, find_divergence(truth, found, newest)
+        return truth, store, condition, find_divergence(truth, found_truth, newest)
 
     async def _halt(self, epoch: KeyValue | None, divergence: Divergence) -> None:
         record = readable(epoch, EpochRecord.decode) or EpochRecord()
@@ -290,19 +292,19 @@ class StoreGuard:
 
     async def _open_epoch(self, epoch: int) -> None:
 
-        def opened(found: KeyValue | None) -> bytes | None:
-            record = readable(found, EpochRecord.decode) or EpochRecord()
+        def opened(item: KeyValue | None) -> bytes | None:
+            record = readable(item, EpochRecord.decode) or EpochRecord()
             is_open = record.epoch >= epoch and not record.halted
             return None if is_open else replace(record, epoch=epoch, halted="").encode()
 
         await update_key(self._metastore, self._keyspace.epoch, opened)
 
     def _seen_epoch(self) -> int:
-        found = read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode)
-        return found.epoch if isinstance(found, EpochRecord) else FIRST_EPOCH
+        record = read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode)
+        return record.epoch if isinstance(record, EpochRecord) else FIRST_EPOCH
 
-    async def _write_epoch(self, found: KeyValue | None, record: EpochRecord) -> bool:
-        guard = as_read(self._keyspace.epoch, found)
+    async def _write_epoch(self, item: KeyValue | None, record: EpochRecord) -> bool:
+        guard = as_read(self._keyspace.epoch, item)
         put = Put(self._keyspace.epoch, record.encode())
         return (await self._metastore.commit(Txn((guard,), (put,)))).succeeded
 
@@ -340,8 +342,8 @@ class NewestIntent:
         if not self._versions:
             return None
         key = max(self._versions, key=self._versions.__getitem__)
-        found = read(self._mirror.get(key), ZoneIntent.decode)
-        return found if isinstance(found, ZoneIntent) else None
+        intent = read(self._mirror.get(key), ZoneIntent.decode)
+        return intent if isinstance(intent, ZoneIntent) else None
 
     def _on_change(self, changed: frozenset[str]) -> None:
         self.went_back = self._mirror.revision < self._revision
@@ -349,9 +351,9 @@ class NewestIntent:
         for key in changed:
             if self._keyspace.parse_intent(key) is None:
                 continue
-            found = read(self._mirror.get(key), ZoneIntent.decode)
-            if isinstance(found, ZoneIntent):
-                self._versions[key] = found.version
+            intent = read(self._mirror.get(key), ZoneIntent.decode)
+            if isinstance(intent, ZoneIntent):
+                self._versions[key] = intent.version
             else:
                 self._versions.pop(key, None)
 
@@ -361,13 +363,13 @@ def _sent_version(truth: CatalogTruth, item: KeyValue | None) -> int:
     cannot be read is there, so it tells of no store that went back: its zone waits, and nobody else."""
     if truth.sent is None:
         return 0
-    found = read(item, ZoneIntent.decode)
-    if isinstance(found, Unreadable):
+    intent = read(item, ZoneIntent.decode)
+    if isinstance(intent, Unreadable):
         return truth.sent.version
-    return found.version if found is not None else 0
+    return intent.version if intent is not None else 0
 
 
 def _changed(shown: ShownState, now: StoreState) -> str:
     seen = f"epoch {shown.epoch}, {shown.reason or 'both agree'}"
-    found = f"epoch {now.epoch}, {now.shown.reason or 'both agree'}"
-    return f"the stores were shown as: {seen}; they are now: {found}"
+    current = f"epoch {now.epoch}, {now.shown.reason or 'both agree'}"
+    return f"the stores were shown as: {seen}; they are now: {current}"

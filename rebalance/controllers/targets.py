@@ -150,9 +150,9 @@ class TargetStore:
         put = await self._metastore.commit(Txn((absent(key),), (Put(key, chunk),), (Get(key),)))
         if put.succeeded:
             return unchanged(key, put.revision)
-        found = put.only(0)
-        if found is not None and found.value != chunk:
-            guards = not_named, unchanged(key, found.mod_revision)
+        item = put.only(0)
+        if item is not None and item.value != chunk:
+            guards = not_named, unchanged(key, item.mod_revision)
             put = await self._metastore.commit(Txn(guards, (Put(key, chunk),)))
             return unchanged(key, put.revision) if put.succeeded else None
-        return unchanged(key, found.mod_revision) if found is not None else None
+        return unchanged(key, item.mod_revision) if item is not None else None

@@ -93,14 +93,14 @@ class TopologyKeeper:
         """
         while True:
             noticed_ms = dict(self._noticed_ms)
-            found = await self._metastore.get(self._keyspace.topology)
-            before = read(found, Topology.decode) or Topology()
+            item = await self._metastore.get(self._keyspace.topology)
+            before = read(item, Topology.decode) or Topology()
             if isinstance(before, Unreadable):
                 self._unreadable.waits("data nodes", before)
                 self._known = replace(self._known, unreadable=before)
                 return False
             self._unreadable.goes_on("data nodes")
-            known = KnownTopology(before, found.mod_revision if found else 0)
+            known = KnownTopology(before, item.mod_revision if item else 0)
             moved = known.mod_revision != self._known.mod_revision
             items = (await self._metastore.range(self._keyspace.nodes)).items
             live = self._live(items, before)
@@ -126,12 +126,12 @@ class TopologyKeeper:
 
     def _live(self, items: Sequence[KeyValue], before: Topology) -> list[NodeRecord]:
         live, unreadable = living(items, self._keyspace.nodes, before)
-        noted = {each.key for each in unreadable}
+        noted = {record.key for record in unreadable}
         for item in items:
             if item.key not in noted:
                 self._unreadable.goes_on(item.key)
-        for each in unreadable:
-            self._unreadable.waits(each.key, each)
+        for record in unreadable:
+            self._unreadable.waits(record.key, record)
         return live
 
     def _drained(self, items: Sequence[KeyValue], before: Topology) -> list[str]:
@@ -187,9 +187,9 @@ class TopologyKeeper:
 
 
 def _report(before: Topology, after: Topology) -> None:
-    events = [each for each in after.events if each not in before.events]
-    shown = [f"{each.node} {each.kind.value}" for each in events]
+    events = [event for event in after.events if event not in before.events]
+    shown = [f"{event.node} {event.kind.value}" for event in events]
     log.info("topology recorded", version=after.version, events=shown, drained=list(after.drained))
     if after.hold_until_ms is not None and before.hold_until_ms is None:
-        missing = [each.node.name for each in after.nodes if each.missing_ms is not None]
+        missing = [presence.node.name for presence in after.nodes if presence.missing_ms is not None]
         log.warning("nodes are missing, and not believed to have left yet: waiting for them", nodes=missing)

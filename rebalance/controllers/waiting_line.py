@@ -60,7 +60,7 @@ class WaitingLine:
         self._moves: list[Move | None] = [moves[number] for number in self._numbers]
         entries = [nodes.entries(moves[number]) for number in self._numbers]
         width = max(map(len, entries), default=1)
-        rows = [each + each[:1] * (width - len(each)) for each in entries]
+        rows = [entry + entry[:1] * (width - len(entry)) for entry in entries]
         self._uses = np.array(rows, dtype=np.int32).reshape(len(rows), width)
         self._left = len(rows)
         self.due: set[int] = set()
@@ -93,10 +93,10 @@ class WaitingLine:
         """Those whose nodes have room, in order; ``rooms`` may be used up while this goes on."""
         start = 0
         while True:
-            found = with_room(self._uses, self._nodes.room(rooms), start)
-            if not len(found):
+            places = with_room(self._uses, self._nodes.room(rooms), start)
+            if not len(places):
                 return
-            for place in found[:CHUNK].tolist():
+            for place in places[:CHUNK].tolist():
                 move = self._moves[place]
                 assert move is not None, "the row of what waits no more has no room"
                 yield self._numbers[place], move

@@ -138,13 +138,13 @@ class ZoneController:
             return None
         if pointer is not None:
             self._remember(zone_id, readable(pointer, TargetPointer.decode))
-        wanted, revision = await self._data_nodes.bring_up_to_date(zone_id, intent_key, data_nodes_key)
-        if not wanted.nodes:
+        data_nodes, revision = await self._data_nodes.bring_up_to_date(zone_id, intent_key, data_nodes_key)
+        if not data_nodes.nodes:
             return None
         fence = as_read(keys.epoch, epoch_key)
         asked_at = intent_key.mod_revision
         taken_up = data_nodes_key is not None and data_nodes_key.mod_revision > asked_at
-        return Event(zone_id, intent, asked_at, wanted, revision, pointer, epoch.epoch, fence, taken_up)
+        return Event(zone_id, intent, asked_at, data_nodes, revision, pointer, epoch.epoch, fence, taken_up)
 
     async def _place(
         self, events: Sequence[Event], failures: dict[ZoneId, Exception]
@@ -154,8 +154,8 @@ class ZoneController:
             return []
         again = [event for event in events if event.restores]
         if again:
-            restored = [each for event in again for each in await self._restore(event, failures)]
-            return restored + await self._place([each for each in events if not each.restores], failures)
+            restored = [pair for event in again for pair in await self._restore(event, failures)]
+            return restored + await self._place([event for event in events if not event.restores], failures)
         try:
             requests = await self._requests(events)
             results = list(zip(events, await self._engine.place(requests), strict=True))
@@ -163,7 +163,7 @@ class ZoneController:
             if len(events) == 1:
                 failures[events[0].zone_id] = error
                 return []
-            return [each for event in events for each in await self._place([event], failures)]
+            return [target for event in events for target in await self._place([event], failures)]
         placed: list[tuple[Event, NamedTarget]] = []
         for event, result in results:
             try:
@@ -182,11 +182,11 @@ class ZoneController:
         except MetastoreError as error:
             failures[event.zone_id] = error
             return []
-        for each in (before, event.pointer):
+        for item in (before, event.pointer):
             try:
-                if each is None or readable(each, TargetPointer.decode).event_revision != event.restores:
+                if item is None or readable(item, TargetPointer.decode).event_revision != event.restores:
                     continue
-                stored = await self._targets.read(event.zone_id, each)
+                stored = await self._targets.read(event.zone_id, item)
                 result = restored(event.zone_id, stored, event.intent, event.data_nodes)
                 return [(event, await self._store(event, result, is_restored=True))]
             except (NotYetError, RecordNotReadableError) as error:

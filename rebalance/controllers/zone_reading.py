@@ -144,10 +144,10 @@ class ZoneReader:
                 if parsed is not None:
                     members.setdefault(parsed[0], {})[parsed[1]] = item
         kept: dict[PartitionId, dict[str, KeyValue]] = {}
-        found: dict[str, KeyValue] = {}
+        by_key: dict[str, KeyValue] = {}
         async for items in in_slices(partitions.items, KEYS):
             for item in items:
-                found[item.key] = item
+                by_key[item.key] = item
                 parsed = keys.parse_partition(item.key) if KEPT in item.key else None
                 if parsed is not None and parsed[1].startswith(KEPT):
                     kept.setdefault(parsed[0], {})[parsed[1].removeprefix(KEPT)] = item
@@ -166,7 +166,7 @@ class ZoneReader:
                 as_read(name, item)
                 for name, item in zip(names, (intent, data_nodes, pointer, epoch), strict=True)
             ),
-            keys=found,
+            keys=by_key,
             members=members,
             given_up={
                 partition: item

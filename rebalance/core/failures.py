@@ -59,25 +59,25 @@ class FailureRecord(Record):
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset(failure.of for failure in self.failures)
 
-    def told(self, news: Collection[Failure], lives: Callable[[PartitionId], bool]) -> FailureRecord:
-        """With ``news`` in place of what was told of the same failures before, and without partitions that are
+    def with_news(self, news: Collection[Failure], lives: Callable[[PartitionId], bool]) -> FailureRecord:
+        """With ``news`` in place of the earlier reports of the same failures, and without partitions that are
         no more: the newest ``NODE_MAX``."""
         known = {_series(failure): failure for failure in (*self.failures, *news)}
         kept = (failure for failure in known.values() if lives(failure.of))
         return replace(self, failures=tuple(sorted(kept, key=_newest_first)[:NODE_MAX]))
 
 
-def told_now(
+def failure_after(
     before: Failure | None, partition: PartitionId, term: int, failing: Failing, now_ms: int
 ) -> Failure:
-    """``failing`` as it is told after ``before``, the same failure."""
+    """``failing`` as it is reported after ``before``, the same failure."""
     since_ms = before.since_ms if before is not None else now_ms
     cause, (zone_id, number) = failing.cause[:CAUSE_MAX], (partition.zone_id, partition.partition)
     return Failure(zone_id, number, failing.code, cause, term, failing.attempt, since_ms, now_ms)
 
 
 def newest(records: Mapping[str, FailureRecord]) -> list[tuple[str, Failure]]:
-    """Of all nodes, by name: the newest ``ALL_MAX`` with who tells them, the newest first."""
+    """Of all nodes, by name: the newest ``ALL_MAX`` with the reporting node, the newest first."""
     failures = [(node, failure) for node, record in records.items() for failure in record.failures]
     return sorted(failures, key=lambda entry: (_newest_first(entry[1]), entry[0]))[:ALL_MAX]
 

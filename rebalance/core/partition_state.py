@@ -47,10 +47,7 @@ def is_learner(view: PartitionView, node: str) -> bool:
     if configured is not None and configured.role is MemberRole.VOTER:
         return False
     named = frozenset(
-        name
-        for assignments in (view.stable, view.pending)
-        if assignments is not None
-        for name in assignments.learners
+        name for placed in (view.stable, view.pending) if placed is not None for name in placed.learners
     )
     member = view.members.get(node)
     return node in named and (member is None or not member.has_member or member.mirror is not None)

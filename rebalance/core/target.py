@@ -95,10 +95,10 @@ def available_target(target: Assignments, stable: Assignments | None, gone: Coll
         return target
     held = stable.nodes if stable is not None else frozenset()
 
-    def wanted(names: tuple[str, ...]) -> tuple[str, ...]:
+    def allowed(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in gone or name in held)
 
-    peers, learners = wanted(target.peers), wanted(target.learners)
+    peers, learners = allowed(target.peers), allowed(target.learners)
     if not peers:
         # A group needs a voter: the first of the rest, or what was computed when nobody is there at all.
         peers, learners = learners[:1], learners[1:]

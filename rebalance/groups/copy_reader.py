@@ -47,7 +47,7 @@ class PartitionCheck:
 
     @property
     def agrees(self) -> bool:
-        return not self.unread and all(each.agrees for each in self.verdicts.values())
+        return not self.unread and all(verdict.agrees for verdict in self.verdicts.values())
 
 
 class CopyReader:
@@ -86,11 +86,11 @@ class CopyReader:
             if attempt:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
-            found = await self._values(client, urls, keys, unread)
-            verdicts = judge(found, keys, are_known=are_known)
-            if all(each.agrees for each in verdicts.values()):
+            copied = await self._values(client, urls, keys, unread)
+            verdicts = judge(copied, keys, are_known=are_known)
+            if all(verdict.agrees for verdict in verdicts.values()):
                 break
-        copies = tuple(found.values())
+        copies = tuple(copied.values())
         digests = {key: digest_of(expected(copies, key, is_known=are_known)) for key in keys}
         return PartitionCheck(partition.partition, digests, verdicts, unread)
 
@@ -107,7 +107,7 @@ class CopyReader:
             return tuple(sorted(samples.saved.get(partition.partition, ())))
         listed = await asyncio.gather(*(self._listed(client, url, samples) for url in urls.values()))
         unread |= {name: why for name, why in zip(urls, listed, strict=True) if isinstance(why, str)}
-        keys = {key for found in listed if not isinstance(found, str) for key in found}
+        keys = {key for texts in listed if not isinstance(texts, str) for key in texts}
         return chosen(keys, samples.seed, samples.count)
 
     async def _listed(self, client: PartitionClient, url: str, samples: Samples) -> Collection[str] | str:
@@ -136,20 +136,20 @@ class CopyReader:
 
         async def read(url: str) -> Values | str:
             try:
-                found = await client.own_values(url, raw, CALL_LIMIT_S)
+                values = await client.own_values(url, raw, CALL_LIMIT_S)
             except (CallFailedError, WrongGroupError) as failed:
                 return str(failed)
-            return dict(zip(keys, found, strict=True))
+            return dict(zip(keys, values, strict=True))
 
         answers = await asyncio.gather(*map(read, urls.values()))
-        found: dict[str, Values] = {}
+        copied: dict[str, Values] = {}
         for name, answer in zip(urls, answers, strict=True):
             if isinstance(answer, str):
                 unread[name] = answer
             else:
                 unread.pop(name, None)
-                found[name] = answer
-        return found
+                copied[name] = answer
+        return copied
 
 
 def _texts(page: Sequence[bytes]) -> Iterator[str]:

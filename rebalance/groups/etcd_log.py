@@ -43,10 +43,10 @@ def read_log_position(
     """
     committed = last = 0
     changes: list[int] = []
-    found = False
+    has_records = False
     for segment in sorted(directory.glob("*.wal")):
         for kind, numbers, data in _records(segment, store.index if store and replay else _ALL):
-            found = True
+            has_records = True
             if kind == _ENTRY:
                 # An entry that replaces a later one shortens the log.
                 last = numbers.get(3, last)
@@ -58,7 +58,7 @@ def read_log_position(
                 committed = numbers.get(3, committed)
             elif kind == _SNAPSHOT:
                 committed, last = max(committed, numbers.get(1, 0)), max(last, numbers.get(1, 0))
-    if not found:
+    if not has_records:
         return None
     revision = store.revision + sum(index <= committed for index in changes) if store is not None else 0
     return LogPosition(committed, max(last, committed), orderly, revision)
@@ -76,8 +76,8 @@ def _changes_data(data: bytes, *, is_new: bool) -> bool:
     except DecodeError:
         return True
     return not any(
-        each.key == IDENTITY_KEY and each.target == rpc.Compare.CREATE and not each.create_revision
-        for each in compares
+        compare.key == IDENTITY_KEY and compare.target == rpc.Compare.CREATE and not compare.create_revision
+        for compare in compares
     )
 
 

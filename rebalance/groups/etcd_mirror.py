@@ -129,7 +129,7 @@ class EtcdMirrorHost:
             await member.stop()
 
     async def close(self) -> None:
-        await asyncio.gather(*(self.stop(each, destroy=False) for each in list(self._members)))
+        await asyncio.gather(*(self.stop(member, destroy=False) for member in list(self._members)))
         self._members.clear()
         self._book.close()
 

@@ -134,7 +134,7 @@ def last_log_line(path: Path) -> str:
     line = tail.splitlines()[-1] if tail else ""
     try:
         entry = json.loads(line)
-        said = [entry["msg"], entry.get("error", "")]
+        texts = [entry["msg"], entry.get("error", "")]
     except (ValueError, KeyError, TypeError):
         return line[-300:]
-    return ": ".join(each for each in said if each)[:300]
+    return ": ".join(text for text in texts if text)[:300]

@@ -25,7 +25,7 @@ def group_members(
 ) -> tuple[GroupMember, ...]:
     """Entries with node names: what the members' own nodes say first, then the name that etcd knows."""
     named: dict[str, GroupMember] = {}
-    for entry in sorted(entries, key=lambda each: each.peer_url not in sights):
+    for entry in sorted(entries, key=lambda other: other.peer_url not in sights):
         sight = sights.get(entry.peer_url)
         name = sight.node if sight else entry.name
         if not name or name in named:

@@ -33,7 +33,7 @@ class PortPairs:
         for offset in range(pairs):
             index = (self._next + offset) % pairs
             first = self._ports.start + 2 * index
-            if first not in self._taken and all(self._probe(each, self.host) for each in (first, first + 1)):
+            if first not in self._taken and all(self._probe(port, self.host) for port in (first, first + 1)):
                 self._next = index + 1
                 self._taken.add(first)
                 return first

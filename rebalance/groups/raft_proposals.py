@@ -33,8 +33,8 @@ def encode_proposals(member_id: int, first_id: int, transactions: Sequence[bytes
     """
     entries = b"".join(
         # Entry: Type EntryNormal, Data.
-        _bytes_field(7, _number_field(1, 0) + _bytes_field(4, _internal_request(first_id + index, each)))
-        for index, each in enumerate(transactions)
+        _bytes_field(7, _number_field(1, 0) + _bytes_field(4, _internal_request(first_id + index, transaction)))
+        for index, transaction in enumerate(transactions)
     )
     # Message: type, to, from, entries.
     return _number_field(1, PROPOSAL) + _number_field(2, member_id) + _number_field(3, member_id) + entries

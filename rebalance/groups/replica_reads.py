@@ -83,9 +83,9 @@ class ReplicaReader:
         if point == NOW:
             point = ReadPoint(revision=await self._current_revision(partition))
         while True:
-            found, passed = await self._ask_each(partition, key, point, choice, deadline)
-            if found is not None:
-                return found
+            datum, passed = await self._ask_each(partition, key, point, choice, deadline)
+            if datum is not None:
+                return datum
             if passed.gone and not passed.behind:
                 raise RevisionGoneError(
                     f"partition {partition}: revision {point.revision} is compacted; read a newer one"
@@ -132,6 +132,6 @@ def _complaint(
 ) -> str:
     if not passed.seen:
         return f"partition {partition} has no {choice.value} to read from"
-    wanted = f"time {point.time_ms} ms" if point.time_ms else f"revision {point.revision}"
-    told = "; ".join(f"{url} {said}" for url, said in sorted(passed.seen.items()))
-    return f"partition {partition}: no {choice.value} has {wanted} within {time_limit_s:g} s: {told}"
+    awaited = f"time {point.time_ms} ms" if point.time_ms else f"revision {point.revision}"
+    answers = "; ".join(f"{url} {text}" for url, text in sorted(passed.seen.items()))
+    return f"partition {partition}: no {choice.value} has {awaited} within {time_limit_s:g} s: {answers}"

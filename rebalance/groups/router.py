@@ -106,8 +106,8 @@ class Router:
         """The group's revision as of now, linearizably. Raises OutcomeUnknownError or GenerationRefusedError
         after the time limit."""
         client = self._client(partition)
-        found, _ = await self._repeated(partition, None, client.revision)
-        return found
+        revision, _ = await self._repeated(partition, None, client.revision)
+        return revision
 
     async def read_at(
         self,
@@ -190,7 +190,7 @@ class Router:
         for url in urls:
             if now - self._failed_at.get(url, float("-inf")) > AVOIDED_S:
                 return url
-        return min(urls, key=lambda each: self._failed_at[each])
+        return min(urls, key=lambda url: self._failed_at[url])
 
     def _note_failure(
         self, partition: PartitionId, url: str, attempts: int, failed: CallFailedError | WrongGroupError

@@ -52,10 +52,10 @@ class SafeTimeWriter:
         """
         self._connections.use(partition, (client_url,))
         for _ in range(2):
-            found = await self._write(partition, client_url, self._last.get(partition, Beat()))
-            self._last[partition] = found[0]
-            if found[1]:
-                return found[0]
+            written = await self._write(partition, client_url, self._last.get(partition, Beat()))
+            self._last[partition] = written[0]
+            if written[1]:
+                return written[0]
         raise CallFailedError(FailureKind.OTHER, "another writer beats at the same time")
 
     def forget(self, partition: PartitionId) -> None:

@@ -48,9 +48,9 @@ def size_of(snapshots: Path) -> int:
     nothing."""
     total = 0
     with suppress(FileNotFoundError), os.scandir(snapshots) as entries:
-        for each in entries:
+        for entry in entries:
             with suppress(FileNotFoundError):
-                total += each.stat().st_size
+                total += entry.stat().st_size
     return total
 
 
@@ -58,7 +58,7 @@ def _parts(snapshots: Path) -> dict[str, int]:
     """Sizes by path of the snapshots that are not whole."""
     try:
         with os.scandir(snapshots) as entries:
-            return {each.path: each.stat().st_size for each in entries if each.name.startswith("tmp")}
+            return {entry.path: entry.stat().st_size for entry in entries if entry.name.startswith("tmp")}
     except FileNotFoundError:
         return {}
 
@@ -72,9 +72,9 @@ def _flush_while_it_grows(part: str) -> int:
         return size
     try:
         while os.path.exists(part) and time.monotonic() < grew_at + STALLED_S:
-            found = os.fstat(descriptor).st_size
-            if found > size:
-                size, grew_at = found, time.monotonic()
+            size_now = os.fstat(descriptor).st_size
+            if size_now > size:
+                size, grew_at = size_now, time.monotonic()
                 os.fdatasync(descriptor)
             time.sleep(FLUSH_S)
     except OSError:

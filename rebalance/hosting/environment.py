@@ -35,5 +35,7 @@ def environment(
 ) -> dict[str, str]:
     """The variables of ``source`` (None: this process's) that ``inherited`` names, with ``more`` on top."""
     given = os.environ if source is None else source
-    kept = {name: value for name, value in given.items() if any(fnmatchcase(name, each) for each in inherited)}
+    kept = {
+        name: value for name, value in given.items() if any(fnmatchcase(name, pattern) for pattern in inherited)
+    }
     return {**kept, **(more or {})}

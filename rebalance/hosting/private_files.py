@@ -30,7 +30,7 @@ def tighten(directory: Path, ours: Sequence[str]) -> list[str]:
         is_shared = bool(os.stat(directory).st_mode & stat.S_ISVTX)
     except OSError as error:
         return [f"{directory}: {error.strerror or error}"]
-    known = [name for name in names if any(fnmatchcase(name, each) for each in ours)]
+    known = [name for name in names if any(fnmatchcase(name, pattern) for pattern in ours)]
     for name in known:
         _close(os.path.join(directory, name), failures)
     if len(known) == len(names) and not is_shared:

@@ -194,7 +194,7 @@ class EtcdMetastore:
         reply = await self._retried(
             lambda channel, limit: rpc.MaintenanceStub(channel).Status(request, timeout=limit)
         )
-        full = [each for each in reply.errors if "NOSPACE" in each]
+        full = [error for error in reply.errors if "NOSPACE" in error]
         return Condition(f"{reply.header.cluster_id:x}", "; ".join(full))
 
     async def voters(self) -> tuple[tuple[str, ...], ...]:

@@ -37,9 +37,9 @@ async def update_key(metastore: Metastore, key: str, changed: Callable[[KeyValue
     revision of the write, 0 where there was none. Raises as ``commit_decided``."""
 
     async def decide() -> tuple[None, Txn | None]:
-        found = await metastore.get(key)
-        value = changed(found)
-        guard = as_read(key, found)
+        item = await metastore.get(key)
+        value = changed(item)
+        guard = as_read(key, item)
         return None, None if value is None else Txn((guard,), (Put(key, value),))
 
     return (await commit_decided(metastore, decide))[1]

@@ -115,8 +115,8 @@ class EtcdMajority:
 async def _refuses(host: str, port: int) -> bool:
     """Whether all addresses of ``host`` say that nothing listens there. Raises OSError and TimeoutError."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for address in dict.fromkeys(str(entry[4][0]) for entry in found):
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for address in dict.fromkeys(str(entry[4][0]) for entry in addresses):
         try:
             _, writer = await asyncio.open_connection(address, port)
         except ConnectionRefusedError:

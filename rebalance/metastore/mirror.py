@@ -31,8 +31,8 @@ class KeyspaceCopy:
         return self._items.get(key)
 
     def value(self, key: str) -> bytes | None:
-        found = self._items.get(key)
-        return found.value if found else None
+        item = self._items.get(key)
+        return item.value if item else None
 
     def below(self, prefix: str) -> Iterator[KeyValue]:
         """In key order. Over a mirror, the caller must not yield to the loop while iterating."""

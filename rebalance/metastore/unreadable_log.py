@@ -19,16 +19,16 @@ class UnreadableLog:
     def __init__(self) -> None:
         self._noted: dict[Hashable, tuple[str, str]] = {}
 
-    def waits(self, scope: Hashable, found: Unreadable | RecordNotReadableError) -> None:
-        told = found.key, found.reason
-        if self._noted.get(scope) == told:
+    def waits(self, scope: Hashable, record: Unreadable | RecordNotReadableError) -> None:
+        cause = record.key, record.reason
+        if self._noted.get(scope) == cause:
             return
         if len(self._noted) >= NOTED_MAX:
             self._noted.clear()
-        self._noted[scope] = told
-        log.error("a record cannot be read", waits=str(scope), key=found.key, reason=found.reason)
+        self._noted[scope] = cause
+        log.error("a record cannot be read", waits=str(scope), key=record.key, reason=record.reason)
 
     def goes_on(self, scope: Hashable) -> None:
-        told = self._noted.pop(scope, None)
-        if told is not None:
-            log.warning("a record can be read again", waited=str(scope), key=told[0])
+        cause = self._noted.pop(scope, None)
+        if cause is not None:
+            log.warning("a record can be read again", waited=str(scope), key=cause[0])

@@ -40,7 +40,7 @@ class MirroredEndpoints:
             self._read_last[partition] = Route(client_urls(view), generation_of(view))
             return self._read_last[partition]
         shown, before = self._mirrors.shown(partition), self._read_last.get(partition, Route())
-        generations = [each for each in (generation_of(shown), before.generation) if each is not None]
+        generations = [known for known in (generation_of(shown), before.generation) if known is not None]
         voters = client_urls(shown) or before.voters or started_urls(shown)
         return Route(voters, max(generations, default=None))
 
@@ -112,8 +112,8 @@ def generation_of(view: NodePartitionView) -> int | None:
 def started_urls(view: NodePartitionView) -> tuple[str, ...]:
     """Where the group's configuration cannot be read: members of the voters that stable names."""
     peers = view.stable.value.peers if view.stable is not None else ()
-    found = (view.records[name].value for name in peers if name in view.records and name in view.living)
-    return tuple(each.client_url for each in found if each.started and each.client_url)
+    records = (view.records[name].value for name in peers if name in view.records and name in view.living)
+    return tuple(record.client_url for record in records if record.started and record.client_url)
 
 
 def learner_urls(view: NodePartitionView) -> tuple[str, ...]:
@@ -121,9 +121,9 @@ def learner_urls(view: NodePartitionView) -> tuple[str, ...]:
     earlier life of the group may have what this one never had."""
     generation = view.group.value.generation if view.group is not None else 0
     return tuple(
-        found.value.mirror.client_url
-        for name, found in sorted(view.records.items())
-        if found.value.mirror is not None and found.value.is_mirroring
+        record.value.mirror.client_url
+        for name, record in sorted(view.records.items())
+        if record.value.mirror is not None and record.value.is_mirroring
         if name in view.learning and name in view.living
-        if found.value.mirror.generation == generation
+        if record.value.mirror.generation == generation
     )

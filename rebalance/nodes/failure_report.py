@@ -2,7 +2,7 @@
 
 Told are changes whose attempts are used up (``CopyRules``), and those of which none could be begun for
 ``BLOCKED_S``; each once, and again when its cause is another one or its attempts have doubled. The key has no
-lease: what was told outlives its node, and goes with the zone or when enough newer ones are there.
+lease: what was reported outlives its node, and goes with the zone or when enough newer ones are there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from rebalance.core.failures import NODE_MAX, Failing, Failure, FailureRecord, outdated, told_now
+from rebalance.core.failures import NODE_MAX, Failing, Failure, FailureRecord, failure_after, outdated
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Delete, Operation, Put, Txn, unchanged
@@ -33,10 +33,10 @@ CLEARED_MAX = 50
 
 @dataclass(slots=True)
 class _Series:
-    """What goes on failing at one partition: what was told of it, by code. ``blocked``: the code because of
+    """What goes on failing at one partition: its failures by code. ``blocked``: the code because of
     which no attempt is begun, and since when (the event loop's seconds)."""
 
-    told: dict[str, Failure] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
     blocked: tuple[str, float] | None = None
 
 
@@ -75,10 +75,11 @@ class FailureReport:
             series.blocked = None
         elif not self._is_blocked(series, failing.code):
             return
-        before = series.told.get(failing.code)
+        before = series.failures.get(failing.code)
         if before is None or before.is_news(failing):
-            series.told[failing.code] = told = told_now(before, partition, term, failing, self._now_ms())
-            self._news.append(told)
+            failure = failure_after(before, partition, term, failing, self._now_ms())
+            series.failures[failing.code] = failure
+            self._news.append(failure)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -106,13 +107,13 @@ class FailureReport:
                 return False
         self._unreadable.goes_on("failures")
         before, news = records.get(self._node, FailureRecord()), tuple(self._news)
-        after = before.told(news, self._lives)
+        after = before.with_news(news, self._lives)
         if after == before:
             self._noted(news, after)
             return False
         records[self._node] = after
         gone = [node for node in outdated(records) if node != self._node][:CLEARED_MAX]
-        guards = [self._exists(each) for each in sorted(after.partitions, key=str)]
+        guards = [self._exists(partition) for partition in sorted(after.partitions, key=str)]
         guards += [self._unchanged(node, revisions.get(node, 0)) for node in (self._node, *gone)]
         writes: list[Operation] = [Delete(self._keyspace.failures_of(node)) for node in gone]
         own = self._keyspace.failures_of(self._node)
@@ -124,9 +125,9 @@ class FailureReport:
 
     def _noted(self, news: tuple[Failure, ...], after: FailureRecord) -> None:
         """Others may have come while these were written."""
-        for each in news:
-            if each in self._news:
-                self._news.remove(each)
+        for failure in news:
+            if failure in self._news:
+                self._news.remove(failure)
         self._written = after
 
     def _is_blocked(self, series: _Series, code: str) -> bool:

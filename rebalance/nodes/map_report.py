@@ -98,17 +98,17 @@ def _arrays(copies: dict[int, CopyReport]) -> SingleArrays:
     reports = [copies[number] for number in numbers]
     return SingleArrays(
         np.array(numbers, dtype=np.int32),
-        np.array([STATE_NAMES.index(each.state.value) for each in reports], dtype=np.uint8),
-        np.array([each.counter for each in reports], dtype=np.int64),
-        np.array([each.size for each in reports], dtype=np.int64),
-        np.array([each.term for each in reports], dtype=np.int64),
-        np.array([each.leads for each in reports], dtype=np.bool_),
+        np.array([STATE_NAMES.index(report.state.value) for report in reports], dtype=np.uint8),
+        np.array([report.counter for report in reports], dtype=np.int64),
+        np.array([report.size for report in reports], dtype=np.int64),
+        np.array([report.term for report in reports], dtype=np.int64),
+        np.array([report.leads for report in reports], dtype=np.bool_),
     )
 
 
 def _routes(copies: dict[PartitionId, CopyReport]) -> dict[PartitionId, tuple[CopyState, int, bool]]:
     """What clients route by."""
-    return {partition: (each.state, each.term, each.leads) for partition, each in copies.items()}
+    return {partition: (copy.state, copy.term, copy.leads) for partition, copy in copies.items()}
 
 
 def _state(view: NodePartitionView, node: str) -> CopyState:
@@ -119,7 +119,7 @@ def _state(view: NodePartitionView, node: str) -> CopyState:
         pending=view.pending.value if view.pending is not None else None,
         planned=None,
         processed=True,
-        members={name: each.value for name, each in view.records.items()},
+        members={name: record.value for name, record in view.records.items()},
         configuration=view.configuration.value if view.configuration is not None else None,
     )
     return copy_states(seen, frozenset((node,))).get(node, CopyState.MOVING)

@@ -52,7 +52,7 @@ def decide_mirror(view: NodePartitionView, node: str, status: MirrorStatus | Non
         return MirrorDecision(MirrorDuty.WAIT, reason="WAITING: the group has not elected a leader yet")
     # Its own member is of no use as a source: it is on its way in, or out.
     own_url = own.value.client_url if own is not None else ""
-    sources = tuple(each for each in client_urls(view) if each != own_url)
+    sources = tuple(url for url in client_urls(view) if url != own_url)
     if not sources:
         return MirrorDecision(MirrorDuty.WAIT, reason="WAITING: no other voter serves clients")
     group = view.group.value

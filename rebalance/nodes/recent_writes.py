@@ -19,14 +19,14 @@ class RecentWrites:
 
     def current(self, key: str, mirror: KeyspaceMirror) -> bytes | None:
         """The newest value of ``key`` that this process knows."""
-        found = self._newer(key, mirror)
-        return found[1] if found else mirror.value(key)
+        newer = self._newer(key, mirror)
+        return newer[1] if newer else mirror.value(key)
 
     def revision(self, key: str, mirror: KeyspaceMirror) -> int:
         """The mod revision that a guard on ``current`` must name; 0 for an absent key."""
-        found = self._newer(key, mirror)
-        if found:
-            return found[0] if found[1] is not None else 0
+        newer = self._newer(key, mirror)
+        if newer:
+            return newer[0] if newer[1] is not None else 0
         item = mirror.get(key)
         return item.mod_revision if item else 0
 

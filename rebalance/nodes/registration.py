@@ -146,8 +146,8 @@ class Registration:
             sent_ns = self._now_ns()
             try:
                 await self._metastore.keep_lease(self._lease)
-                found = await self._metastore.get(self._key)
-                if found is not None and self._is_ours(found):
+                item = await self._metastore.get(self._key)
+                if item is not None and self._is_ours(item):
                     self._heard.note(asyncio.get_running_loop().time())
                     self._confirmed(sent_ns)
                     self._save()
@@ -168,9 +168,9 @@ class Registration:
     async def withdraw(self) -> None:
         """Remove the entry, if the metastore answers; else the lease removes it."""
         with suppress(MetastoreError, RecordNotReadableError):
-            found = await self._metastore.get(self._key)
-            if found is not None and self._is_ours(found):
-                guard = (unchanged(self._key, found.mod_revision),)
+            item = await self._metastore.get(self._key)
+            if item is not None and self._is_ours(item):
+                guard = (unchanged(self._key, item.mod_revision),)
                 await self._metastore.commit(Txn(guard, (Delete(self._key),)))
         with suppress(MetastoreError):
             if self._lease:
@@ -178,10 +178,10 @@ class Registration:
 
     async def _try(self) -> NodeRecord | None:
         """None when we are registered now, else whose entry is in the way."""
-        found = await self._metastore.get(self._key)
+        item = await self._metastore.get(self._key)
         unknown = None
-        if found is not None:
-            other = readable(found, NodeRecord.decode)
+        if item is not None:
+            other = readable(item, NodeRecord.decode)
             if other.incarnation not in (self.incarnation, self._past):
                 return other
             unknown = other.unknown
@@ -189,7 +189,7 @@ class Registration:
         sent_ns = self._now_ns()
         self._lease = await self._metastore.grant_lease(self._ttl_s)
         record = NodeRecord(self._node, self.incarnation, os.getpid(), self._etcd, unknown=unknown)
-        guard = (unchanged(self._key, found.mod_revision if found else 0),)
+        guard = (unchanged(self._key, item.mod_revision if item else 0),)
         put = Put(self._key, record.encode(), self._lease)
         draft = await self.fence_record.draft() if self.fence_record is not None else FenceDraft(0)
         result = await self._metastore.commit(Txn((*guard, *draft.guards), (put, *draft.puts)))
@@ -231,5 +231,5 @@ class Registration:
             else:
                 self._saved = current
 
-    def _is_ours(self, found: KeyValue) -> bool:
-        return readable(found, NodeRecord.decode).incarnation == self.incarnation
+    def _is_ours(self, item: KeyValue) -> bool:
+        return readable(item, NodeRecord.decode).incarnation == self.incarnation

@@ -81,12 +81,12 @@ class RemovalJudge:
         peer_url: str | None,
     ) -> Removal:
         """Raises RecordNotReadableError."""
-        found = [result.only(index) for index in (0, 1)]
+        items = [result.only(index) for index in (0, 1)]
         epoch = result.only(2)
         recorded = readable(epoch, EpochRecord.decode) or EpochRecord()
         self._registration.adopted(recorded.epoch, result.revision)
         seen = self._registration.revision_floor
-        if any(names(each) for item in found if (each := readable(item, Assignments.decode)) is not None):
+        if any(names(placed) for item in items if (placed := readable(item, Assignments.decode)) is not None):
             return Removal(RemovalVerdict.WANTED)
         readable(result.only(4), ZoneIntent.decode)
         if result.revision < seen:
@@ -103,7 +103,7 @@ class RemovalJudge:
                 return Removal(RemovalVerdict.KEPT, why=why)
         guards = tuple(
             unchanged(key, item.mod_revision if item else 0)
-            for key, item in zip((keys.stable, keys.pending), found, strict=True)
+            for key, item in zip((keys.stable, keys.pending), items, strict=True)
         )
         trigger, limits = result.only(5), result.only(6)
         return Removal(

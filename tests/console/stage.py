@@ -35,7 +35,7 @@ from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.store_guard import StoreGuard
-from rebalance.core.failures import Failing, FailureRecord, told_now
+from rebalance.core.failures import Failing, FailureRecord, failure_after
 from rebalance.core.keys import PartitionId
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
@@ -118,7 +118,9 @@ async def _fail(world: World, node: str, zone: str, partition: str, cause: str) 
     found = (await world.catalog.snapshot()).zone(zone)
     assert found is not None
     failing = Failing(cause.partition(":")[0], cause, 3)
-    told = told_now(None, PartitionId(found.zone_id, int(partition)), 7, failing, time.time_ns() // 1_000_000)
+    told = failure_after(
+        None, PartitionId(found.zone_id, int(partition)), 7, failing, time.time_ns() // 1_000_000
+    )
     await world.put(world.keyspace.failures_of(node), FailureRecord((told,)).encode())
     await world.settle()
 

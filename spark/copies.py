@@ -57,8 +57,8 @@ class Disagreement:
         """Names group, partition, nodes and values."""
         differences = []
         for name, values in (
-            ("update counters", {each.node: each.update_counter for each in self.copies}),
-            ("sizes", {each.node: each.size for each in self.copies}),
+            ("update counters", {copy.node: copy.update_counter for copy in self.copies}),
+            ("sizes", {copy.node: copy.size for copy in self.copies}),
         ):
             if len(set(values.values())) > 1:
                 shown = ", ".join(f"{node} {value}" for node, value in values.items())
@@ -69,7 +69,7 @@ class Disagreement:
 def analysis(copies: Sequence[Copy]) -> Analysis[list[Disagreement]]:
     """The partitions whose OWNING copies differ, in order. Copies in other states are not compared: they are
     being filled, or nobody wants them."""
-    return of_table(pa.Table.from_pylist([asdict(each) for each in copies], COPIES_SCHEMA))
+    return of_table(pa.Table.from_pylist([asdict(copy) for copy in copies], COPIES_SCHEMA))
 
 
 def of_table(copies: pa.Table) -> Analysis[list[Disagreement]]:
@@ -79,8 +79,8 @@ def of_table(copies: pa.Table) -> Analysis[list[Disagreement]]:
 
 def _decoded(answer: pa.Table) -> list[Disagreement]:
     copies = sorted(Copy(**row) for row in answer.to_pylist())
-    grouped = groupby(copies, key=lambda each: (each.zone, each.partition))
-    return [Disagreement(zone, partition, tuple(each)) for (zone, partition), each in grouped]
+    grouped = groupby(copies, key=lambda copy: (copy.zone, copy.partition))
+    return [Disagreement(zone, partition, tuple(members)) for (zone, partition), members in grouped]
 
 
 def run(session: SparkSession, copies: pa.Table, parallelism: int) -> pa.Table:

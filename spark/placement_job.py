@@ -72,12 +72,12 @@ def split(zones: pa.Table, parallelism: int) -> pa.Table:
     share = -(-work // tasks)
     batches: list[list[Row]] = [[]]
     filled = 0
-    for each in (piece for row in rows for piece in _pieces(row, share)):
+    for piece in (piece for row in rows for piece in _pieces(row, share)):
         if batches[-1] and (filled >= share or len(batches[-1]) >= ROWS_PER_BATCH_MAX):
             batches.append([])
             filled = 0
-        batches[-1].append(each)
-        filled += each["count"] * _node_count(each["hashes"])
+        batches[-1].append(piece)
+        filled += piece["count"] * _node_count(piece["hashes"])
     return pa.Table.from_batches([pa.RecordBatch.from_pylist(b, RANGES_SCHEMA) for b in batches], RANGES_SCHEMA)
 
 

@@ -36,10 +36,10 @@ PARTITIONS_PER_PIECE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class TransferPlan:
-    """``each`` and ``total`` number ``nodes``, which are all nodes of both placements in name order."""
+    """``single`` and ``total`` number ``nodes``, which are all nodes of both placements in name order."""
 
     nodes: tuple[str, ...]
-    each: Transfers
+    single: Transfers
     total: Totals
 
 
@@ -56,7 +56,7 @@ def analysis(
     if sizes is not None and len(sizes) != count:
         raise ValueError(f"{len(sizes)} sizes for {count} partitions")
     nodes = tuple(sorted({*before.nodes, *after.nodes}))
-    old, new = (_numbered(each, nodes) for each in (before, after))
+    old, new = (_numbered(placed, nodes) for placed in (before, after))
     known = np.zeros(count, dtype=np.int64) if sizes is None else np.asarray(sizes, dtype=np.int64)
     pieces = []
     for first in range(0, count, PARTITIONS_PER_PIECE):
@@ -79,7 +79,7 @@ def transfer_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
             arrays = unpack(row["arrays"])
             moved = transfers(arrays["before"], arrays["after"], arrays["sizes"], row["first"])
             columns = [moved.partition, moved.donor, moved.stealer, moved.size]
-            yield pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=TRANSFERS_SCHEMA)
+            yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=TRANSFERS_SCHEMA)
 
 
 def _numbered(placed: PreviousPlacement, nodes: tuple[str, ...]) -> npt.NDArray[np.int32]:
@@ -97,5 +97,5 @@ def _computed(pieces: pa.Table) -> pa.Table:
 def _decoded(nodes: tuple[str, ...], answer: pa.Table) -> TransferPlan:
     ordered = answer.sort_by([("partition", "ascending")])
     columns = (ordered.column(name).to_numpy() for name in ("partition", "donor", "stealer", "bytes"))
-    each = Transfers(*columns)
-    return TransferPlan(nodes, each, totals(each))
+    single = Transfers(*columns)
+    return TransferPlan(nodes, single, totals(single))

@@ -89,11 +89,11 @@ def _computed(pieces: pa.Table) -> pa.Table:
 def in_two_steps(pieces: pa.Table, step: Callable[[pa.Table], pa.Table]) -> pa.Table:
     """``step`` turns pieces of one kind into counts: first the keys, which then go along with the cells."""
     of_keys, of_cells = (
-        [each for each in pieces.to_batches() if _kind(each) == kind] for kind in (KEYS, CELLS)
+        [piece for piece in pieces.to_batches() if _kind(piece) == kind] for kind in (KEYS, CELLS)
     )
     if of_keys:
         held = summed(step(pa.Table.from_batches(of_keys, PIECES_SCHEMA)))[KEYS]
-        of_cells = [_with_keys(each, held) for each in of_cells]
+        of_cells = [_with_keys(cells, held) for cells in of_cells]
     return step(pa.Table.from_batches(of_cells, PIECES_SCHEMA))
 
 

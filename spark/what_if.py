@@ -77,7 +77,7 @@ def encode(before: PreviousPlacement, candidates: Sequence[Candidate]) -> pa.Tab
     placed = Placed(before.nodes, before.matrix, before.consensus)
     partitions, width = before.matrix.shape
     rows = [(BEFORE, "", PlacementProblem(before.nodes, partitions, width, before.consensus, placed))]
-    for number, request in enumerate(each.request for each in candidates):
+    for number, request in enumerate(candidate.request for candidate in candidates):
         size = (request.partitions, request.replicas, request.consensus)
         problem = PlacementProblem(request.nodes, *size, weights=request.weights, domains=request.domains)
         rows.append((number, request.algorithm, problem))
@@ -150,7 +150,7 @@ def verdicts(candidates: Sequence[Candidate], assessments: pa.Table) -> list[Ver
 
 def _decoded(text: str) -> Assessment:
     fields = json.loads(text)
-    first, second, third = (Spread(**each) for each in fields.pop("spreads"))
+    first, second, third = (Spread(**spread) for spread in fields.pop("spreads"))
     return Assessment(spreads=(first, second, third), **fields)
 
 

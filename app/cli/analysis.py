@@ -133,7 +133,7 @@ def _print_transfers_json(plan: TransferPlan) -> None:
     ]
     write = sys.stdout.write
     write(f'{{"totals": {json.dumps(totals, ensure_ascii=False)},\n"partitions": [')
-    transfers = plan.each
+    transfers = plan.single
     fields = (transfers.partition, transfers.donor, transfers.stealer, transfers.size)
     rows = zip(*(column.tolist() for column in fields), strict=True)
     for number, (partition, donor, stealer, size) in enumerate(rows):

@@ -197,7 +197,7 @@ async def test_plan_skew_and_copies_on_spark_are_those_of_here(spark: SparkPlace
     here = planned.here()
     assert engine is Engine.SPARK
     assert plan.nodes == here.nodes
-    for mine, theirs in ((plan.each, here.each), (plan.total, here.total)):
+    for mine, theirs in ((plan.single, here.single), (plan.total, here.total)):
         for name in mine.__slots__:
             assert np.array_equal(getattr(mine, name), getattr(theirs, name))
     assert set(plan.total.donor.tolist()) == {0}

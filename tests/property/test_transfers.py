@@ -52,7 +52,7 @@ def test_transfers_equal_plain_sets(change: tuple[PreviousPlacement, PreviousPla
             donor = losers[at] if at < len(losers) else None
             stealer = gainers[at] if at < len(gainers) else None
             expected.append((partition, donor, stealer, size if stealer else 0))
-    each = found.each
+    each = found.single
     told = [
         (p, None if d == NOBODY else found.nodes[d], None if s == NOBODY else found.nodes[s], size)
         for p, d, s, size in zip(

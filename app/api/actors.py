@@ -66,4 +66,4 @@ def _reason(scope: Scope) -> str:
 
 def _shown(name: str) -> str:
     """Without what could hide a name in a log or a terminal."""
-    return "".join(each for each in name if each.isprintable())[:NAME_MAX]
+    return "".join(character for character in name if character.isprintable())[:NAME_MAX]

@@ -34,7 +34,7 @@ async def list_audit(
     what the client said."""
     page = f"audit/{action}/{subject}/{by}"
     below = page_offset(page, token) or None
-    found = await services.audit.read(AuditFilter(action, subject, by), page_size + 1, below)
-    shown = found[:page_size]
-    following = page_token(page, shown[-1].number) if len(found) > page_size else None
-    return JSONResponse({"records": [audit_body(each) for each in shown], "next_page_token": following})
+    records = await services.audit.read(AuditFilter(action, subject, by), page_size + 1, below)
+    shown = records[:page_size]
+    following = page_token(page, shown[-1].number) if len(records) > page_size else None
+    return JSONResponse({"records": [audit_body(record) for record in shown], "next_page_token": following})

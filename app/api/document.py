@@ -51,7 +51,7 @@ def _leave_out_422(responses: JsonObject) -> None:
 
 
 def _never_null(schema: JsonObject) -> JsonObject:
-    kinds = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    kinds = [variant for variant in schema.get("anyOf", ()) if variant.get("type") != "null"]
     if len(kinds) != 1:
         return schema
     rest = {name: value for name, value in schema.items() if name != "anyOf"}

@@ -24,5 +24,5 @@ async def readyz(services: ServicesOf) -> Response:
     Statements are also taken without a leading controller, without Spark and while the metastore is silent;
     what they ask for is done later.
     """
-    found = await services.readiness()
-    return JSONResponse(found, status_code=200 if found["ready"] else 503)
+    report = await services.readiness()
+    return JSONResponse(report, status_code=200 if report["ready"] else 503)

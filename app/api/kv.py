@@ -57,8 +57,8 @@ async def put(
     a 504 with SQLSTATE 40003 means that the outcome is unknown: send it again with the same id. A 503 with
     40001 means that only members of another generation of the group answered: nothing was written."""
     services.require_metastore()
-    found = await services.zones.find(zone)
-    partition = _partition(found, key)
+    known_zone = await services.zones.find(zone)
+    partition = _partition(known_zone, key)
     operation = operation_id or uuid.uuid4().hex
     try:
         stored = await services.router.put(partition, key, body.value.encode(), operation)
@@ -72,7 +72,7 @@ async def put(
         raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error
     return JSONResponse(
         {
-            "zone": found.name,
+            "zone": known_zone.name,
             "key": key,
             "partition": partition.partition,
             "operation_id": operation,
@@ -113,8 +113,8 @@ async def get(
     asks the leader for its revision and waits until it has it. With `at_revision` or `at_time` a replica
     waits only until it has that, for up to 5 s, and nobody else is asked."""
     services.require_metastore()
-    found = await services.zones.find(zone)
-    partition = _partition(found, key)
+    known_zone = await services.zones.find(zone)
+    partition = _partition(known_zone, key)
     point = _read_point(read, at_revision, at_time)
     try:
         if read is ReadFrom.LEADER:
@@ -131,8 +131,8 @@ async def get(
     except RevisionGoneError as error:
         raise RefusedError(ErrorKind.REVISION_GONE, str(error)) from error
     if value is None:
-        raise RefusedError(ErrorKind.KEY_NOT_FOUND, f'zone {found.name} has no key "{key}"')
-    head = {"zone": found.name, "key": key, "partition": partition.partition}
+        raise RefusedError(ErrorKind.KEY_NOT_FOUND, f'zone {known_zone.name} has no key "{key}"')
+    head = {"zone": known_zone.name, "key": key, "partition": partition.partition}
     return JSONResponse({**head, "value": value.decode(errors="replace"), **answer})
 
 

@@ -63,12 +63,12 @@ async def adopt_metastore(body: AdoptionRequest, services: ServicesOf) -> Respon
 
 
 def _shown(state: StoreState) -> MetastoreState:
-    found = state.divergence
+    divergence = state.divergence
     full = f"etcd has no space left: {state.full}" if state.full else ""
     return MetastoreState(
-        state="DIVERGED" if found else "FULL" if full else "AGREED",
-        kind=found.kind.value if found else "",
-        reason=found.reason if found else full,
+        state="DIVERGED" if divergence else "FULL" if full else "AGREED",
+        kind=divergence.kind.value if divergence else "",
+        reason=divergence.reason if divergence else full,
         epoch=state.epoch,
         revision=state.revision,
         cluster_id=state.cluster_id,

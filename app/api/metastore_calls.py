@@ -11,10 +11,10 @@ from rebalance.ports.metastore import ContendedError, MetastoreError, MetastoreU
 T = TypeVar("T")
 
 
-async def answered(asked: Awaitable[T]) -> T:
+async def answered(call: Awaitable[T]) -> T:
     """Raises StoreError (OUTCOME_UNKNOWN, METASTORE_UNAVAILABLE)."""
     try:
-        return await asked
+        return await call
     except MetastoreUnavailableError as error:
         kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
         raise StoreError(kind, f"etcd does not answer: {error}") from error

@@ -52,7 +52,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
 
     def check(drained: frozenset[str]) -> None:
         stored = ((zones[zone_id], services.views.data_nodes(zone_id)) for zone_id in zones)
-        data_nodes = [(zone, found.nodes) for zone, found in stored if found is not None]
+        data_nodes = [(zone, nodes.nodes) for zone, nodes in stored if nodes is not None]
         living = services.views.alive()
         stranded = left_without(data_nodes, living, drained)
         if stranded:
@@ -81,18 +81,18 @@ async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
 async def can_stop_node(node: NodeName, services: ServicesOf) -> Response:
     """Whether the node can be stopped now, and which partitions would lose what."""
     services.require_metastore()
-    found = _known(node, services)
+    body = _known(node, services)
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
-    told = can_stop(node, services.views, zones)
-    return JSONResponse({**told, "alive": found["alive"], "drain": found["drain"]})
+    stop = can_stop(node, services.views, zones)
+    return JSONResponse({**stop, "alive": body["alive"], "drain": body["drain"]})
 
 
 def _known(node: str, services: Services) -> dict[str, object]:
     nodes = services.views.nodes()
-    for found in nodes:
-        if found["name"] == node:
-            return dict(found)
-    names = ", ".join(str(found["name"]) for found in nodes) or "none"
+    for row in nodes:
+        if row["name"] == node:
+            return dict(row)
+    names = ", ".join(str(row["name"]) for row in nodes) or "none"
     raise RefusedError(ErrorKind.NODE_NOT_FOUND, f"there is no node {node}; there is {names}")
 
 
@@ -106,7 +106,7 @@ def _stranded(node: str, zones: tuple[str, ...]) -> str:
 
 async def _result(node: str, revision: int, services: Services) -> Response:
     await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
-    found = next((each for each in services.views.nodes() if each["name"] == node), None)
-    members = found["members"] if found is not None else 0
-    drain = found["drain"] if found is not None else None
+    row = next((other for other in services.views.nodes() if other["name"] == node), None)
+    members = row["members"] if row is not None else 0
+    drain = row["drain"] if row is not None else None
     return JSONResponse({"node": node, "changed": revision > 0, "members": members, "drain": drain})

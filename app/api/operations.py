@@ -69,14 +69,14 @@ async def list_operations(
     states, kinds = frozenset(state or ()), frozenset(kind or ())
     subject = f"operations/{zone_id}/{sorted(states)}/{sorted(kinds)}"
     offset = page_offset(subject, token)
-    wanted = OperationFilter(
-        zone_id, {OperationState(each) for each in states}, {OperationKind(k) for k in kinds}
+    operation_filter = OperationFilter(
+        zone_id, {OperationState(name) for name in states}, {OperationKind(k) for k in kinds}
     )
-    found = _views(services).listed(wanted)
+    operations = _views(services).listed(operation_filter)
     now_ms = _now_ms()
     end = offset + page_size
-    shown = [_views(services).summary(operation, item, now_ms) for operation, item in found[offset:end]]
-    following = page_token(subject, end) if end < len(found) else None
+    shown = [_views(services).summary(operation, item, now_ms) for operation, item in operations[offset:end]]
+    following = page_token(subject, end) if end < len(operations) else None
     return JSONResponse({"operations": shown, "next_page_token": following})
 
 
@@ -95,8 +95,8 @@ async def get_operation(
     _found(operation, services)
 
     def over() -> bool:
-        found = _views(services).find(operation)
-        return found is None or found[0].is_over
+        entry = _views(services).find(operation)
+        return entry is None or entry[0].is_over
 
     if wait_timeout and not over():
         await services.mirror.wait_until(over, wait_timeout)
@@ -110,9 +110,9 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
     now_ms = _now_ms()
     until_ms = None if body.for_s is None else now_ms + max(1, round(body.for_s * 1_000))
     by, _ = _who(body)
-    found = await answered(services.operations.pause(operation, Pause(by, body.reason, now_ms, until_ms)))
+    paused = await answered(services.operations.pause(operation, Pause(by, body.reason, now_ms, until_ms)))
     await _record(Action.PAUSE_OPERATION, operation, body, services)
-    return await _changed(found, services)
+    return await _changed(paused, services)
 
 
 @router.post("/{operation:segment}/resume", **answers(OperationDetail, 400, 404, 409, 503, 504))
@@ -120,9 +120,9 @@ async def resume_operation(operation: OperationName, body: ActionRequest, servic
     """Ends the pause of its zone, whoever asked for it, and tries again at once what has failed (COPY_FAILED).
     The cluster's pause is another one (``/api/v1/rebalance/limits``)."""
     by, _ = _who(body)
-    found = await answered(services.operations.resume(operation, by, body.reason))
+    resumed = await answered(services.operations.resume(operation, by, body.reason))
     await _record(Action.RESUME_OPERATION, operation, body, services)
-    return await _changed(found, services)
+    return await _changed(resumed, services)
 
 
 @router.post("/{operation:segment}/cancel", **answers(OperationDetail, 400, 404, 409, 503, 504))
@@ -132,10 +132,10 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
     is ``over`` when nothing moves any more. The catalog keeps what was asked for: the zone's next change or
     node event moves the rest. To have the zone as before, reverse it."""
     by, _ = _who(body)
-    found = await answered(services.operations.cancel(operation, by, body.reason))
-    partitions = await answered(services.operations.cancelled(found))
+    cancelled = await answered(services.operations.cancel(operation, by, body.reason))
+    partitions = await answered(services.operations.cancelled(cancelled))
     await _record(Action.CANCEL_OPERATION, operation, body, services)
-    return await _changed(found, services, cancelled=_partitions(partitions))
+    return await _changed(cancelled, services, cancelled=_partitions(partitions))
 
 
 @router.post("/{operation:segment}/partitions/cancel", **answers(PartitionsCancelled, 400, 404, 409, 503, 504))
@@ -145,9 +145,9 @@ async def cancel_partitions(operation: OperationName, body: PartitionsCancel, se
     next change or node event moves them."""
     by, _ = _who(body)
     numbers = frozenset(body.partitions)
-    found = await answered(services.operations.cancel_partitions(operation, numbers, by, body.reason))
+    cancelled = await answered(services.operations.cancel_partitions(operation, numbers, by, body.reason))
     await _record(Action.CANCEL_PARTITIONS, operation, body, services)
-    return JSONResponse({"operation_id": operation, **_partitions(found)})
+    return JSONResponse({"operation_id": operation, **_partitions(cancelled)})
 
 
 @router.post(
@@ -178,13 +178,13 @@ async def reverse_operation(operation: OperationName, body: ActionRequest, servi
     services.require_metastore()
     by, verified = _who(body)
     await answered(services.limits.require_rebalancing(f"reversing {operation} moves data back"))
-    found = await answered(services.reverse.reverse(operation, by, body.reason, verified=verified))
+    reversal = await answered(services.reverse.reverse(operation, by, body.reason, verified=verified))
     answer = {
         "reverses": operation,
-        "catalog_version": found.version,
-        "operation_id": found.operation_id,
+        "catalog_version": reversal.version,
+        "operation_id": reversal.operation_id,
     }
-    location = f"/api/v1/operations/{found.operation_id or operation}"
+    location = f"/api/v1/operations/{reversal.operation_id or operation}"
     return JSONResponse(answer, status_code=202, headers={"Location": location})
 
 
@@ -205,17 +205,17 @@ def _views(services: Services) -> OperationViews:
 
 def _found(name: str, services: Services) -> Operation:
     """Raises RefusedError (OPERATION_NOT_FOUND, INVALID_REQUEST)."""
-    found = _views(services).find(checked_id(name))
-    if found is None:
+    entry = _views(services).find(checked_id(name))
+    if entry is None:
         raise not_found(name)
-    return found[0]
+    return entry[0]
 
 
-def _partitions(found: CancelledPartitions) -> CancelledBody:
+def _partitions(cancelled: CancelledPartitions) -> CancelledBody:
     return {
-        "given_up": list(found.stays),
-        "going_back": list(found.goes_back),
-        "begun": list(found.goes_on),
+        "given_up": list(cancelled.stays),
+        "going_back": list(cancelled.goes_back),
+        "begun": list(cancelled.goes_on),
     }
 
 
@@ -225,8 +225,8 @@ async def _changed(
     """What was written, as this server sees it, and ``more``."""
 
     def seen() -> bool:
-        found = _views(services).find(operation.operation_id)
-        return found is None or found[0].state is operation.state
+        entry = _views(services).find(operation.operation_id)
+        return entry is None or entry[0].state is operation.state
 
     await services.mirror.wait_until(seen, SEEN_S)
     return await _shown(operation.operation_id, services, with_plan=False, cancelled=cancelled)
@@ -241,8 +241,8 @@ async def _shown(
 
     def show() -> OperationDetail | None:
         views = OperationViews(keys, keyspace, KeyspaceViews(keys, keyspace))
-        found = views.find(name)
-        return None if found is None else views.detail(*found, now_ms, with_plan=with_plan)
+        entry = views.find(name)
+        return None if entry is None else views.detail(*entry, now_ms, with_plan=with_plan)
 
     body = await asyncio.to_thread(show)
     if body is None:

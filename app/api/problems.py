@@ -72,10 +72,10 @@ def problem_document(document: dict[str, Any]) -> Response:
 def _allowed(request: Request) -> set[str]:
     """The methods of all routes of the path: the framework names those of the first."""
     methods: set[str] = set()
-    for each in HTTP_METHODS:
-        scope = {**request.scope, "method": each}
+    for method in HTTP_METHODS:
+        scope = {**request.scope, "method": method}
         if any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes):
-            methods.add(each)
+            methods.add(method)
     return methods
 
 
@@ -88,8 +88,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid_request(_: Request, error: RequestValidationError) -> Response:
-        found = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        return problem_response(StatementError(ErrorKind.INVALID_REQUEST, found))
+        detail = "; ".join(f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}" for entry in error.errors())
+        return problem_response(StatementError(ErrorKind.INVALID_REQUEST, detail))
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:

@@ -94,19 +94,19 @@ async def recovery_states(
 ) -> Response:
     """The state of each partition and of each of its replicas, as in the views of partition states too."""
     services.require_metastore()
-    found = await services.zones.find(zone)
-    check_numbers(found, partition or ())
-    known = {each["name"] for each in services.views.nodes()}
+    known_zone = await services.zones.find(zone)
+    check_numbers(known_zone, partition or ())
+    known = {record["name"] for record in services.views.nodes()}
     unknown = sorted(set(node or ()) - known)
     if unknown:
         message = f"there is no node {', '.join(unknown)}; there are {', '.join(sorted(known)) or 'none'}"
         raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
     states = [
-        each
-        for each in partition_states(services.views, found, partition or ())
-        if node is None or any(replica["node"] in node for replica in each["replicas"])
+        state
+        for state in partition_states(services.views, known_zone, partition or ())
+        if node is None or any(replica["node"] in node for replica in state["replicas"])
     ]
-    return JSONResponse({"zone": found.name, "zone_id": found.zone_id, "partitions": states})
+    return JSONResponse({"zone": known_zone.name, "zone_id": known_zone.zone_id, "partitions": states})
 
 
 @router.post("/reset", **answers(Resets, 400, 404, 409, 503))
@@ -119,14 +119,14 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
     if not request.dry_run and request.shown is None:
         raise RefusedError(ErrorKind.INVALID_REQUEST, "send what a dry run has shown in `shown`")
     shown = [
-        ShownReset(number, each.survivor, each.empty, each.possibly_lost_entries)
-        for each in request.shown or ()
-        for number in each.partitions
+        ShownReset(number, reset.survivor, reset.empty, reset.possibly_lost_entries)
+        for reset in request.shown or ()
+        for number in reset.partitions
     ]
-    found = await _zone_of(services, zone)
+    known_zone = await _zone_of(services, zone)
     resets = await _answered(
         services.recovery.reset(
-            found,
+            known_zone,
             request.partitions,
             ResetTerms(
                 source=request.source,
@@ -141,38 +141,38 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
         )
     )
     if not request.dry_run:
-        asked = request.model_dump(
+        details = request.model_dump(
             by_alias=True, exclude={"dry_run", "tell_refusals", "shown"}, exclude_defaults=True
         )
-        asked |= {"partitions": request.partitions, "empty": request.empty}
-        await services.audit.record(Action.RESET_PARTITIONS, found.name, asked)
-    bodies = [reset_body(each) for each in resets]
-    return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})
+        details |= {"partitions": request.partitions, "empty": request.empty}
+        await services.audit.record(Action.RESET_PARTITIONS, known_zone.name, details)
+    bodies = [reset_body(reset) for reset in resets]
+    return JSONResponse({"zone": known_zone.name, "dry_run": request.dry_run, "partitions": bodies})
 
 
 @router.post("/restart", **answers(Restarts, 400, 404, 409, 503))
 async def restart_partitions(zone: ZoneName, request: RestartRequest, services: ServicesOf) -> Response:
     """Stop and start members, with clean-up on new data."""
-    found = await _zone_of(services, zone)
+    known_zone = await _zone_of(services, zone)
     restarts = await _answered(
         services.recovery.restart(
-            found, request.partitions, request.nodes, cleanup=request.cleanup, dry_run=request.dry_run
+            known_zone, request.partitions, request.nodes, cleanup=request.cleanup, dry_run=request.dry_run
         )
     )
     if not request.dry_run:
         await services.audit.record(
-            Action.RESTART_PARTITIONS, found.name, request.model_dump(exclude={"dry_run"})
+            Action.RESTART_PARTITIONS, known_zone.name, request.model_dump(exclude={"dry_run"})
         )
-    bodies = [restart_body(each) for each in restarts]
-    return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})
+    bodies = [restart_body(restart) for restart in restarts]
+    return JSONResponse({"zone": known_zone.name, "dry_run": request.dry_run, "partitions": bodies})
 
 
 async def _zone_of(services: Services, name: str) -> Zone:
     """As the catalog has it now: the metastore's may be on its way."""
     services.require_metastore()
-    found = await services.zones.find(name)
+    reference = await services.zones.find(name)
     snapshot = await services.snapshot()
-    zone = next((each for each in snapshot.zones if each.zone_id == found.zone_id), None)
+    zone = next((candidate for candidate in snapshot.zones if candidate.zone_id == reference.zone_id), None)
     if zone is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f'zone "{name}" does not exist')
     return zone

@@ -32,16 +32,16 @@ async def get_routing(zone: ZoneName, services: ServicesOf, known: KnownTags = N
     number of partitions. Of two maps the one with the higher version is the newer; on a 304 the header
     `Zonekeeper-Map-Version` has it. A member that left does not answer: ask for the map again then."""
     services.require_metastore()
-    found = services.routing.document(await services.zones.find(zone))
+    document = services.routing.document(await services.zones.find(zone))
     # Weak: two bodies of one map differ in their version.
-    tag = f'W/"{found.digest}"'
-    headers = {"ETag": tag, VERSION_HEADER: str(found.version), "Cache-Control": "no-cache"}
-    if known is not None and _names(known, found.digest):
+    tag = f'W/"{document.digest}"'
+    headers = {"ETag": tag, VERSION_HEADER: str(document.version), "Cache-Control": "no-cache"}
+    if known is not None and _names(known, document.digest):
         return Response(status_code=304, headers=headers)
-    return JSONResponse(found.body, headers=headers)
+    return JSONResponse(document.body, headers=headers)
 
 
 def _names(known: str, digest: str) -> bool:
     """Tags are compared weakly, as If-None-Match wants it."""
-    tags = [each.strip().removeprefix("W/").strip('"') for each in known.split(",")]
+    tags = [tag.strip().removeprefix("W/").strip('"') for tag in known.split(",")]
     return digest in tags or "*" in tags

@@ -56,23 +56,23 @@ async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> R
     """Reads sample keys from each voter and each learner itself. A copy that is only behind is waited for, some
     3 s; a copy that cannot be read does not agree."""
     services.require_metastore()
-    found = await services.zones.find(zone)
-    numbers = _numbers(found, body)
-    saved = None if body.saved is None else {each.partition: each.keys for each in body.saved}
+    known_zone = await services.zones.find(zone)
+    numbers = _numbers(known_zone, body)
+    saved = None if body.saved is None else {sample.partition: sample.keys for sample in body.saved}
     samples = Samples(body.seed, body.samples, saved)
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def check(number: int) -> dict[str, Any]:
         async with slots:
-            return await _checked(PartitionId(found.zone_id, number), samples, services)
+            return await _checked(PartitionId(known_zone.zone_id, number), samples, services)
 
     partitions = await asyncio.gather(*map(check, numbers))
     return JSONResponse(
         {
-            "zone": found.name,
-            "zone_id": found.zone_id,
+            "zone": known_zone.name,
+            "zone_id": known_zone.zone_id,
             "seed": body.seed,
-            "agrees": all(each["agrees"] for each in partitions),
+            "agrees": all(partition["agrees"] for partition in partitions),
             "partitions": partitions,
         }
     )
@@ -81,7 +81,7 @@ async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> R
 def _numbers(zone: Zone, body: VerifyRequest) -> Sequence[int]:
     """Raises RefusedError."""
     if body.saved is not None and body.partitions is None:
-        numbers: Sequence[int] = sorted({each.partition for each in body.saved})
+        numbers: Sequence[int] = sorted({sample.partition for sample in body.saved})
     elif body.partitions is not None:
         numbers = sorted(set(body.partitions))
     elif zone.partitions > PARTITIONS_MAX:
@@ -98,19 +98,19 @@ def _numbers(zone: Zone, body: VerifyRequest) -> Sequence[int]:
 
 async def _checked(partition: PartitionId, samples: Samples, services: Services) -> dict[str, Any]:
     roles, copies = _copies(services.views.partition(partition))
-    found = await services.copies.check(partition, copies, samples)
+    check = await services.copies.check(partition, copies, samples)
     return {
         "partition": partition.partition,
-        "agrees": found.agrees and bool(copies),
-        "keys": [{"key": key, "digest": digest} for key, digest in found.digests.items()],
-        "copies": [_copy(name, role, found) for name, role in roles.items()],
+        "agrees": check.agrees and bool(copies),
+        "keys": [{"key": key, "digest": digest} for key, digest in check.digests.items()],
+        "copies": [_copy(name, role, check) for name, role in roles.items()],
     }
 
 
 def _copies(partition: PartitionBody) -> tuple[dict[str, str], dict[str, str]]:
     """Role and address of each copy that stable asks for; an empty address: there is none to ask."""
     stable = partition["stable"] or Roles(peers=[], learners=[])
-    members = {each["node"]: each for each in partition["members"]}
+    members = {member["node"]: member for member in partition["members"]}
     roles = dict.fromkeys(stable["peers"], "VOTER") | dict.fromkeys(stable["learners"], "LEARNER")
 
     def address(node: str) -> str:
@@ -124,12 +124,12 @@ def _copies(partition: PartitionBody) -> tuple[dict[str, str], dict[str, str]]:
     return roles, {node: address(node) for node in roles}
 
 
-def _copy(node: str, role: str, found: PartitionCheck) -> dict[str, Any]:
-    verdict = found.verdicts.get(node)
+def _copy(node: str, role: str, check: PartitionCheck) -> dict[str, Any]:
+    verdict = check.verdicts.get(node)
     return {
         "node": node,
         "role": role,
         "lacking": list(verdict.lacking) if verdict else [],
         "different": list(verdict.different) if verdict else [],
-        "error": found.unread.get(node, ""),
+        "error": check.unread.get(node, ""),
     }

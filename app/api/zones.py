@@ -32,10 +32,10 @@ async def list_zones(services: ServicesOf) -> Response:
 @router.get("/zones/{zone:segment}", **answers(ZoneDetail, 404, 503))
 async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     services.require_metastore()
-    found = await services.zones.find(zone)
+    known_zone = await services.zones.find(zone)
     snapshot = await services.snapshot()
-    body = services.views.zone(found, snapshot.version)
-    progress = services.views.progress(found.zone_id, body["catalog_version"])
+    body = services.views.zone(known_zone, snapshot.version)
+    progress = services.views.progress(known_zone.zone_id, body["catalog_version"])
     return JSONResponse({**body, "progress": progress})
 
 
@@ -43,9 +43,9 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
 async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
     """Every partition: assignments, members, and where its move is or what it waits for."""
     services.require_metastore()
-    found = await services.zones.find(zone)
-    partitions = services.views.partitions(found.zone_id, found.partitions)
-    return JSONResponse({"zone": found.name, "zone_id": found.zone_id, "partitions": partitions})
+    known_zone = await services.zones.find(zone)
+    partitions = services.views.partitions(known_zone.zone_id, known_zone.partitions)
+    return JSONResponse({"zone": known_zone.name, "zone_id": known_zone.zone_id, "partitions": partitions})
 
 
 @router.get("/zones/{zone:segment}/partitions/{partition}", **answers(PartitionDetail, 400, 404, 503))
@@ -53,11 +53,11 @@ async def get_partition(
     zone: ZoneName, partition: Annotated[int, Path(ge=0, lt=PARTITIONS_MAX)], services: ServicesOf
 ) -> Response:
     services.require_metastore()
-    found = await services.zones.find(zone)
-    if partition >= found.partitions:
-        message = f"zone {found.name} has partitions 0 to {found.partitions - 1}"
+    known_zone = await services.zones.find(zone)
+    if partition >= known_zone.partitions:
+        message = f"zone {known_zone.name} has partitions 0 to {known_zone.partitions - 1}"
         raise RefusedError(ErrorKind.PARTITION_NOT_FOUND, message)
-    return JSONResponse(services.views.partition(PartitionId(found.zone_id, partition)))
+    return JSONResponse(services.views.partition(PartitionId(known_zone.zone_id, partition)))
 
 
 @router.get(
@@ -78,18 +78,20 @@ async def get_partition_map(
     """Who has which copy in which state, and who leads, for clients that route by themselves: ask again with
     the ETag, which names topology version and update sequence."""
     services.require_metastore()
-    found = await services.zones.find(zone)
-    published = published_map(services.mirror, services.views.keyspace, found.zone_id)
+    known_zone = await services.zones.find(zone)
+    published = published_map(services.mirror, services.views.keyspace, known_zone.zone_id)
     if published is None:
-        message = f"no partition map of zone {found.name} is published yet: no living node has reported a copy"
+        message = (
+            f"no partition map of zone {known_zone.name} is published yet: no living node has reported a copy"
+        )
         raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message)
     tag = f'"{published.pointer.tag}"'
     headers = {"ETag": tag, "Vary": "Accept"}
-    if if_none_match is not None and tag in (each.strip() for each in if_none_match.split(",")):
+    if if_none_match is not None and tag in (part.strip() for part in if_none_match.split(",")):
         return Response(status_code=304, headers=headers)
     if MAP_MEDIA_TYPE in accept:
         return Response(published.data, media_type=MAP_MEDIA_TYPE, headers=headers)
-    return JSONResponse(map_json(found, published), headers=headers)
+    return JSONResponse(map_json(known_zone, published), headers=headers)
 
 
 @router.get("/progress/{zone_id}", **answers(Progress, 400, 404, 503))
@@ -101,12 +103,12 @@ async def get_progress(
     """By id, because a dropped zone's progress is asked for too. CONVERGED: the zone is what this catalog
     version (or a later one) says, and nothing moves."""
     services.require_metastore()
-    found = ZoneId(zone_id)
-    intent = services.views.intent(found)
+    known_id = ZoneId(zone_id)
+    intent = services.views.intent(known_id)
     if intent is not None and intent.version >= version:
-        return JSONResponse(services.views.progress(found, version))
+        return JSONResponse(services.views.progress(known_id, version))
     snapshot = await services.snapshot()
-    zone = next((each for each in snapshot.zones if each.zone_id == found), None)
+    zone = next((candidate for candidate in snapshot.zones if candidate.zone_id == known_id), None)
     if zone is None and intent is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {zone_id}")
-    return JSONResponse(services.views.progress(found, version, zone))
+    return JSONResponse(services.views.progress(known_id, version, zone))

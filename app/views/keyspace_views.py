@@ -117,27 +117,27 @@ class KeyspaceViews:
 
     def live_records(self) -> dict[str, NodeRecord]:
         """Of living nodes, those that can be read."""
-        found = (read(item, NodeRecord.decode) for item in self._mirror.below(self._keyspace.nodes))
-        return {each.node.name: each for each in found if not isinstance(each, Unreadable)}
+        records = (read(item, NodeRecord.decode) for item in self._mirror.below(self._keyspace.nodes))
+        return {record.node.name: record for record in records if not isinstance(record, Unreadable)}
 
     def drains(self) -> dict[str, Drain]:
         """Nodes that are leaving, by name; one whose mark cannot be read tells so as its reason."""
-        prefix, found = self._keyspace.drains, {}
+        prefix, drains = self._keyspace.drains, {}
         for item in self._mirror.below(prefix):
             mark = read(item, Drain.decode)
             name = item.key.removeprefix(prefix)
-            found[name] = Drain("", mark.cause, 0) if isinstance(mark, Unreadable) else mark
-        return found
+            drains[name] = Drain("", mark.cause, 0) if isinstance(mark, Unreadable) else mark
+        return drains
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
         """None, too, where they cannot be read: ``zone_unreadable`` says so."""
-        found = read(self._mirror.get(self._keyspace.data_nodes(zone_id)), decoded_data_nodes)
-        return None if isinstance(found, Unreadable) else found
+        nodes = read(self._mirror.get(self._keyspace.data_nodes(zone_id)), decoded_data_nodes)
+        return None if isinstance(nodes, Unreadable) else nodes
 
     def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
         """None, too, where it cannot be read: ``zone_unreadable`` says so."""
-        found = read(self._mirror.get(self._keyspace.intent(zone_id)), ZoneIntent.decode)
-        return None if isinstance(found, Unreadable) else found
+        intent = read(self._mirror.get(self._keyspace.intent(zone_id)), ZoneIntent.decode)
+        return None if isinstance(intent, Unreadable) else intent
 
     def zone_unreadable(self, zone_id: ZoneId) -> Unreadable | None:
         """The first key of the zone as a whole that cannot be read: the zone waits for it."""
@@ -176,15 +176,15 @@ class KeyspaceViews:
         view, trigger = self.view(partition, placed)
         phases: list[PhaseBody] = [
             {
-                "phase": each.name.value,
-                "state": each.state.value,
-                "trigger": each.trigger,
-                "steps": list(each.steps),
-                "result": each.result,
+                "phase": phase.name.value,
+                "state": phase.state.value,
+                "trigger": phase.trigger,
+                "steps": list(phase.steps),
+                "result": phase.result,
             }
-            for each in phases_of(view, trigger, alive)
+            for phase in phases_of(view, trigger, alive)
         ]
-        failures = [failure_body(node, each) for node, each in self.failures() if each.of == partition]
+        failures = [failure_body(node, failure) for node, failure in self.failures() if failure.of == partition]
         return {**self._partition(partition, placed, alive), "phases": phases, "failures": failures}
 
     def failures(self) -> list[tuple[str, Failure]]:
@@ -256,7 +256,11 @@ class KeyspaceViews:
 
     def _progress_of_drop(self, zone_id: ZoneId, intent: ZoneIntent) -> Progress:
         alive = self.alive()
-        left = [each for each in self._member_keys(self._keyspace.zone_members(zone_id)) if each[1] in alive]
+        left = [
+            member_key
+            for member_key in self._member_keys(self._keyspace.zone_members(zone_id))
+            if member_key[1] in alive
+        ]
         busy = {partition for partition, _, _ in left}
         causes = Counter(f"CLEAN_UP: {node}" for _, node, _ in left)
         total = intent.zone.partitions
@@ -312,27 +316,27 @@ class KeyspaceViews:
     def view(self, partition: PartitionId, placed: PlacedZone | None) -> tuple[PartitionView, int | None]:
         """All that is known of a partition, and the event revision that it has processed."""
         keys, get = self._keyspace.partition(partition), self._mirror.get
-        found = _Found([])
-        trigger = found.record(get(keys.trigger), decode_trigger)
-        stable = found.record(get(keys.stable), Assignments.decode)
-        pending = found.record(get(keys.pending), Assignments.decode)
-        planned = found.record(get(keys.planned), Assignments.decode)
-        found.record(get(keys.lock), decode_lock)
-        found.record(get(keys.group), GroupRecord.decode)
+        reads = _Found([])
+        trigger = reads.record(get(keys.trigger), decode_trigger)
+        stable = reads.record(get(keys.stable), Assignments.decode)
+        pending = reads.record(get(keys.pending), Assignments.decode)
+        planned = reads.record(get(keys.planned), Assignments.decode)
+        reads.record(get(keys.lock), decode_lock)
+        reads.record(get(keys.group), GroupRecord.decode)
         prefix = self._keyspace.member(partition, "")
         members = {
             item.key.removeprefix(prefix): record
             for item in self._mirror.below(prefix)
-            if (record := found.record(item, MemberRecord.decode)) is not None
+            if (record := reads.record(item, MemberRecord.decode)) is not None
         }
-        configuration = found.record(get(keys.configuration), ConfigurationRecord.decode)
+        configuration = reads.record(get(keys.configuration), ConfigurationRecord.decode)
         for item in self._mirror.below(self._keyspace.restarts(partition)):
-            found.record(item, RestartRecord.decode)
+            reads.record(item, RestartRecord.decode)
         for item in self._mirror.below(self._keyspace.kept_copies(partition)):
-            found.record(item, KeptRecord.decode)
-        given_up = found.record(get(self._keyspace.given_up(partition)), GivenUpRecord.decode)
+            reads.record(item, KeptRecord.decode)
+        given_up = reads.record(get(self._keyspace.given_up(partition)), GivenUpRecord.decode)
         view = PartitionView(
-            target=self._target(placed, partition, stable, found),
+            target=self._target(placed, partition, stable, reads),
             stable=stable,
             pending=pending,
             planned=planned,
@@ -341,20 +345,20 @@ class KeyspaceViews:
             configuration=configuration,
             recovered=placed is not None and trigger is not None and trigger > placed.pointer.event_revision,
             given_up=given_up_of(given_up, trigger),
-            unreadable=found.unreadable[0].cause if found.unreadable else "",
+            unreadable=reads.unreadable[0].cause if reads.unreadable else "",
         )
         return self._waits.of_view(partition, view, self._mirror), trigger
 
     @staticmethod
     def _target(
-        placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, found: _Found
+        placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, reads: _Found
     ) -> Assignments | None:
         if placed is None or partition.partition >= len(placed.rows):
             return None
         try:
             return placed.target(partition.partition, stable)
         except RecordNotReadableError as error:
-            found.unreadable.append(Unreadable(error.key or str(partition), error.reason))
+            reads.unreadable.append(Unreadable(error.key or str(partition), error.reason))
             return None
 
     def reset_view(self, partition: PartitionId, event_revision: int, processed: int) -> PartitionView:
@@ -368,8 +372,8 @@ class KeyspaceViews:
         )
 
     def members(self, partition: PartitionId) -> dict[str, MemberRecord]:
-        found = self._member_keys(self._keyspace.member(partition, ""))
-        records = ((node, read(item, MemberRecord.decode)) for _, node, item in found)
+        member_keys = self._member_keys(self._keyspace.member(partition, ""))
+        records = ((node, read(item, MemberRecord.decode)) for _, node, item in member_keys)
         return {node: record for node, record in records if not isinstance(record, Unreadable)}
 
     def restarting(self, partition: PartitionId) -> list[str]:
@@ -425,9 +429,9 @@ class KeyspaceViews:
 
     def _data_nodes_of_all_zones(self) -> Iterator[str]:
         for item in self._mirror.below(self._keyspace.all_data_nodes):
-            found = read(item, decoded_data_nodes)
-            if not isinstance(found, Unreadable):
-                yield from found.nodes
+            nodes = read(item, decoded_data_nodes)
+            if not isinstance(nodes, Unreadable):
+                yield from nodes.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,8 +441,8 @@ class _Found:
     unreadable: list[Unreadable]
 
     def record(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
-        found = read(item, decode)
-        if isinstance(found, Unreadable):
-            self.unreadable.append(found)
+        record = read(item, decode)
+        if isinstance(record, Unreadable):
+            self.unreadable.append(record)
             return None
-        return found
+        return record

@@ -67,31 +67,31 @@ class OperationViews:
         self._views = views
 
     def find(self, name: str) -> tuple[Operation, KeyValue] | None:
-        found = self._keys.get(self._keyspace.operation(name))
-        return None if found is None else (readable(found, Operation.decode), found)
+        item = self._keys.get(self._keyspace.operation(name))
+        return None if item is None else (readable(item, Operation.decode), item)
 
-    def listed(self, wanted: OperationFilter) -> list[tuple[Operation, KeyValue]]:
+    def listed(self, criteria: OperationFilter) -> list[tuple[Operation, KeyValue]]:
         """The newest first; without those that cannot be read."""
         keys = self._keyspace
-        prefix = keys.operations if wanted.zone_id is None else keys.zone_operations(wanted.zone_id)
+        prefix = keys.operations if criteria.zone_id is None else keys.zone_operations(criteria.zone_id)
         passed = []
         for item in self._keys.below(prefix):
             operation = read(item, Operation.decode)
-            if not isinstance(operation, Unreadable) and wanted.passes(operation):
+            if not isinstance(operation, Unreadable) and criteria.passes(operation):
                 passed.append((operation, item))
-        return sorted(passed, key=lambda each: (-each[0].event_revision, each[0].zone_id))
+        return sorted(passed, key=lambda pair: (-pair[0].event_revision, pair[0].zone_id))
 
     def reverse_of(self, operation: Operation) -> Operation | None:
         """The operation that reverses this one."""
         prefix = self._keyspace.zone_operations(operation.zone_id)
         parsed = (read(item, Operation.decode) for item in self._keys.below(prefix))
-        known = (each for each in parsed if not isinstance(each, Unreadable))
-        return next((each for each in known if each.reverses == operation.operation_id), None)
+        known = (record for record in parsed if not isinstance(record, Unreadable))
+        return next((other for other in known if other.reverses == operation.operation_id), None)
 
     def is_newest(self, operation: Operation) -> bool:
         """Whether the zone's newest target is the operation's."""
-        found = read(self._keys.get(self._keyspace.target_pointer(operation.zone_id)), TargetPointer.decode)
-        return isinstance(found, TargetPointer) and found.event_revision == operation.event_revision
+        pointer = read(self._keys.get(self._keyspace.target_pointer(operation.zone_id)), TargetPointer.decode)
+        return isinstance(pointer, TargetPointer) and pointer.event_revision == operation.event_revision
 
     def summary(self, operation: Operation, item: KeyValue, now_ms: int) -> OperationBody:
         """As a list shows it: counts are those of the record."""
@@ -148,8 +148,8 @@ class OperationViews:
         if len(old) != len(new):
             return None
         voters = (before[2] if before else 1), after[2]
-        found = copies(old, new, voters, self._sizes(operation, len(new)))
-        sums = totals(found)
+        moved = copies(old, new, voters, self._sizes(operation, len(new)))
+        sums = totals(moved)
         units: list[UnitBody] = [
             {
                 "donor": names[donor] if donor != NOBODY else None,
@@ -161,7 +161,7 @@ class OperationViews:
                 sums.donor.tolist(), sums.stealer.tolist(), sums.replicas, sums.size, strict=True
             )
         ]
-        return self._in_batches(units, np.unique(found.partition).tolist())
+        return self._in_batches(units, np.unique(moved.partition).tolist())
 
     def _in_batches(self, units: list[UnitBody], moving: list[int]) -> OperationPlanBody:
         """As the limits of now cut it: without ``batch_size`` everything is one batch."""
@@ -173,7 +173,7 @@ class OperationViews:
             "units": units,
             "batch_size": limits.batch_size,
             "batches": len(starts),
-            "first_batches": [{"batch": n, "partitions": each} for n, each in enumerate(shown, start=1)],
+            "first_batches": [{"batch": n, "partitions": numbers} for n, numbers in enumerate(shown, start=1)],
         }
 
     def _target(self, zone_id: ZoneId, key: str, event: int) -> tuple[tuple[str, ...], Matrix, int] | None:
@@ -197,9 +197,9 @@ class OperationViews:
         sizes = np.zeros(partitions, dtype=np.int64)
         for number in range(partitions):
             item = self._keys.get(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
-            found = read(item, ConfigurationRecord.decode)
-            if isinstance(found, ConfigurationRecord):
-                sizes[number] = found.size_bytes
+            configuration = read(item, ConfigurationRecord.decode)
+            if isinstance(configuration, ConfigurationRecord):
+                sizes[number] = configuration.size_bytes
         return sizes
 
 
@@ -233,19 +233,19 @@ def _record(operation: Operation, item: KeyValue, progress: OperationProgress) -
 
 def history_of(operation: Operation) -> list[NoteBody]:
     return [
-        {"at": utc(each.at_ms), "action": each.action, "by": each.by or None, "reason": each.reason}
-        for each in operation.notes
+        {"at": utc(note.at_ms), "action": note.action, "by": note.by or None, "reason": note.reason}
+        for note in operation.notes
     ]
 
 
 def _progress(operation: Operation, tally: Tally, now_ms: int) -> OperationProgress:
     runs = operation.state is OperationState.RUNNING and not operation.is_over
-    found = estimate(tally, operation.begun_ms if runs else None, now_ms)
+    forecast = estimate(tally, operation.begun_ms if runs else None, now_ms)
     return {
         "partitions": {"total": tally.total, "done": tally.done},
         "bytes": {"estimated": tally.bytes_total, "copied": tally.bytes_done},
-        "bytes_per_s": None if found.rate is None else round(found.rate),
-        "seconds_left": None if found.left_s is None else round(found.left_s, 1),
+        "bytes_per_s": None if forecast.rate is None else round(forecast.rate),
+        "seconds_left": None if forecast.left_s is None else round(forecast.left_s, 1),
     }
 
 

@@ -42,9 +42,9 @@ class ObservedParts:
         """From the body of ``/readyz``."""
         queue = body["queue"]
         tasks = (
-            (process["process"], str(each.get("task")), str(each.get("cause")))
+            (process["process"], str(trouble.get("task")), str(trouble.get("cause")))
             for process in body["background"]["processes"]
-            for each in process["troubles"]
+            for trouble in process["troubles"]
         )
         return cls(
             body["catalog"],

@@ -80,7 +80,7 @@ class ReadinessProbe:
             "ready": takes_statements,
             "catalog": catalog,
             "metastore": metastore,
-            "unreadable": [each.cause for each in unreadable],
+            "unreadable": [record.cause for record in unreadable],
             "nodes": sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
             "spark": status.state if status.state in SPARK_STATES else UNKNOWN,
             "spark_message": status.message,
@@ -94,7 +94,7 @@ class ReadinessProbe:
             "background": {"tasks": self._background.tasks, "processes": processes},
         }
         causes = judge(ObservedParts.of(body))
-        degraded = [{"part": each.part.value, "cause": each.cause} for each in causes]
+        degraded = [{"part": cause.part.value, "cause": cause.cause} for cause in causes]
         state = "not ready" if not takes_statements else "degraded" if degraded else "ready"
         return {"state": state, **body, "degraded": degraded}
 
@@ -112,18 +112,18 @@ class ReadinessProbe:
         return {
             "process": OWN,
             "role": "server",
-            "troubles": [_body(each) for each in self._background.troubles()],
+            "troubles": [_body(trouble) for trouble in self._background.troubles()],
             "defects": self._background.defects,
             "last_defect": self._background.last_defect,
         }
 
     def _engine(self, unreadable: list[Unreadable]) -> EngineRecord:
         """Adds to ``unreadable`` what this build cannot read: readiness is told all the same."""
-        found = read(self._mirror.get(self._keyspace.engine_status), EngineRecord.decode)
-        if isinstance(found, Unreadable):
-            unreadable.append(found)
-            return EngineRecord(UNKNOWN, found.cause)
-        return found if found is not None else EngineRecord(UNKNOWN, "not told yet")
+        record = read(self._mirror.get(self._keyspace.engine_status), EngineRecord.decode)
+        if isinstance(record, Unreadable):
+            unreadable.append(record)
+            return EngineRecord(UNKNOWN, record.cause)
+        return record if record is not None else EngineRecord(UNKNOWN, "not told yet")
 
     def _others(self, unreadable: list[Unreadable]) -> list[dict[str, Any]]:
         """Processes in which something has gone wrong. Adds to ``unreadable``."""
@@ -137,7 +137,7 @@ class ReadinessProbe:
                     {
                         "process": name,
                         "role": record.role if record.role in ROLES else "",
-                        "troubles": [_body(each) for each in record.troubles],
+                        "troubles": [_body(trouble) for trouble in record.troubles],
                         "defects": record.defects,
                         "last_defect": record.last_defect,
                     }

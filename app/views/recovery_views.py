@@ -57,7 +57,7 @@ def reset_body(reset: PartitionReset) -> ResetBody:
         "possibly_lost_entries": plan.possibly_lost_entries if plan else None,
         "missed_revisions": plan.missed_revisions if plan and not plan.empty else None,
         "orderly": plan.copy.position.orderly if plan and plan.copy and plan.copy.position else None,
-        "candidates": [candidate_body(each) for each in reset.candidates],
+        "candidates": [candidate_body(candidate) for candidate in reset.candidates],
         "silent": list(silent_of(reset.candidates)),
         "to_confirm": list(reset.to_confirm),
         "unproven": dict(reset.unproven),

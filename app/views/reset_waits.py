@@ -72,4 +72,4 @@ def _helps_itself(value: bytes) -> bool:
 
 @lru_cache(1)
 def _topology(value: bytes) -> dict[str, Presence]:
-    return {each.node.name: each for each in Topology.decode(value).nodes}
+    return {presence.node.name: presence for presence in Topology.decode(value).nodes}

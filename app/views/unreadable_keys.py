@@ -32,11 +32,11 @@ def unreadable_of_cluster(mirror: KeyspaceCopy, keys: Keyspace) -> list[Unreadab
         (keys.limits, Limits.decode),
         (keys.admissions, AdmissionRecord.decode),
     ]
-    found = [read(item, decode) for name, decode in single if (item := mirror.get(name)) is not None]
-    found += [read(item, NodeRecord.decode) for item in mirror.below(keys.nodes)]
-    found += [read(item, Drain.decode) for item in mirror.below(keys.drains)]
-    found += [read(item, FailureRecord.decode) for item in mirror.below(keys.failures)]
-    return [each for each in found if isinstance(each, Unreadable)]
+    records = [read(item, decode) for name, decode in single if (item := mirror.get(name)) is not None]
+    records += [read(item, NodeRecord.decode) for item in mirror.below(keys.nodes)]
+    records += [read(item, Drain.decode) for item in mirror.below(keys.drains)]
+    records += [read(item, FailureRecord.decode) for item in mirror.below(keys.failures)]
+    return [record for record in records if isinstance(record, Unreadable)]
 
 
 def unreadable_of_zone(mirror: KeyspaceCopy, keys: Keyspace, zone_id: ZoneId) -> Unreadable | None:

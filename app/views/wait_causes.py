@@ -41,8 +41,8 @@ class WaitCauses:
         if item is None:
             return None
         value = item.value
-        asked, at_ms = self._asked
-        if asked != value or not 0 <= now_ms - at_ms < COUNTED_ANEW_MS:
+        known, at_ms = self._asked
+        if known != value or not 0 <= now_ms - at_ms < COUNTED_ANEW_MS:
             self._asked = value, now_ms
             self._rooms = self._rooms_of(Limits.of(item), now_ms)
         return self._rooms
@@ -73,23 +73,23 @@ class WaitCauses:
 
     def _member_limits(self) -> dict[str, int]:
         """A node whose record cannot be read takes no more members."""
-        prefix, found = self._keyspace.nodes, {}
+        prefix, limits = self._keyspace.nodes, {}
         for item in self._mirror.below(prefix):
             record = read(item, NodeRecord.decode)
             limit = 0 if isinstance(record, Unreadable) else record.node.member_limit
-            found[item.key.removeprefix(prefix)] = limit
-        return found
+            limits[item.key.removeprefix(prefix)] = limit
+        return limits
 
     def _first(self) -> tuple[ZoneId, str] | None:
         """The operation that goes first where only one may, as the controllers choose it."""
         parsed = (read(item, Operation.decode) for item in self._mirror.below(self._keyspace.operations))
-        known = (each for each in parsed if not isinstance(each, Unreadable))
-        found = min(
-            (each for each in known if each.kind.moves_data and not each.is_over),
-            key=lambda each: (each.event_revision, each.zone_id),
+        known = (operation for operation in parsed if not isinstance(operation, Unreadable))
+        first = min(
+            (operation for operation in known if operation.kind.moves_data and not operation.is_over),
+            key=lambda operation: (operation.event_revision, operation.zone_id),
             default=None,
         )
-        return (found.zone_id, found.operation_id) if found is not None else None
+        return (first.zone_id, first.operation_id) if first is not None else None
 
     def _count(self) -> Loads:
         loads, keys = Loads(), self._keyspace
@@ -100,8 +100,10 @@ class WaitCauses:
             if parsed is None:
                 continue
             names, get = keys.partition(parsed[0]), self._mirror.get
-            read_keys = [read(each, _decoded) for each in (item, get(names.pending), get(names.planned))]
-            stable, pending, planned = (None if isinstance(each, Unreadable) else each for each in read_keys)
+            read_keys = [read(key, _decoded) for key in (item, get(names.pending), get(names.planned))]
+            stable, pending, planned = (
+                None if isinstance(record, Unreadable) else record for record in read_keys
+            )
             loads.members.update(nodes_of(stable, pending, planned))
             if stable is not None and pending is not None:
                 loads.add(parsed[0].zone_id, load_of(stable, pending, planned))

@@ -22,7 +22,7 @@ class AuditStore(Protocol):
 
     async def record(self, entry: AuditEntry) -> None: ...
 
-    async def audit(self, wanted: AuditFilter, limit: int, below: int | None) -> tuple[AuditRecord, ...]: ...
+    async def audit(self, criteria: AuditFilter, limit: int, below: int | None) -> tuple[AuditRecord, ...]: ...
 
 
 class Audit:
@@ -46,10 +46,10 @@ class Audit:
         the one that came with the request."""
         actor = current_actor().named(by)
         reason = reason or actor.reason
-        told = json.dumps(details, ensure_ascii=False, separators=(",", ":"), default=str)
+        body = json.dumps(details, ensure_ascii=False, separators=(",", ":"), default=str)
         try:
             version = (await self._snapshot()).version
-            await self._store.record(AuditEntry(action.value, subject, actor, reason, told, version, version))
+            await self._store.record(AuditEntry(action.value, subject, actor, reason, body, version, version))
         except StoreError as error:
             log.error(
                 "audit not written",
@@ -57,13 +57,13 @@ class Audit:
                 subject=subject,
                 by=actor.name,
                 reason=reason,
-                details=told,
+                details=body,
                 error=str(error),
             )
 
-    async def read(self, wanted: AuditFilter, limit: int, below: int | None) -> tuple[AuditRecord, ...]:
+    async def read(self, criteria: AuditFilter, limit: int, below: int | None) -> tuple[AuditRecord, ...]:
         """The newest first. Raises StoreError."""
-        return await self._store.audit(wanted, limit, below)
+        return await self._store.audit(criteria, limit, below)
 
 
 def audit_body(record: AuditRecord) -> dict[str, Any]:

@@ -42,8 +42,8 @@ def with_engines(
     when members of one are here that no profile names."""
     names = engine_names(node)[1:]
     below = settings.data_dir / "engines"
-    found = sorted(each.name for each in below.iterdir()) if below.exists() else []
-    orphans = [name for name in found if name not in names]
+    present = sorted(folder.name for folder in below.iterdir()) if below.exists() else []
+    orphans = [name for name in present if name not in names]
     if orphans:
         raise ValueError(f"{below} has members of {', '.join(orphans)}, which no profile of this node names")
     if not names:

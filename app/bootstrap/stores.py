@@ -10,7 +10,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 
 def open_metastore(settings: Settings, stack: AsyncExitStack) -> EtcdMetastore:
     """Connects when it is first asked; closed with ``stack``."""
-    endpoints = [each.strip() for each in settings.metastore.split(",") if each.strip()]
+    endpoints = [url.strip() for url in settings.metastore.split(",") if url.strip()]
     metastore = EtcdMetastore(
         endpoints, settings.metastore_timeout_s, tls=settings.tls if settings.metastore_tls else None
     )

@@ -31,7 +31,7 @@ class RoutingMap:
             raise ClientError(
                 f"the server hashes keys by {body['key_hash']}; this client knows {KEY_HASH_NAME}"
             )
-        routes = tuple(Route(tuple(each["voters"]), each.get("generation")) for each in body["partitions"])
+        routes = tuple(Route(tuple(route["voters"]), route.get("generation")) for route in body["partitions"])
         return cls(ZoneId(body["zone_id"]), routes, body["version"], tag)
 
     def partition_of(self, key: str) -> PartitionId:

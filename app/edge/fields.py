@@ -27,12 +27,12 @@ class Fields:
         return cls(lines, size)
 
     def all(self, name: bytes) -> list[str]:
-        found = self.lines.get(name)
-        return [] if found is None else [each.decode("latin-1") for each in found]
+        values = self.lines.get(name)
+        return [] if values is None else [value.decode("latin-1") for value in values]
 
     def first(self, name: bytes, otherwise: str = "") -> str:
-        found = self.lines.get(name)
-        return otherwise if found is None else found[0].decode("latin-1")
+        values = self.lines.get(name)
+        return otherwise if values is None else values[0].decode("latin-1")
 
     @property
     def has_body(self) -> bool:

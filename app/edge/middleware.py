@@ -101,7 +101,7 @@ def _with_headers(path: str, send: Send) -> Send:
         if message["type"] == "http.response.start":
             own = message.setdefault("headers", [])
             there = {name.lower() for name, _ in own}
-            message["headers"] = [*own, *(each for each in headers_of(path) if each[0] not in there)]
+            message["headers"] = [*own, *(header for header in headers_of(path) if header[0] not in there)]
         await send(message)
 
     return sent

@@ -120,4 +120,4 @@ def _address(scope: Scope, fields: Fields) -> str:
 def _shown(text: str) -> str:
     """For a message: what others have sent, cut and without what a terminal would act on."""
     cut = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
-    return "".join(each for each in cut if each.isprintable())
+    return "".join(character for character in cut if character.isprintable())

@@ -30,12 +30,12 @@ class RequestOrigin(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        found = urlsplit(text.strip())
-        host, scheme = found.hostname, found.scheme.lower()
-        has_more = found.path not in ("", "/") or found.query or found.fragment or "@" in found.netloc
+        url = urlsplit(text.strip())
+        host, scheme = url.hostname, url.scheme.lower()
+        has_more = url.path not in ("", "/") or url.query or url.fragment or "@" in url.netloc
         if scheme not in PORTS or not host or has_more:
             raise ValueError(f"{text!r} is not an origin such as https://zones.example:8443")
-        return cls(scheme, _name(host), found.port or PORTS[scheme])
+        return cls(scheme, _name(host), url.port or PORTS[scheme])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Trust:
             if host_of(name) != _name(name):
                 raise ValueError(f"{name!r} is not a host name such as zones.example, without scheme and port")
         try:
-            networks = tuple(ip_network(each) for each in _parts(proxies))
+            networks = tuple(ip_network(part) for part in _parts(proxies))
         except ValueError as error:
             raise ValueError(f"a proxy is an IP address or a network such as 10.0.0.0/8: {error}") from error
         if identity_header and not networks:
@@ -77,12 +77,12 @@ class Trust:
 
     def is_proxy(self, address: str) -> bool:
         try:
-            found = ip_address(address)
+            ip = ip_address(address)
         except ValueError:
             return False
-        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        return any(found in network for network in self.proxies)
+        if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        return any(ip in network for network in self.proxies)
 
 
 @lru_cache(maxsize=256)
@@ -105,27 +105,27 @@ def _is_address(text: str) -> bool:
 def host_of(header: str) -> str | None:
     """The name or address in a Host header, lower-cased, without port and brackets; None: it is malformed."""
     try:
-        found = urlsplit(f"//{header}")
-        _ = found.port
+        url = urlsplit(f"//{header}")
+        _ = url.port
     except ValueError:
         return None
-    if not found.hostname or found.netloc != header or "@" in header:
+    if not url.hostname or url.netloc != header or "@" in header:
         return None
-    return _name(found.hostname)
+    return _name(url.hostname)
 
 
 def as_addressed(scope: Scope, fields: Fields, trust: Trust) -> Scope:
     """The request as its client sent it to the listed proxy in between; without one, what only a proxy may say
     is taken off. Of several values the last counts, which the listed proxy itself has written."""
     identity = trust.identity_header.lower().encode()
-    said = {
+    claimed = {
         name for name in fields.lines if name.startswith(FORWARDED) or name in FORWARDING or name == identity
     }
-    if not said:
+    if not claimed:
         return scope
     if trust.is_proxy(scope["client"][0] if scope.get("client") else ""):
         return _forwarded(scope, fields, trust)
-    return {**scope, "headers": [each for each in scope["headers"] if each[0] not in said]}
+    return {**scope, "headers": [header for header in scope["headers"] if header[0] not in claimed]}
 
 
 def _forwarded(scope: Scope, fields: Fields, trust: Trust) -> Scope:
@@ -155,7 +155,7 @@ def _values(fields: Fields, name: bytes) -> list[str]:
 
 
 def _parts(text: str) -> list[str]:
-    return [part for each in text.split(",") if (part := each.strip())]
+    return [part for item in text.split(",") if (part := item.strip())]
 
 
 def _name(host: str) -> str:

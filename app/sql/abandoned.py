@@ -42,10 +42,10 @@ def outcome_of_abandoned(
         if row.protocol == TRINO:
             heads: tuple[dict[str, Any], ...] = (done_head(row.sql, committed[-1].version),)
             return LoggedOutcome(StatementState.SUCCEEDED, heads, (DONE_PAGE,))
-        results = tuple(_result(each, texts[each.n - 1]) for each in committed)
+        results = tuple(_result(statement, texts[statement.n - 1]) for statement in committed)
         return LoggedOutcome(StatementState.SUCCEEDED, results)
     if committed:
-        done = ", ".join(f"{each.n} (version {each.version})" for each in committed)
+        done = ", ".join(f"{statement.n} (version {statement.version})" for statement in committed)
         happened = f"of its statements these are in the catalog's history: {done}"
     else:
         happened = f"it is not in the catalog's history up to version {in_catalog}"

@@ -30,22 +30,24 @@ async def run_call(call: Call, catalog: CatalogSnapshot, recovery: PartitionReco
     """OUTCOME of a reset: RESET, or the name of what was in the way. Never begins a partition empty: that takes
     `zonectl recovery reset --empty`. Raises RefusedError with a place, StoreError."""
     zone = _zone(call, catalog)
-    numbers = [each.value for each in call.partitions]
+    numbers = [partition.value for partition in call.partitions]
     try:
         if call.procedure is Procedure.RESET_PARTITIONS:
             terms = ResetTerms(
                 source=call.source.value if call.source is not None else "",
-                confirmed_dead=frozenset(each.value for each in call.nodes),
+                confirmed_dead=frozenset(node.value for node in call.nodes),
             )
             resets = await recovery.reset(zone, numbers, terms, origin=current_origin())
-            return result(RESET_COLUMNS, (_reset_row(each) for each in resets))
-        restarts = await recovery.restart(zone, numbers, [each.value for each in call.nodes])
+            return result(RESET_COLUMNS, (_reset_row(reset) for reset in resets))
+        restarts = await recovery.restart(zone, numbers, [node.value for node in call.nodes])
     except RefusedError as refused:
         raise RefusedError(refused.kind, refused.message, _place(call, zone, refused.kind)) from refused
     except MetastoreError as error:
         message = f"etcd does not answer: {error}; look at the partitions before you call again"
         raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message) from error
-    return result(RESTART_COLUMNS, ((each.partition, node) for each in restarts for node in each.plan.nodes))
+    return result(
+        RESTART_COLUMNS, ((restart.partition, node) for restart in restarts for node in restart.plan.nodes)
+    )
 
 
 def _zone(call: Call, catalog: CatalogSnapshot) -> Zone:
@@ -69,7 +71,7 @@ def _reset_row(reset: PartitionReset) -> tuple[object, ...]:
 def _place(call: Call, zone: Zone, kind: ErrorKind) -> Position:
     """Of the argument that is to blame, else of the procedure's name."""
     if kind is ErrorKind.PARTITION_NOT_FOUND:
-        wrong = (each.position for each in call.partitions if each.value >= zone.partitions)
+        wrong = (partition.position for partition in call.partitions if partition.value >= zone.partitions)
         return next(wrong, call.position)
     if kind is ErrorKind.NODE_SET_ILLEGAL and call.source is not None:
         return call.source.position

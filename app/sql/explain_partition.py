@@ -110,10 +110,10 @@ class _Explained:
         reasons += self._change_reasons(name)
         member = self.view.members.get(name)
         held = {"member": member if member and member.has_member else None, "mirror": member and member.mirror}
-        for what, each in held.items():
-            if each is not None:
+        for what, entry in held.items():
+            if entry is not None:
                 reasons.append(
-                    f"its {what} is {each.state.value}" + (f": {each.reason}" if each.reason else "")
+                    f"its {what} is {entry.state.value}" + (f": {entry.reason}" if entry.reason else "")
                 )
         if self.view.configuration is not None and self.view.configuration.leader == name:
             reasons.append("it leads the group")
@@ -142,7 +142,7 @@ class _Explained:
         if self.held is None:
             self.held = Counter(node for target in placed.targets for node in target.nodes)
         counts = self.held
-        held = [counts[each] for each in self.sizes.data_nodes]
+        held = [counts[node] for node in self.sizes.data_nodes]
         share = f"it holds {counts[name]} replicas of the zone, and data nodes hold {min(held)} to {max(held)}"
         share += self._traits(name)
         role = _role(self.view.target, name)
@@ -157,8 +157,8 @@ class _Explained:
         if data_nodes is None or name not in data_nodes.nodes:
             return ""
         weight, domain = data_nodes.traits(name)
-        told = f", its weight is {weight:g}" if weight is not None else ""
-        return told + (f", its failure domain {domain}" if domain is not None else "")
+        text = f", its weight is {weight:g}" if weight is not None else ""
+        return text + (f", its failure domain {domain}" if domain is not None else "")
 
     def _exclusion(self, name: str) -> str:
         drain = self.snapshot.drains.get(name)
@@ -167,7 +167,7 @@ class _Explained:
         record = self.snapshot.live.get(name)
         if record is None:
             return "not a data node of the zone"
-        missing = [each for each in self.zone.storage_profiles if each not in record.node.profiles]
+        missing = [profile for profile in self.zone.storage_profiles if profile not in record.node.profiles]
         if missing:
             return f"it lacks the storage profile {', '.join(missing)}"
         if self.zone.nodes_filter != EVERY_NODE:
@@ -177,21 +177,21 @@ class _Explained:
     def _change_reasons(self, name: str) -> list[str]:
         """What moves now, and what waits."""
         stable, pending, planned = (
-            _role(each, name) for each in (self.view.stable, self.view.pending, self.view.planned)
+            _role(assignments, name) for assignments in (self.view.stable, self.view.pending, self.view.planned)
         )
-        found = []
+        reasons = []
         if self.view.pending is not None and stable != pending:
-            found.append(f"the change under way makes it {pending or 'leave'}")
+            reasons.append(f"the change under way makes it {pending or 'leave'}")
         if self.view.planned is not None and planned != (pending or stable):
-            found.append(f"the change planned next makes it {planned or 'leave'}")
+            reasons.append(f"the change planned next makes it {planned or 'leave'}")
         if (
             self.view.target is not None
             and self.view.pending is None
             and _role(self.view.target, name) != stable
         ):
             waits = f": {self.view.admission}" if self.view.admission else ""
-            found.append(f"the newest target is not written to this partition yet{waits}")
-        return found
+            reasons.append(f"the newest target is not written to this partition yet{waits}")
+        return reasons
 
 
 def _role(assignments: Assignments | None, name: str) -> str | None:

@@ -79,8 +79,8 @@ class MemberCounts:
             return {}
         replicas = effective_replicas(zone.replicas, len(nodes))
         if zone.algorithm is DistributionAlgorithm.BALANCED:
-            each = -(-zone.partitions * replicas // len(nodes))
-            return dict.fromkeys(nodes, each)
+            members = -(-zone.partitions * replicas // len(nodes))
+            return dict.fromkeys(nodes, members)
         key = (zone.partitions, replicas, nodes)
         if key not in self._cache:
             if len(self._cache) >= CACHED_ZONES_MAX:

@@ -25,34 +25,34 @@ _DESCRIBE = re.compile(rf"\s*(?:DESCRIBE|DESC)\s+(?P<path>{_PATH}){_END}", re.I)
 
 def rewrite_show(sql: str, session: SessionContext) -> str:
     """The query that answers ``sql``; ``sql`` itself when it asks for no metadata."""
-    if found := _CATALOGS.fullmatch(sql):
+    if match := _CATALOGS.fullmatch(sql):
         query = 'SELECT table_cat AS "Catalog" FROM system.jdbc.catalogs'
-        return f"{query}{_like(found, ' WHERE ', 'table_cat')} ORDER BY 1"
-    if found := _SCHEMAS.fullmatch(sql):
+        return f"{query}{_like(match, ' WHERE ', 'table_cat')} ORDER BY 1"
+    if match := _SCHEMAS.fullmatch(sql):
         query = 'SELECT schema_name AS "Schema" FROM information_schema.schemata'
-        return f"{query}{_like(found, ' WHERE ', 'schema_name')} ORDER BY 1"
-    if found := _TABLES.fullmatch(sql):
-        schema = _parts(found["path"])[-1] if found["path"] else session.schema
+        return f"{query}{_like(match, ' WHERE ', 'schema_name')} ORDER BY 1"
+    if match := _TABLES.fullmatch(sql):
+        schema = _parts(match["path"])[-1] if match["path"] else session.schema
         query = 'SELECT table_name AS "Table" FROM information_schema.tables'
-        where = f" WHERE table_schema = {_text(schema)}{_like(found, ' AND ', 'table_name')}"
+        where = f" WHERE table_schema = {_text(schema)}{_like(match, ' AND ', 'table_name')}"
         return f"{query}{where} ORDER BY 1"
-    found = _COLUMNS.fullmatch(sql) or _DESCRIBE.fullmatch(sql)
-    if found is None:
+    match = _COLUMNS.fullmatch(sql) or _DESCRIBE.fullmatch(sql)
+    if match is None:
         return sql
-    parts = _parts(found["path"])
+    parts = _parts(match["path"])
     schema = parts[-2] if len(parts) > 1 else session.schema
     where = f" WHERE table_schema = {_text(schema)} AND table_name = {_text(parts[-1])}"
-    if "like" in found.groupdict():
-        where += _like(found, " AND ", "column_name")
+    if "like" in match.groupdict():
+        where += _like(match, " AND ", "column_name")
     query = 'SELECT column_name AS "Column", data_type AS "Type", extra_info AS "Extra", comment AS "Comment"'
     return f"{query} FROM information_schema.columns{where} ORDER BY ordinal_position"
 
 
-def _like(found: re.Match[str], before: str, column: str) -> str:
-    if not found["like"]:
+def _like(match: re.Match[str], before: str, column: str) -> str:
+    if not match["like"]:
         return ""
-    escape = f" ESCAPE {found['escape']}" if found["escape"] else ""
-    return f"{before}{column} LIKE {found['like']}{escape}"
+    escape = f" ESCAPE {match['escape']}" if match["escape"] else ""
+    return f"{before}{column} LIKE {match['like']}{escape}"
 
 
 def _parts(path: str) -> list[str]:

@@ -52,8 +52,8 @@ class OperationReverse:
         self._operations = OperationViews(mirror, keyspace, views)
 
     async def reverse(self, name: str, by: str, reason: str, *, verified: bool) -> Reversed:
-        found = await self._control.reversible(name)
-        operation = found.operation
+        reversible = await self._control.reversible(name)
+        operation = reversible.operation
         before = (await self._catalog.snapshot(operation.before_version)).zone_with_id(operation.zone_id)
         after = (await self._catalog.snapshot(operation.catalog_version)).zone_with_id(operation.zone_id)
         if before is None or after is None:
@@ -64,20 +64,20 @@ class OperationReverse:
             now = catalog.zone_with_id(operation.zone_id)
             if now is None:
                 raise _impossible(name, "its zone was dropped")
-            changed = [each for each in PLACED if getattr(now, each) != getattr(after, each)]
+            changed = [setting for setting in PLACED if getattr(now, setting) != getattr(after, setting)]
             if changed:
-                told = ", ".join(f"{each} is {_told(now, each)}" for each in changed)
-                raise _impossible(name, f"the catalog has moved on: {told} in version {catalog.version}")
-            wanted = replace(now, **{each: getattr(before, each) for each in PLACED})
+                differences = ", ".join(f"{setting} is {_told(now, setting)}" for setting in changed)
+                raise _impossible(name, f"the catalog has moved on: {differences} in version {catalog.version}")
+            zone = replace(now, **{setting: getattr(before, setting) for setting in PLACED})
             snapshot = SystemSnapshot(catalog, keys, self._keyspace, time.time_ns() // 1_000_000)
-            self._check_data_nodes(found, wanted, snapshot)
-            return wanted
+            self._check_data_nodes(reversible, zone, snapshot)
+            return zone
 
         origin = Origin(
             by=by,
             verified=verified,
             reason=reason,
-            restores=found.before.pointer.event_revision,
+            restores=reversible.before.pointer.event_revision,
             reverses=name,
         )
         version = await self._catalog.restore(restored, f"REVERSE OPERATION {name}", origin)
@@ -86,12 +86,12 @@ class OperationReverse:
         back = self._operations.reverse_of(operation)
         return Reversed(version, back.operation_id if back is not None else None)
 
-    def _check_data_nodes(self, found: Reversible, wanted: Zone, snapshot: SystemSnapshot) -> None:
-        name, stored = found.operation.operation_id, snapshot.views.data_nodes(wanted.zone_id)
-        intent = ZoneIntent(snapshot.catalog.version + 1, wanted)
+    def _check_data_nodes(self, reversible: Reversible, zone: Zone, snapshot: SystemSnapshot) -> None:
+        name, stored = reversible.operation.operation_id, snapshot.views.data_nodes(zone.zone_id)
+        intent = ZoneIntent(snapshot.catalog.version + 1, zone)
         nodes = compute_data_nodes(stored, snapshot.presence, intent, JSON_PATH, snapshot.taken_at_ms)
-        leaving = sorted(set(found.before.pointer.nodes) & set(snapshot.drains))
-        why = why_not_restorable(found.before, intent, nodes, wanted.partitions)
+        leaving = sorted(set(reversible.before.pointer.nodes) & set(snapshot.drains))
+        why = why_not_restorable(reversible.before, intent, nodes, zone.partitions)
         if why:
             more = f"; {', '.join(leaving)} is leaving: `zonectl node undrain` takes it back" if leaving else ""
             raise _impossible(name, f"of the target before it, {why}{more}")

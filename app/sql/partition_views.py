@@ -36,8 +36,8 @@ def learner_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     where the node is; REASON says what the learner waits for."""
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
-            named = {node for each in (seen.stable, seen.pending) if each for node in each.learners}
-            kept = {node: each.mirror for node, each in seen.members.items() if each.mirror is not None}
+            named = {node for placed in (seen.stable, seen.pending) if placed for node in placed.learners}
+            kept = {node: member.mirror for node, member in seen.members.items() if member.mirror is not None}
             for node in sorted(named | kept.keys()):
                 mirror = kept.get(node)
                 state = mirror.state.value if mirror is not None else "NOT_STARTED"
@@ -68,7 +68,7 @@ def _assignments_of(seen: PartitionView) -> Iterator[Row]:
     placed = {node: _role(known, node) for node in nodes_of(*known)}
     for node in sorted(placed, key=lambda name: (placed[name][1], name)):
         role, position = placed[node]
-        named = (each is not None and node in each.nodes for each in known)
+        named = (assignments is not None and node in assignments.nodes for assignments in known)
         yield node, role, position, *named, node == leader
 
 
@@ -125,26 +125,26 @@ def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
 def failure_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     """The newest first; NODE_NAME is the leader's, which tells it."""
     names = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
-    for node, each in snapshot.views.failures():
-        if each.zone_id in names:
+    for node, failure in snapshot.views.failures():
+        if failure.zone_id in names:
             yield (
-                each.zone_id,
-                names[each.zone_id],
-                each.partition,
+                failure.zone_id,
+                names[failure.zone_id],
+                failure.partition,
                 node,
-                each.code,
-                each.term,
-                each.attempt,
-                each.cause,
-                each.since_ms,
-                each.at_ms,
+                failure.code,
+                failure.term,
+                failure.attempt,
+                failure.cause,
+                failure.since_ms,
+                failure.at_ms,
             )
 
 
 def _role(known: tuple[Assignments | None, ...], node: str) -> tuple[str, int]:
     """Role and preference, from 1."""
-    for each in known:
-        if each is not None and node in each.nodes:
-            order = (*each.peers, *each.learners)
-            return ("VOTER" if node in each.peers else "LEARNER"), order.index(node) + 1
+    for assignments in known:
+        if assignments is not None and node in assignments.nodes:
+            order = (*assignments.peers, *assignments.learners)
+            return ("VOTER" if node in assignments.peers else "LEARNER"), order.index(node) + 1
     raise ValueError(f"{node} is in none of the assignments")

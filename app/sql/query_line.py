@@ -73,10 +73,10 @@ class QueryLine:
         if len(waiting) >= limits.waiting_max:
             message = f"{limits.waiting_max} queries wait already, which is the longest that the line may be"
             raise RefusedError(ErrorKind.TOO_MANY_STATEMENTS, message)
-        if sum(each.client == client for each in waiting) >= limits.of_client:
+        if sum(query.client == client for query in waiting) >= limits.of_client:
             message = f"{limits.of_client} queries of this user and address wait already"
             raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
-        if sum(each.client.address == client.address for each in waiting) >= limits.of_address:
+        if sum(query.client.address == client.address for query in waiting) >= limits.of_address:
             message = f"{limits.of_address} queries of this address wait already"
             raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
         self._numbers += 1
@@ -109,8 +109,8 @@ class QueryLine:
         self._order = None
         self._running.pop(number, None)
         self._waiting.pop(number, None)
-        present = [each.client for each in (*self._waiting.values(), *self._running.values())]
-        known = {*present, *(each.address for each in present)}
+        present = [query.client for query in (*self._waiting.values(), *self._running.values())]
+        known = {*present, *(client.address for client in present)}
         self._served_at = {who: at for who, at in self._served_at.items() if who in known}
 
     @property
@@ -143,13 +143,13 @@ class QueryLine:
         limits = self._limits
         if len(self._running) >= limits.places:
             return None
-        heavy = sum(not each.is_cheap for each in self._running.values())
+        heavy = sum(not query.is_cheap for query in self._running.values())
         open_to_all = heavy < limits.places - limits.kept
-        ready = [each for each in self._waiting.values() if each.is_cheap or open_to_all]
+        ready = [query for query in self._waiting.values() if query.is_cheap or open_to_all]
         if not ready:
             return None
-        of_address = Counter(each.client.address for each in self._running.values())
-        of_client = Counter(each.client for each in self._running.values())
+        of_address = Counter(query.client.address for query in self._running.values())
+        of_client = Counter(query.client for query in self._running.values())
 
         def turn(ticket: Ticket) -> tuple[int, ...]:
             client = ticket.client

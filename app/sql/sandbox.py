@@ -78,10 +78,10 @@ def write_frame(stream: IO[bytes], header: dict[str, Any], blobs: dict[str, byte
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:
-    found = stream.read(size)
-    if len(found) != size:
+    data = stream.read(size)
+    if len(data) != size:
         raise EOFError("the stream ended inside a frame")
-    return found
+    return data
 
 
 _Answer = tuple[dict[str, Any], dict[str, bytes]]
@@ -102,11 +102,11 @@ def run_query(database: Any, header: dict[str, Any], tables: dict[str, bytes]) -
         relation = connection.query(header["sql"])
         types = [wire_type(kind) for kind in relation.types]
         connection.execute(query_text(header["sql"], types))
-        found = connection.fetchmany(header["rows_max"] + 1)
-        if len(found) > header["rows_max"]:
+        values = connection.fetchmany(header["rows_max"] + 1)
+        if len(values) > header["rows_max"]:
             return _error("RESULT_TOO_LARGE", f"a result has at most {header['rows_max']} rows")
-        rows, names = rows_and_types(found, types)
-        return {"columns": [list(each) for each in zip(relation.columns, names, strict=True)]}, _blobs(rows)
+        rows, names = rows_and_types(values, types)
+        return {"columns": [list(column) for column in zip(relation.columns, names, strict=True)]}, _blobs(rows)
     except MemoryError:
         return _error("QUERY_MEMORY_LIMIT", "the query needs more memory than a query may use")
     except _TooLargeError:

@@ -117,7 +117,7 @@ class SandboxPool:
         """Of a logged statement whose query waits; None when it does not."""
         waiting = enumerate(self._line.waiting(), start=1)
         ids = ((position, self._turns[ticket.number].statement_id) for position, ticket in waiting)
-        return next((position for position, each in ids if each == statement_id), None)
+        return next((position for position, running_id in ids if running_id == statement_id), None)
 
     async def run(
         self, query: PreparedQuery, load: Load, *, is_cheap: bool = False, time_zone: str = UTC

@@ -61,26 +61,26 @@ def wire_type(kind: Any) -> WireType:
         return WireType(wire_name, "VARCHAR", convert, is_cast=True)
     if kind.id == "bignum":
         return WireType("decimal(38,0)", "VARCHAR", _decimal, is_cast=True)
-    found = _PLAIN.get(kind.id)
-    return WireType(found[0], name, found[1]) if found else WireType("varchar", "VARCHAR", str, is_cast=True)
+    plain = _PLAIN.get(kind.id)
+    return WireType(plain[0], name, plain[1]) if plain else WireType("varchar", "VARCHAR", str, is_cast=True)
 
 
 def query_text(sql: str, types: Sequence[WireType]) -> str:
     """``sql``, with the columns whose values would not survive Python cast to their carriers."""
-    if not any(each.is_cast for each in types):
+    if not any(wire.is_cast for wire in types):
         return sql
     names = [f'"c{n}"' for n in range(len(types))]
     columns = [
-        f"CAST({name} AS {each.carrier})" if each.is_cast else name
-        for name, each in zip(names, types, strict=True)
+        f"CAST({name} AS {wire.carrier})" if wire.is_cast else name
+        for name, wire in zip(names, types, strict=True)
     ]
     return f"SELECT {', '.join(columns)} FROM ({sql}\n) AS q({', '.join(names)})"
 
 
 def rows_and_types(rows: Sequence[tuple[Any, ...]], types: Sequence[WireType]) -> tuple[list[Any], list[str]]:
     """Rows fit for JSON, and the columns' types. Raises OverflowError for a value that clients cannot take."""
-    names = [each.name for each in types]
-    converters = [each.convert for each in types]
+    names = [wire.name for wire in types]
+    converters = [wire.convert for wire in types]
     for n, name in enumerate(names):
         if name == INTERVAL:
             names[n], converters[n] = _interval_type([row[n] for row in rows if row[n] is not None])
@@ -103,7 +103,7 @@ def _bigint(value: int) -> int:
 
 def _decimal(value: Decimal | int | str) -> str:
     text = format(value, "f") if isinstance(value, Decimal) else str(value)
-    if sum(each.isdigit() for each in text.lstrip("-0")) > DECIMAL_DIGITS_MAX:
+    if sum(character.isdigit() for character in text.lstrip("-0")) > DECIMAL_DIGITS_MAX:
         raise OverflowError(f"{text} does not fit into a decimal of {DECIMAL_DIGITS_MAX} digits")
     return text
 
@@ -121,7 +121,7 @@ def _real(value: float) -> float | str:
         return _double(value)
     digits = (float(f"{value:.{n}g}") for n in range(1, 9))
     packed = struct.pack("f", value)
-    return next((each for each in digits if _packed(each) == packed), float(f"{value:.9g}"))
+    return next((real for real in digits if _packed(real) == packed), float(f"{value:.9g}"))
 
 
 def _packed(value: float) -> bytes | None:
@@ -137,25 +137,25 @@ def _bytes(value: bytes) -> str:
 
 def _date(text: str) -> str:
     """Years before 1 are counted as astronomers do: 1 BC is 0."""
-    found = _MOMENT.fullmatch(text)
-    if found is None:
+    match = _MOMENT.fullmatch(text)
+    if match is None:
         raise OverflowError(f"{text} is not a date that SQL clients can take")
-    year = int(found[1])
-    if found[4]:
+    year = int(match[1])
+    if match[4]:
         year = 1 - year
     sign = "-" if year < 0 else ""
-    return f"{sign}{abs(year):04d}-{found[2]}{found[3]}"
+    return f"{sign}{abs(year):04d}-{match[2]}{match[3]}"
 
 
 def _clock(digits: int) -> Convert:
     """With ``digits`` of a second; an offset keeps its minutes."""
 
     def clock(text: str) -> str:
-        found = _CLOCK.fullmatch(text)
-        assert found is not None
-        fraction = f".{(found[2] or '').ljust(digits, '0')[:digits]}" if digits else ""
-        offset = found[3] or ""
-        return f"{found[1]}{fraction}{offset}{':00' if len(offset) == 3 else ''}"
+        match = _CLOCK.fullmatch(text)
+        assert match is not None
+        fraction = f".{(match[2] or '').ljust(digits, '0')[:digits]}" if digits else ""
+        offset = match[3] or ""
+        return f"{match[1]}{fraction}{offset}{':00' if len(offset) == 3 else ''}"
 
     return clock
 
@@ -188,15 +188,15 @@ def _timestamp_with_zone(text: str) -> str:
 
 def _interval_parts(text: str) -> tuple[int, int]:
     """Months, and milliseconds."""
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
+    match = _INTERVAL.fullmatch(text)
+    if match is None:
         raise OverflowError(f"{text} is not an interval that SQL clients can take")
-    years, months, days = (int(found[n] or 0) for n in (1, 2, 3))
-    seconds = int(found[5] or 0) * 3600 + int(found[6] or 0) * 60 + int(found[7] or 0)
-    micros = int((found[8] or "").ljust(6, "0"))
+    years, months, days = (int(match[n] or 0) for n in (1, 2, 3))
+    seconds = int(match[5] or 0) * 3600 + int(match[6] or 0) * 60 + int(match[7] or 0)
+    micros = int((match[8] or "").ljust(6, "0"))
     if micros % 1000:
         raise OverflowError(f"the interval {text} has microseconds; SQL clients take milliseconds")
-    millis = (seconds * 1000 + micros // 1000) * (-1 if found[4] else 1)
+    millis = (seconds * 1000 + micros // 1000) * (-1 if match[4] else 1)
     return years * 12 + months, days * 86_400_000 + millis
 
 
@@ -233,7 +233,7 @@ def _list(kind: Any) -> WireType:
     inner = _inner(kind.children[0][1])
 
     def convert(value: Sequence[Any]) -> list[Any]:
-        return [_value(each, inner.convert) for each in value]
+        return [_value(item, inner.convert) for item in value]
 
     return WireType(f"array({inner.name})", f"{inner.carrier}[]", convert, inner.is_cast)
 
@@ -253,7 +253,7 @@ def _tuple(kind: Any) -> WireType:
     fields = [_inner(child) for _, child in kind.children]
 
     def convert(value: Sequence[Any]) -> list[Any]:
-        return [_value(each, inner.convert) for each, inner in zip(value, fields, strict=True)]
+        return [_value(item, inner.convert) for item, inner in zip(value, fields, strict=True)]
 
     names = ", ".join(inner.name for inner in fields)
     carrier = ", ".join(inner.carrier for inner in fields)

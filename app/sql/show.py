@@ -118,7 +118,7 @@ def replicas_text(zone: Zone) -> str:
 
 
 def _nodes(snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
-    view = next(each for each in registry if (each.schema, each.name) == (SCHEMA, "NODES"))
+    view = next(candidate for candidate in registry if (candidate.schema, candidate.name) == (SCHEMA, "NODES"))
     return ResultSet(columns=view.columns, rows=list(view.rows(snapshot)))
 
 
@@ -159,7 +159,7 @@ def _partition_rows(zones: Iterable[Zone], snapshot: SystemSnapshot) -> Iterator
                 status.state.value,
                 status.cause or None,
                 leader,
-                *(assignments_text(each) for each in (seen.stable, seen.pending, seen.planned)),
+                *(assignments_text(assignments) for assignments in (seen.stable, seen.pending, seen.planned)),
             )
 
 
@@ -214,19 +214,23 @@ def describe_table(name: QueryName, snapshot: SystemSnapshot, registry: ViewRegi
     columns = dict.fromkeys(("COLUMN", "TYPE", "EXTRA", "COMMENT"), VARCHAR)
     of_catalog = len(name.parts) == 1 or [part.upper() for part in name.parts[:-1]] == [TABLES_SCHEMA]
     table = (
-        next((each for each in snapshot.catalog.tables if each.name == name.last), None) if of_catalog else None
+        next((candidate for candidate in snapshot.catalog.tables if candidate.name == name.last), None)
+        if of_catalog
+        else None
     )
     if table is not None:
-        return result(columns, ((each.name, each.type, _extra(table, each), "") for each in table.columns))
+        return result(
+            columns, ((column.name, column.type, _extra(table, column), "") for column in table.columns)
+        )
     view = registry.find(name)
     return result(columns, ((column.name, column.type.value, "", "") for column in view.columns))
 
 
 def _extra(table: Table, column: TableColumn) -> str:
-    told = (
+    extras = (
         ("primary key", column.name in table.primary_key),
         ("colocation", column.name in table.colocation),
         ("not null", not column.nullable and column.name not in table.primary_key),
         (f"default {column.default}", column.default is not None),
     )
-    return ", ".join(text for text, holds in told if holds)
+    return ", ".join(text for text, holds in extras if holds)

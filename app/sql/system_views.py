@@ -77,7 +77,7 @@ class SystemView:
 def view(
     name: str, columns: Mapping[str, ResultType], rows: Callable[[SystemSnapshot], Iterable[Row]]
 ) -> SystemView:
-    return SystemView(name, tuple(AnswerColumn(each, kind) for each, kind in columns.items()), rows)
+    return SystemView(name, tuple(AnswerColumn(column, kind) for column, kind in columns.items()), rows)
 
 
 def arrow_stream(columns: tuple[AnswerColumn, ...], rows: Iterable[Row]) -> bytes:
@@ -95,8 +95,8 @@ class ViewRegistry:
     """All views by schema and name; names are compared without case, as SQL clients send them either way."""
 
     def __init__(self, views: Iterable[SystemView]) -> None:
-        self._views = {(each.schema, each.name): each for each in views}
-        self._relations = {each.relation: each for each in self._views.values()}
+        self._views = {(system_view.schema, system_view.name): system_view for system_view in views}
+        self._relations = {system_view.relation: system_view for system_view in self._views.values()}
 
     def __iter__(self) -> Iterator[SystemView]:
         return iter(self._views.values())
@@ -113,11 +113,11 @@ class ViewRegistry:
         parts = [part.upper() for part in name.parts]
         known = len(parts) <= 3 and (len(parts) < 3 or parts[0] in (CATALOG, CLIENTS_CATALOG))
         schemas = (schema.upper(), SCHEMA) if len(parts) == 1 else (parts[-2],)
-        for each in schemas if known else ():
-            found = self._views.get((each, parts[-1]))
-            if found is not None:
-                return found
-        views = ", ".join(each.name for each in self if each.schema == SCHEMA)
+        for schema_name in schemas if known else ():
+            system_view = self._views.get((schema_name, parts[-1]))
+            if system_view is not None:
+                return system_view
+        views = ", ".join(system_view.name for system_view in self if system_view.schema == SCHEMA)
         message = f"there is no view {name} to query; there are {views}"
         raise RefusedError(ErrorKind.VIEW_NOT_FOUND, message, name.position)
 

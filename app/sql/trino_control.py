@@ -82,7 +82,7 @@ def parse_control(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFla
 def bind(sql: str, parameters: tuple[str, ...]) -> str:
     """``sql`` with its placeholders replaced by ``parameters`` in order. Raises RefusedError."""
     if first_words(sql, 1) not in QUERY_WORDS:
-        parameters = tuple(plain(each) for each in parameters)
+        parameters = tuple(plain(parameter) for parameter in parameters)
     places = [token for token in _tokens(sql) if token.token_type is TokenType.PLACEHOLDER]
     if len(places) != len(parameters):
         message = f"the statement has {len(places)} parameters, {len(parameters)} were given"
@@ -137,7 +137,7 @@ def _is_literal(node: exp.Expr) -> bool:
     if isinstance(node, exp.Interval):
         return node.this is not None and _is_literal(node.this)
     if isinstance(node, _CONSTRUCTORS):
-        return all(_is_literal(each) for each in node.iter_expressions())
+        return all(_is_literal(part) for part in node.iter_expressions())
     return isinstance(node, _LITERALS) or is_not_finite(node)
 
 
@@ -153,9 +153,9 @@ def _pieces(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NE
 def _tokens(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> list[Token]:
     """Of all statements, at their places in the whole text; semicolons are none of them."""
     return [
-        Token(each.token_type, each.text, 1, 1, piece.offset + each.start, piece.offset + each.end)
+        Token(token.token_type, token.text, 1, 1, piece.offset + token.start, piece.offset + token.end)
         for piece in _pieces(sql, limits, stop)
-        for each in piece.tokens
+        for token in piece.tokens
     ]
 
 
@@ -165,8 +165,8 @@ def _check_count(tokens: int) -> None:
         raise ParseError(ErrorKind.TEXT_TOO_LARGE, message)
 
 
-def _expected(what: str, found: str) -> ParseError:
-    return ParseError(ErrorKind.SYNTAX_ERROR, f"expected {what}, found {found[:60] or 'the end'}")
+def _expected(what: str, word: str) -> ParseError:
+    return ParseError(ErrorKind.SYNTAX_ERROR, f"expected {what}, found {word[:60] or 'the end'}")
 
 
 class _ControlReader:
@@ -187,9 +187,9 @@ class _ControlReader:
             self._next += 1
 
     def skip(self, word: str) -> bool:
-        found = self.word() == word
-        self._next += found
-        return found
+        is_next = self.word() == word
+        self._next += is_next
+        return is_next
 
     def name(self) -> str:
         """An identifier; unquoted ones are lower-cased, as SQL clients of this protocol expect."""
@@ -252,7 +252,7 @@ def _execute(reader: _ControlReader) -> Control:
     name = "" if immediate else reader.name()
     parameters: tuple[str, ...] = ()
     if reader.skip("USING"):
-        parameters = tuple(literal(each) for each in reader.listed())
+        parameters = tuple(literal(parameter) for parameter in reader.listed())
     else:
         reader.finish()
     return Control(ControlKind.EXECUTE, name, text, parameters=parameters)

@@ -49,8 +49,8 @@ class PreparedDescriber:
             return ResultSet(_INPUT, [(position, "unknown") for position in range(self._count)])
         if not self._query:
             return ResultSet(_OUTPUT)
-        found = await self._engine.execute(self._query, session)
-        return ResultSet(_OUTPUT, [_described(column) for column in found.columns])
+        described = await self._engine.execute(self._query, session)
+        return ResultSet(_OUTPUT, [_described(column) for column in described.columns])
 
 
 def _described(column: AnswerColumn) -> tuple[object, ...]:

@@ -81,12 +81,12 @@ class TrinoFront:
     ) -> Page:
         """The first page. Refusals are pages too; nothing is raised but what is broken inside."""
         try:
-            asked = await self._reader.run(len(sql), self._understood, sql, session, addresses)
-            if asked.page is not None:
-                return asked.page
-            sql = asked.sql
-            if asked.describer is not None:
-                return await self._submit(sql, session, key, origin, addresses, asked.describer)
+            understood = await self._reader.run(len(sql), self._understood, sql, session, addresses)
+            if understood.page is not None:
+                return understood.page
+            sql = understood.sql
+            if understood.describer is not None:
+                return await self._submit(sql, session, key, origin, addresses, understood.describer)
             if is_ddl(sql) and session.transaction_id is not None:
                 message = "zones are changed one statement at a time, not in a transaction"
                 raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
@@ -121,8 +121,8 @@ class TrinoFront:
             raise RefusedError(ErrorKind.STATEMENT_RESULT_GONE, "this page was read before; read on")
         if token == row.token:
             return await self._again(row, token, addresses)
-        found = await self._jobs.wait(statement_id, HOLD_S)
-        row = found if found is not None else row
+        finished = await self._jobs.wait(statement_id, HOLD_S)
+        row = finished if finished is not None else row
         if token != row.token + 1:
             return await self.get(statement_id, token, addresses)
         answer: dict[str, Any]
@@ -164,8 +164,8 @@ class TrinoFront:
             row, created = await self._jobs.submit(new, work)
         if not created and row.token:
             await self._jobs.on_log(lambda log: log.rewind(row.statement_id))
-        found = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
-        row = replace(found if found is not None else row, token=0, token_answer=None)
+        finished = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
+        row = replace(finished if finished is not None else row, token=0, token_answer=None)
         ended = row.state.is_over and page_count(row) == 0
         progress = self._jobs.progress(row)
         queued = self._jobs.position(row.statement_id)
@@ -202,8 +202,8 @@ def _repeat_key(sql: str, session: TrinoSession, origin: str) -> str | None:
     """Recognises a change that a client sends again because the answer was lost."""
     if not is_ddl(sql):
         return None
-    said = [sql, origin, session.user, session.source, session.catalog, session.schema, session.properties]
-    return REPEAT_PREFIX + hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    parts = [sql, origin, session.user, session.source, session.catalog, session.schema, session.properties]
+    return REPEAT_PREFIX + hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _executed(control: Control, session: TrinoSession) -> str:

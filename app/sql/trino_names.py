@@ -15,9 +15,9 @@ class LowerCaseNames:
         self._inner = inner
 
     async def execute(self, sql: str, session: SessionContext) -> ResultSet:
-        found = await self._inner.execute(sql, session)
+        answer = await self._inner.execute(sql, session)
         columns = tuple(
             replace(column, name=column.name.lower() if column.name.isupper() else column.name)
-            for column in found.columns
+            for column in answer.columns
         )
-        return replace(found, columns=columns)
+        return replace(answer, columns=columns)

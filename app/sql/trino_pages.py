@@ -54,7 +54,7 @@ def page_body(
         if rows:
             body["data"] = rows
     body["stats"] = _stats(row, progress, head, queued)
-    body["warnings"] = [_warning(each) for each in row.warnings]
+    body["warnings"] = [_warning(warning) for warning in row.warnings]
     if row.error is not None:
         body["error"] = _error(row.error)
     if head.get("update_type"):

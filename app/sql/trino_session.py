@@ -68,14 +68,14 @@ class TrinoSession:
 
 def read_session(headers: Iterable[tuple[str, str]]) -> TrinoSession:
     """Header names in any case; those that may hold several values may also be repeated."""
-    found: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     for name, value in headers:
         lowered = name.lower()
         if lowered.startswith("x-trino-"):
-            found.setdefault(lowered[len("x-trino-") :], []).append(value)
+            fields.setdefault(lowered[len("x-trino-") :], []).append(value)
 
     def one(name: str, default: str = "") -> str:
-        return found.get(name, [default])[-1].strip() or default
+        return fields.get(name, [default])[-1].strip() or default
 
     transaction = one("transaction-id", NO_TRANSACTION)
     return TrinoSession(
@@ -85,8 +85,8 @@ def read_session(headers: Iterable[tuple[str, str]]) -> TrinoSession:
         source=one("source"),
         time_zone=one("time-zone", "UTC"),
         transaction_id=None if transaction.upper() == NO_TRANSACTION else transaction,
-        properties={_property(name): value for name, value in _pairs(found.get("session", ()))},
-        prepared=dict(_pairs(found.get("prepared-statement", ()))),
+        properties={_property(name): value for name, value in _pairs(fields.get("session", ()))},
+        prepared=dict(_pairs(fields.get("prepared-statement", ()))),
     )
 
 
@@ -106,10 +106,10 @@ def check_property(name: str, value: str) -> None:
 def seconds(text: str) -> float:
     """A length of time as SQL clients write it. Raises RefusedError."""
     match = _DURATION.fullmatch(text)
-    found = float(match[1]) * _UNITS_S[match[2].lower()] if match else 0.0
-    if not 0 < found <= TIMEOUT_S_MAX:
+    timeout_s = float(match[1]) * _UNITS_S[match[2].lower()] if match else 0.0
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
         raise RefusedError(ErrorKind.INVALID_REQUEST, f"a timeout is as 30, 30s, 5m or 2h, not {text[:40]}")
-    return found
+    return timeout_s
 
 
 def _property(name: str) -> str:

@@ -54,10 +54,10 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             # A change that asked for what was there made no version: its zone need not reach the newest.
             made = await job.committed()
             version = made[-1].version if made else 0
-            told = _with_total(progress, result)
-            job.progress = _partitions(told(result.zone_id, version))
+            shown = _with_total(progress, result)
+            job.progress = _partitions(shown(result.zone_id, version))
             await job.report((head,), warnings)
-            await _converged(job, told, result.zone_id, version, deadline)
+            await _converged(job, shown, result.zone_id, version, deadline)
         page = NOT_APPLIED_PAGE if result.applied is False else DONE_PAGE
         return LoggedOutcome(
             StatementState.SUCCEEDED, (head,), (page,), warnings=warnings, progress=job.progress
@@ -106,13 +106,13 @@ def _with_total(progress: Progress, result: ResultSet) -> Progress:
     """Before a new zone's intent is published its progress knows no partitions; the statement does."""
     total = ((result.effect or {}).get("params") or {}).get("partitions", 0)
 
-    def told(zone_id: ZoneId, version: int) -> Mapping[str, Any]:
+    def with_total(zone_id: ZoneId, version: int) -> Mapping[str, Any]:
         now = progress(zone_id, version)
         if now["partitions"]["total"] or now["state"] == "CONVERGED":
             return now
         return {**now, "partitions": {**now["partitions"], "total": total}}
 
-    return told
+    return with_total
 
 
 def _partitions(progress: Mapping[str, Any]) -> StatementProgress:

@@ -89,8 +89,8 @@ class SystemSnapshot:
     @cached_property
     def presence(self) -> Topology:
         """Living nodes with their times, and those that left: the record, and what is not recorded yet."""
-        found = read(self.keys.get(self.keyspace.topology), Topology.decode)
-        recorded = found if isinstance(found, Topology) else Topology()
+        topology = read(self.keys.get(self.keyspace.topology), Topology.decode)
+        recorded = topology if isinstance(topology, Topology) else Topology()
         live, _ = living(self.keys.below(self.keyspace.nodes), self.keyspace.nodes, recorded)
         return observe(recorded, live, self.taken_at_ms, drained=self.drains)
 
@@ -126,9 +126,9 @@ class SystemSnapshot:
         for number in range(zone.partitions):
             self.checkpoint()
             item = self.keys.get(self.keyspace.partition(PartitionId(zone.zone_id, number)).configuration)
-            found = read(item, ConfigurationRecord.decode)
-            if isinstance(found, ConfigurationRecord):
-                sizes[number] = found.size_bytes
+            configuration = read(item, ConfigurationRecord.decode)
+            if isinstance(configuration, ConfigurationRecord):
+                sizes[number] = configuration.size_bytes
         return sizes
 
     @cached_property

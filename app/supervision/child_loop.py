@@ -237,8 +237,8 @@ class Supervisor:
         def note(number: int, _frame: FrameType | None) -> None:
             self._signals.append(number)
 
-        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        earlier = {number: signal.signal(number, note) for number in wanted}
+        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        earlier = {number: signal.signal(number, note) for number in signals}
         try:
             yield
         finally:

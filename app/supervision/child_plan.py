@@ -140,7 +140,7 @@ def plan_children(
     agents = (
         _node_child(node, directory, endpoint, ports.nodes[node.name], member_limit, etcd) for node in nodes
     )
-    return (metastore, server, *(replace(each, silence_s=node_silence_s) for each in agents))
+    return (metastore, server, *(replace(agent, silence_s=node_silence_s) for agent in agents))
 
 
 def zonectl(*arguments: str) -> tuple[str, ...]:

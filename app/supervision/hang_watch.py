@@ -73,7 +73,7 @@ class WatchedChild:
         return self.awaited and now - self.restarts[-1] < START_LIMIT_S
 
     def recent(self, now: float) -> tuple[float, ...]:
-        return tuple(each for each in self.restarts if now - each < WINDOW_S)
+        return tuple(restart for restart in self.restarts if now - restart < WINDOW_S)
 
 
 @dataclass(frozen=True, slots=True)

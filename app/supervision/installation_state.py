@@ -169,12 +169,12 @@ def save_state(directory: Path, ports: Ports) -> None:
     write_file(directory / "state.json", json.dumps(ports.as_json(), indent=2))
 
 
-def choose_etcd(directory: Path, asked: Path | None) -> EtcdBinary:
+def choose_etcd(directory: Path, path: Path | None) -> EtcdBinary:
     """Which etcd runs in the directory: one that can open what is there. Raises UpError when none can."""
     if not (directory / MEMORY_FILE).exists() and (wrote := _etcd_of_earlier_release(directory)) is not None:
         remember(directory, wrote)
     try:
-        return choose(directory, asked)
+        return choose(directory, path)
     except EtcdVersionError as error:
         raise UpError(str(error)) from error
 

@@ -32,7 +32,7 @@ def check_member_limits(
     """Refuses a change that would put more members on a node than it can hold; a learner's mirror is a process
     as a member is, and counts as one.
 
-    ``existing`` counts the members that each node holds without this zone, ``wanted`` those that the change
+    ``existing`` counts the members that each node holds without this zone, ``added`` those that the change
     would put there; a node that a mapping leaves out has none. The node with the least room is named, with what
     would fit.
     """

@@ -92,7 +92,7 @@ async def get_operation(
     """Where an operation is, what waits and why, and what it moves. With ``wait_timeout`` the answer comes when
     it is over, or when the time is; ask again then."""
     services.require_metastore()
-    _found(operation, services)
+    _operation_of(operation, services)
 
     def over() -> bool:
         entry = _views(services).find(operation)
@@ -203,7 +203,7 @@ def _views(services: Services) -> OperationViews:
     return OperationViews(services.mirror, services.views.keyspace, services.views)
 
 
-def _found(name: str, services: Services) -> Operation:
+def _operation_of(name: str, services: Services) -> Operation:
     """Raises RefusedError (OPERATION_NOT_FOUND, INVALID_REQUEST)."""
     entry = _views(services).find(checked_id(name))
     if entry is None:

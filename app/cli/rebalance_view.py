@@ -9,7 +9,7 @@ from app.cli.options import OutputFormat
 from app.cli.output import print_rows
 from app.cli.say import say, say_json
 from app.client.problem import JsonObject
-from rebalance.core.bandwidth import told_rate
+from rebalance.core.bandwidth import rate_text
 from rebalance.core.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitKind
 
 
@@ -37,7 +37,7 @@ def _text(kind: LimitKind, value: int | bool | None) -> str:
         return "none"
     if kind is LimitKind.SWITCH:
         return "yes" if value else "no"
-    return told_rate(value) if kind is LimitKind.RATE else str(value)
+    return rate_text(value) if kind is LimitKind.RATE else str(value)
 
 
 def _waiting_lines(limits: JsonObject) -> list[str]:

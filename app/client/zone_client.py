@@ -145,7 +145,7 @@ class ZoneClient:
 
     async def _put_by_server(self, zone: str, key: str, value: str, operation: str) -> Stored:
         try:
-            body = await self._asked(requests.put(zone, key, value, operation))
+            body = await self._answer_of(requests.put(zone, key, value, operation))
         except ServerFailedError as failed:
             raise OutcomeUnknownError(
                 f"operation {operation}: no answer within {self._time_limit_s:g} s; last: {failed}"
@@ -157,7 +157,7 @@ class ZoneClient:
         if at_revision is not None:
             options["at_revision"] = at_revision
         try:
-            body = await self._asked(requests.get(zone, key, options))
+            body = await self._answer_of(requests.get(zone, key, options))
         except ServerFailedError as failed:
             raise ReadTimedOutError(f"no answer within {self._time_limit_s:g} s; last: {failed}") from failed
         except RefusedByServerError as refused:
@@ -166,7 +166,7 @@ class ZoneClient:
             raise
         return Found(body["value"], body["revision"], body["partition"])
 
-    async def _asked(self, request: Request[T]) -> T:
+    async def _answer_of(self, request: Request[T]) -> T:
         """Repeated until the time is over. Raises RefusedByServerError, or the last ServerFailedError."""
         deadline = _now() + self._time_limit_s
         attempts = AsyncRetrying(

@@ -37,7 +37,7 @@ class CopyCell(IntEnum):
     UNREAD = 1  # the target names it, and nothing more was read yet
     HEALTHY = 2
     LEAVING = 3  # it goes when the move is over
-    WANTED = 4  # its node has not begun it
+    NOT_BEGUN = 4  # its node has not begun it
     JOINING = 5
     BROKEN = 6
     DOWN = 7
@@ -131,7 +131,7 @@ def _role(view: PartitionView, node: str) -> Role:
 
 def _copy(view: PartitionView, node: str, assigned: frozenset[str], alive: frozenset[str]) -> CopyCell:
     if node not in view.members:
-        return CopyCell.WANTED if node in alive else CopyCell.DOWN
+        return CopyCell.NOT_BEGUN if node in alive else CopyCell.DOWN
     copy = _COPY_OF[local_state(view, node, alive)]
     is_leaving = node not in assigned and copy in (CopyCell.HEALTHY, CopyCell.JOINING)
     return CopyCell.LEAVING if is_leaving else copy

@@ -77,7 +77,7 @@ class PartitionFeed:
         self._alive: frozenset[str] = frozenset()
         self._placed: dict[ZoneId, tuple[int, PlacedZone | None]] = {}
         self._recount = Recount(mirror, keyspace)
-        self._wanted = asyncio.Event()
+        self._demand = asyncio.Event()
         self._watched_until = 0.0
         self._seen: Counter[Topic] = Counter()
 
@@ -117,7 +117,7 @@ class PartitionFeed:
         """Somebody looks: what changed is read from now on, for a while."""
         self._watched_until = time.monotonic() + WATCHED_S
         if self.unread or self._zones_dirty or self._nodes_dirty or self._recount.is_due:
-            self._wanted.set()
+            self._demand.set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -126,8 +126,8 @@ class PartitionFeed:
         stop = self._mirror.listen(self._on_change)
         try:
             while True:
-                await self._wanted.wait()
-                self._wanted.clear()
+                await self._demand.wait()
+                self._demand.clear()
                 await self._read_all()
         finally:
             stop()
@@ -275,7 +275,7 @@ class PartitionFeed:
                 topics.add(Topic.LIMITS)
         self._seen.update(topics)
         if time.monotonic() < self._watched_until:
-            self._wanted.set()
+            self._demand.set()
 
     def _note_key(self, key: str) -> None:
         """Some keys below the prefixes are of no partition."""

@@ -156,7 +156,7 @@ def _counted(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         ROLE_OF == Role.LEADER,
         ROLE_OF == Role.LEARNER,
         COPY_OF == CopyCell.LEAVING,
-        (COPY_OF == CopyCell.JOINING) | (COPY_OF == CopyCell.WANTED),
+        (COPY_OF == CopyCell.JOINING) | (COPY_OF == CopyCell.NOT_BEGUN),
         COPY_OF >= CopyCell.BROKEN,
         COPY_OF == CopyCell.UNREAD,
     )

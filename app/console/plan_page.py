@@ -95,7 +95,7 @@ class _Shown:
     """The newest plan, made anew while the page is open whenever zones or nodes have changed."""
 
     def __init__(self, site: Site, frame: PageFrame, goal: PlanGoal) -> None:
-        self._site, self._frame, self._asked = site, frame, goal
+        self._site, self._frame, self._goal = site, frame, goal
         self._plan: PlanPage | None = None
         self._summary = Fragment()
         with ui.row().classes("tools") as self._tools:
@@ -106,18 +106,18 @@ class _Shown:
         self._summary.show(making if goal.is_complete else render("plan_hint"))
 
     async def draw(self) -> None:
-        if not self._asked.is_complete:
+        if not self._goal.is_complete:
             return
         self._tools.visible = False
         self._plan = plan = await self._make()
-        self._summary.show(render("plan_summary", plan=plan, wish=self._asked.wish.value))
+        self._summary.show(render("plan_summary", plan=plan, wish=self._goal.wish.value))
         self._units.show(render("plan_units", plan=plan))
         self._tools.visible = bool(plan.zones)
 
     async def _make(self) -> PlanPage:
         snapshot = await self._site.snapshot()
         try:
-            return await asyncio.to_thread(make_plan, self._asked, snapshot)
+            return await asyncio.to_thread(make_plan, self._goal, snapshot)
         except Exception:
             self._summary.show(EMPTY)
             self._units.show(EMPTY)

@@ -27,7 +27,7 @@ class _Pause:
     def __init__(self, site: Site, frame: PageFrame) -> None:
         self._site, self._frame, self._is_paused = site, frame, False
         with ui.element("section").classes("panel"):
-            self._told = Fragment()
+            self._pauses = Fragment()
             with ui.row().classes("tools"):
                 self._minutes = ui.number("Minutes", min=1, max=MINUTES_MAX, precision=0, format="%d")
                 self._minutes.props('outlined dense clearable hint="empty: until resumed"')
@@ -38,7 +38,7 @@ class _Pause:
         self._is_paused = limits["pause"] is not None
         self._minutes.visible = not self._is_paused
         self._button.text = "Resume" if self._is_paused else "Pause all moves"
-        self._told.show(render("rebalance_pauses", pause=limits["pause"], zones=limits["zone_pauses"]))
+        self._pauses.show(render("rebalance_pauses", pause=limits["pause"], zones=limits["zone_pauses"]))
 
     def _ask(self) -> None:
         site, minutes = self._site, self._minutes.value

@@ -159,7 +159,7 @@ class ZoneGrid:
         if not self.nodes:
             return {}
         table = self._table[: len(self.nodes)]
-        held = COPY_OF != CopyCell.WANTED
+        held = COPY_OF != CopyCell.NOT_BEGUN
 
         def total(which: npt.NDArray[np.bool_]) -> list[int]:
             totals: list[int] = table[:, which].sum(axis=1).tolist()

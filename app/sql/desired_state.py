@@ -132,14 +132,14 @@ def plan_changes(
     """The statements in an order in which each can be carried out. Without ``prune`` nothing is dropped."""
     changes: list[PlannedChange] = []
     conflicts: list[Conflict] = []
-    wanted_tables = {table.name for table in desired.tables}
-    wanted_zones = {zone.name for zone in desired.zones}
+    desired_tables = {table.name for table in desired.tables}
+    desired_zones = {zone.name for zone in desired.zones}
     default = desired.default_zone or live.default_zone
-    doomed_tables = [table for table in live.tables if table.name not in wanted_tables]
+    doomed_tables = [table for table in live.tables if table.name not in desired_tables]
     doomed_zones = [
         zone
         for zone in live.zones
-        if zone.name not in wanted_zones and not (default is not None and zone.name == default.name)
+        if zone.name not in desired_zones and not (default is not None and zone.name == default.name)
     ]
     if prune:
         changes += [_drop_table(table) for table in doomed_tables]

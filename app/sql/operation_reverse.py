@@ -66,7 +66,7 @@ class OperationReverse:
                 raise _impossible(name, "its zone was dropped")
             changed = [setting for setting in PLACED if getattr(now, setting) != getattr(after, setting)]
             if changed:
-                differences = ", ".join(f"{setting} is {_told(now, setting)}" for setting in changed)
+                differences = ", ".join(f"{setting} is {_setting_text(now, setting)}" for setting in changed)
                 raise _impossible(name, f"the catalog has moved on: {differences} in version {catalog.version}")
             zone = replace(now, **{setting: getattr(before, setting) for setting in PLACED})
             snapshot = SystemSnapshot(catalog, keys, self._keyspace, time.time_ns() // 1_000_000)
@@ -97,7 +97,7 @@ class OperationReverse:
             raise _impossible(name, f"of the target before it, {why}{more}")
 
 
-def _told(zone: Zone, field: str) -> str:
+def _setting_text(zone: Zone, field: str) -> str:
     value: Any = getattr(zone, field)
     return str(getattr(value, "value", value))
 

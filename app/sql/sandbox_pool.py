@@ -44,7 +44,7 @@ Load = Callable[[], Awaitable[Mapping[str, bytes]]]
 """Reads the tables of a query whose turn it is: Arrow streams by the names that it uses."""
 
 
-_Asked = tuple[dict[str, Any], list[tuple[Any, ...]]]
+_QueryAnswer = tuple[dict[str, Any], list[tuple[Any, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class SandboxPool:
             await self._started(sandbox)
             async with asyncio.timeout(self._limits.timeout_s):
                 tables = dict(await load())
-                answer, rows = await self._asked(sandbox, header, tables, cpu_s_max)
+                answer, rows = await self._answer_of(sandbox, header, tables, cpu_s_max)
         except BaseException as error:
             self._end(sandbox)
             if isinstance(error, EOFError | OSError) and not isinstance(error, TimeoutError):
@@ -203,9 +203,9 @@ class SandboxPool:
         columns = tuple(AnswerColumn(name, ResultType(kind)) for name, kind in answer["columns"])
         return ResultSet(columns=columns, rows=rows)
 
-    async def _asked(
+    async def _answer_of(
         self, sandbox: _Sandbox, header: dict[str, Any], tables: dict[str, bytes], cpu_s_max: float | None
-    ) -> _Asked:
+    ) -> _QueryAnswer:
         asking = asyncio.get_running_loop().run_in_executor(self._threads, sandbox.ask, header, tables)
         try:
             if cpu_s_max is not None:
@@ -264,7 +264,7 @@ class _Sandbox:
             raise EOFError("the sandbox did not start")
         self.is_ready = True
 
-    def ask(self, header: dict[str, Any], tables: dict[str, bytes]) -> _Asked:
+    def ask(self, header: dict[str, Any], tables: dict[str, bytes]) -> _QueryAnswer:
         """The answer and its rows. Blocks. Raises EOFError or OSError when the process ends first."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

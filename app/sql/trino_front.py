@@ -50,7 +50,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Reading:
     """What a POST asks for: a statement, by ``describer`` if not by the engine, or nothing but ``page``."""
 
     sql: str
@@ -97,20 +97,22 @@ class TrinoFront:
         except StatementError as error:
             return Page(_refused(error, addresses))
 
-    def _understood(self, stop: StopFlag, sql: str, session: TrinoSession, addresses: PageAddresses) -> _Asked:
+    def _understood(
+        self, stop: StopFlag, sql: str, session: TrinoSession, addresses: PageAddresses
+    ) -> _Reading:
         """Runs in a reader's thread. Raises StatementError."""
         control = parse_control(sql, self._reader.limits, stop)
         if control is None:
-            return _Asked(rewrite_show(sql, session.context))
+            return _Reading(rewrite_show(sql, session.context))
         if control.kind is ControlKind.EXECUTE:
             executed = _executed(control, session)
             check_size(executed, self._reader.limits)
-            return _Asked(rewrite_show(executed, session.context))
+            return _Reading(rewrite_show(executed, session.context))
         if control.kind in _DESCRIBES:
             prepared = _prepared(control.name, session)
             describer = PreparedDescriber(control.kind, prepared, self._engine)
-            return _Asked(f"{sql} /* {prepared} */", describer)
-        return _Asked(sql, page=_controlled(control, session, addresses))
+            return _Reading(f"{sql} /* {prepared} */", describer)
+        return _Reading(sql, page=_controlled(control, session, addresses))
 
     async def get(self, statement_id: str, token: int, addresses: PageAddresses) -> Page:
         """The page of a token. Raises RefusedError: STATEMENT_NOT_FOUND, STATEMENT_RESULT_GONE."""

@@ -109,7 +109,7 @@ class _Run:
         self._port = ports.api
         self._started = time.monotonic() - _age_of_this_process()
         self._served = False
-        self._slow_said = False
+        self._slow_reported = False
         self._demo: Child | None = None
         self._exit_code = 0
         self._supervisor = Supervisor(children, say=say, on_change=self._on_change, watch=self._watch)
@@ -145,8 +145,8 @@ class _Run:
                 for line in self._addresses.lines():
                     say(line)
                 say("Ctrl-C stops everything")
-        elif seconds > SLOW_START_S and not self._slow_said:
-            self._slow_said = True
+        elif seconds > SLOW_START_S and not self._slow_reported:
+            self._slow_reported = True
             say(f"no API after {seconds:.0f} s: see {self._directory.path / 'logs'}")
 
     def _on_demo_end(self, code: int) -> None:

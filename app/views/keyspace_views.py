@@ -316,7 +316,7 @@ class KeyspaceViews:
     def view(self, partition: PartitionId, placed: PlacedZone | None) -> tuple[PartitionView, int | None]:
         """All that is known of a partition, and the event revision that it has processed."""
         keys, get = self._keyspace.partition(partition), self._mirror.get
-        reads = _Found([])
+        reads = _RecordReader([])
         trigger = reads.record(get(keys.trigger), decode_trigger)
         stable = reads.record(get(keys.stable), Assignments.decode)
         pending = reads.record(get(keys.pending), Assignments.decode)
@@ -351,7 +351,7 @@ class KeyspaceViews:
 
     @staticmethod
     def _target(
-        placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, reads: _Found
+        placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, reads: _RecordReader
     ) -> Assignments | None:
         if placed is None or partition.partition >= len(placed.rows):
             return None
@@ -435,7 +435,7 @@ class KeyspaceViews:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _RecordReader:
     """Adds to ``unreadable`` what cannot be read, and leaves it out."""
 
     unreadable: list[Unreadable]

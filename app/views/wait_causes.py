@@ -30,7 +30,7 @@ class WaitCauses:
         self._mirror = mirror
         self._keyspace = keyspace
         self._now_ms = now_ms
-        self._asked: tuple[bytes | None, int] = (None, 0)
+        self._seen: tuple[bytes | None, int] = (None, 0)
         self._rooms: Rooms | None = None
         self._counted_revision = -1
         self._loads = Loads()
@@ -41,9 +41,9 @@ class WaitCauses:
         if item is None:
             return None
         value = item.value
-        known, at_ms = self._asked
+        known, at_ms = self._seen
         if known != value or not 0 <= now_ms - at_ms < COUNTED_ANEW_MS:
-            self._asked = value, now_ms
+            self._seen = value, now_ms
             self._rooms = self._rooms_of(Limits.of(item), now_ms)
         return self._rooms
 

@@ -87,7 +87,7 @@ class SqlStatementLog:
                     query = select(STATEMENT_LOG).where(STATEMENT_LOG.c.statement_id == new.statement_id)
                     return _row(connection.execute(query).mappings().one()), True
             except IntegrityError:
-                earlier = self._found(
+                earlier = self._row_where(
                     STATEMENT_LOG.c.protocol == new.protocol,
                     STATEMENT_LOG.c.idempotency_key == new.idempotency_key,
                 )
@@ -96,9 +96,9 @@ class SqlStatementLog:
                 return earlier, False
 
     def read(self, statement_id: str) -> StatementRow | None:
-        return self._found(STATEMENT_LOG.c.statement_id == statement_id)
+        return self._row_where(STATEMENT_LOG.c.statement_id == statement_id)
 
-    def _found(self, *conditions: ColumnElement[bool]) -> StatementRow | None:
+    def _row_where(self, *conditions: ColumnElement[bool]) -> StatementRow | None:
         """The one row of which these hold."""
         with reading(self._engine) as connection:
             row = connection.execute(select(STATEMENT_LOG).where(*conditions)).mappings().one_or_none()

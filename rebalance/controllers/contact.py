@@ -53,7 +53,7 @@ class Contact:
         if not self._hearing.limit_ms:
             await asyncio.get_running_loop().create_future()
         while True:
-            self._hearing = self._hearing.asked(self._steady.now_ms())
+            self._hearing = self._hearing.called(self._steady.now_ms())
             try:
                 result = await self._metastore.commit(Txn((), (Get(self._key),)))
             except MetastoreError as error:

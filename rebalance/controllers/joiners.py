@@ -58,7 +58,7 @@ class JoinersAgain:
         self._mirror.listen(self.notice)
         self._unreadable = UnreadableLog()
         self._back_ms: dict[tuple[PartitionId, str, str, int], int] = {}
-        self._asked: dict[ZoneId, int] = {}
+        self._requested: dict[ZoneId, int] = {}
         """The event of the target that was asked for anew last."""
         self.due = DueTimes(clock)
 
@@ -69,7 +69,7 @@ class JoinersAgain:
     def begin(self) -> None:
         """Called on taking the lead."""
         self._back_ms.clear()
-        self._asked.clear()
+        self._requested.clear()
         self.notice()
 
     def notice(self, _changed: frozenset[str] = frozenset()) -> None:
@@ -119,7 +119,7 @@ class JoinersAgain:
         epoch = readable(result.only(2), EpochRecord.decode)
         if epoch is not None and epoch.halted:
             return True
-        if data_nodes is None or pointer is None or self._asked.get(zone_id) == pointer.event_revision:
+        if data_nodes is None or pointer is None or self._requested.get(zone_id) == pointer.event_revision:
             return False
         incarnations, back = self._incarnations(), Counter[str]()
         for partition, record in self._records():
@@ -128,8 +128,8 @@ class JoinersAgain:
                 for name in back_again(record, incarnations):
                     back[name] += 1
         operation = await self._metastore.get(keys.operation(operation_id(zone_id, pointer.event_revision)))
-        asked_for = readable(operation, Operation.decode)
-        if not back or (asked_for is not None and asked_for.state is OperationState.CANCELLED):
+        operation_record = readable(operation, Operation.decode)
+        if not back or (operation_record is not None and operation_record.state is OperationState.CANCELLED):
             return False
         guards = tuple(
             as_read(name, item) for name, item in zip(names, map(result.only, range(len(names))), strict=True)
@@ -138,7 +138,7 @@ class JoinersAgain:
         written = await self._metastore.commit(Txn(guards, (Put(names[0], anew.encode()),)))
         if not written.succeeded:
             return True
-        self._asked[zone_id] = pointer.event_revision
+        self._requested[zone_id] = pointer.event_revision
         log.info("nodes are back, their copies are asked for again", zone=zone_id, partitions=dict(back))
         self._ask(zone_id)
         return False

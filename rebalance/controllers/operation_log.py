@@ -125,7 +125,7 @@ class OperationLog:
         by, verified, reason = (origin.by, origin.verified, origin.reason) if origin else ("", False, "")
         statement = origin.statement if origin else ""
         if kind in (OperationKind.NODES_CHANGED, OperationKind.DRAIN, OperationKind.ADOPTED):
-            by, verified, reason, statement = "", False, _told(before, event.data_nodes), ""
+            by, verified, reason, statement = "", False, _causes_of(before, event.data_nodes), ""
             drain = await self._drain(before, event.data_nodes)
             if drain is not None and kind is OperationKind.NODES_CHANGED:
                 node, mark = drain
@@ -244,7 +244,7 @@ def _kind(
     return OperationKind.ALTER_ZONE if altered or retimed else OperationKind.NODES_CHANGED
 
 
-def _told(before: TargetPointer | None, data_nodes: DataNodes) -> str:
+def _causes_of(before: TargetPointer | None, data_nodes: DataNodes) -> str:
     """``data nodes: n4 came, n2 went``."""
     was, now = set(before.nodes if before else ()), set(data_nodes.nodes)
     came, went = sorted(now - was), sorted(was - now)

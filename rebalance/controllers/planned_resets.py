@@ -80,7 +80,7 @@ def not_needed(node: str) -> RefusedError:
     return RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, message)
 
 
-def not_asked(limit_s: float) -> RefusedError:
+def not_reached(limit_s: float) -> RefusedError:
     """It is not known whether the group serves."""
     message = f"its members were not asked within {limit_s:g} s: ask again, for fewer partitions at once"
     return RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)

@@ -25,8 +25,8 @@ from rebalance.controllers.planned_resets import (
     check_shown,
     check_terms,
     late_refusal,
-    not_asked,
     not_needed,
+    not_reached,
     planned_reset,
 )
 from rebalance.controllers.slices import in_slices
@@ -52,14 +52,14 @@ from rebalance.ports.metastore import Metastore
 log = structlog.get_logger(__name__)
 
 ROUNDS_MAX = 5
-NOBODY_ASKED = Origin()
+NO_ORIGIN = Origin()
 GUARDED_NODES_MAX = 64
 """Nodes whose absence guards a reset, voters first: etcd takes 128 conditions in one transaction."""
 
 
 OF_COPIES = (ErrorKind.RECOVERY_STATE_ILLEGAL, ErrorKind.NOT_ENOUGH_ALIVE_NODES, ErrorKind.COPIES_LEFT)
 """What a reset is refused for because of copies that records tell of, or do not."""
-ASKED_AT_ONCE = 128
+CALLS_AT_ONCE = 128
 ASKING_S = 120.0
 """For so long members are asked before a reset: enough for 5,000 partitions of which nobody answers."""
 
@@ -109,7 +109,7 @@ class PartitionRecovery:
         *,
         dry_run: bool = False,
         tells_refusals: bool = False,
-        origin: Origin = NOBODY_ASKED,
+        origin: Origin = NO_ORIGIN,
         shown: Collection[ShownReset] | None = None,
     ) -> list[PartitionReset]:
         """Partitions ``numbers``, each of which must need it, or every one of the zone that does. ``origin``
@@ -196,7 +196,7 @@ class PartitionRecovery:
 
     async def serving(self, reading: ZoneReading, partitions: Collection[PartitionId]) -> Serving:
         """Those that take writes whatever records and leases say. All members are asked, of nodes without a
-        lease too; ``ASKED_AT_ONCE`` partitions side by side, all within ``asking_s``."""
+        lease too; ``CALLS_AT_ONCE`` partitions side by side, all within ``asking_s``."""
         answers: dict[PartitionId, str] = {}
         waiting = iter(partitions)
 
@@ -208,7 +208,7 @@ class PartitionRecovery:
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._asking_s), asyncio.TaskGroup() as tasks:
-                for _ in range(min(ASKED_AT_ONCE, len(partitions))):
+                for _ in range(min(CALLS_AT_ONCE, len(partitions))):
                     tasks.create_task(ask())
         return Serving(
             {partition: node for partition, node in answers.items() if node},
@@ -234,7 +234,7 @@ class PartitionRecovery:
             if partition in serving.nodes:
                 reset = reset.refused(not_needed(serving.nodes[partition]))
             elif partition in serving.unasked:
-                reset = reset.refused(not_asked(self._asking_s))
+                reset = reset.refused(not_reached(self._asking_s))
             resets.append(reset)
         return resets
 

@@ -142,9 +142,9 @@ class ZoneController:
         if not data_nodes.nodes:
             return None
         fence = as_read(keys.epoch, epoch_key)
-        asked_at = intent_key.mod_revision
-        taken_up = data_nodes_key is not None and data_nodes_key.mod_revision > asked_at
-        return Event(zone_id, intent, asked_at, data_nodes, revision, pointer, epoch.epoch, fence, taken_up)
+        intent_at = intent_key.mod_revision
+        taken_up = data_nodes_key is not None and data_nodes_key.mod_revision > intent_at
+        return Event(zone_id, intent, intent_at, data_nodes, revision, pointer, epoch.epoch, fence, taken_up)
 
     async def _place(
         self, events: Sequence[Event], failures: dict[ZoneId, Exception]

@@ -63,13 +63,13 @@ class TokenBuckets:
         """Why no move may begin anywhere; empty: one may."""
         if not _is_used_up(self.cluster, rates.cluster_bytes_s):
             return ""
-        return f"BANDWIDTH: the cluster's {told_rate(rates.cluster_bytes_s)} are used up"
+        return f"BANDWIDTH: the cluster's {rate_text(rates.cluster_bytes_s)} are used up"
 
     def node_cause(self, node: str, rates: ByteRates) -> str:
         """Why no move may begin that loads ``node``; empty: one may."""
         if not _is_used_up(self.nodes.get(node, 0.0), rates.node_bytes_s):
             return ""
-        return f"BANDWIDTH: {node}'s {told_rate(rates.node_bytes_s)} are used up"
+        return f"BANDWIDTH: {node}'s {rate_text(rates.node_bytes_s)} are used up"
 
     def next_open_ms(self, rates: ByteRates) -> int | None:
         """When the next bucket that is used up is not any more; None: none is."""
@@ -111,7 +111,7 @@ def _wait_s(taken: float, rate: int | None) -> float | None:
     return (taken - rate * BURST_S) / rate
 
 
-def told_rate(rate: int | None) -> str:
+def rate_text(rate: int | None) -> str:
     """``4 MiB/s``, ``1.5 GiB/s``."""
     value, unit = float(rate or 0), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):

@@ -64,14 +64,13 @@ def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tu
     )
     others = running - {node}
     if not others:
-        yield DrainLoss.LAST_COPY, f"no other copy runs; the group has {_told(listed)}"
+        yield DrainLoss.LAST_COPY, f"no other copy runs; the group has {_names(listed)}"
     elif node in voters and len(others & voters) < majority(len(voters)):
-        detail = (
-            f"{_told(others & voters)} of {_told(voters)} would be left, a majority is {majority(len(voters))}"
-        )
+        needed = majority(len(voters))
+        detail = f"{_names(others & voters)} of {_names(voters)} would be left, a majority is {needed}"
         yield DrainLoss.MAJORITY, detail
     if configuration is not None and configuration.leader == node and others:
-        yield DrainLoss.LEADER, f"it leads the group; one of {_told(others)} takes over"
+        yield DrainLoss.LEADER, f"it leads the group; one of {_names(others)} takes over"
 
 
 def left_without(
@@ -84,5 +83,5 @@ def left_without(
     return tuple(zone for zone, nodes in zones if nodes & living and not nodes & usable)
 
 
-def _told(names: Iterable[str]) -> str:
+def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"

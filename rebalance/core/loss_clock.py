@@ -35,7 +35,7 @@ class Hearing:
     answered_ms: int | None = None
     term: int = 0
 
-    def asked(self, now_ms: int) -> Hearing:
+    def called(self, now_ms: int) -> Hearing:
         """A store that does not answer the first question is silent from then on."""
         return self if self.answered_ms is not None else replace(self, answered_ms=now_ms)
 

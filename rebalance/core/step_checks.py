@@ -47,14 +47,14 @@ class StepCondition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberAnswer:
-    """What a member said of itself. ``asked_s``: when the call to it began; all times are of one monotonic
+    """What a member said of itself. ``sent_s``: when the call to it began; all times are of one monotonic
     clock."""
 
     member_id: int
     cluster_id: int
     leader_id: int
     term: int
-    asked_s: float
+    sent_s: float
     applied_index: int = 0
 
 
@@ -108,7 +108,7 @@ def check_step(step: CheckedStep, evidence: StepEvidence, now_s: float) -> MaySe
         return NotYet(StepCondition.KNOWN_OUTCOME)
     if not leads(evidence.leader, evidence.term) or own is None:
         return NotYet(StepCondition.SAME_TERM)
-    if own.answer is None or own.answer.asked_s < evidence.listed_s:
+    if own.answer is None or own.answer.sent_s < evidence.listed_s:
         return NotYet(StepCondition.LEADER_ANSWER, (own.peer_url,))
     if not leads(own.answer, evidence.term):
         return NotYet(StepCondition.SAME_TERM)
@@ -182,5 +182,5 @@ def has_answered(member: CheckedMember, evidence: StepEvidence) -> bool:
         and answer.cluster_id == leader.cluster_id
         and answer.leader_id == leader.member_id
         and answer.term == evidence.term
-        and answer.asked_s >= evidence.listed_s
+        and answer.sent_s >= evidence.listed_s
     )

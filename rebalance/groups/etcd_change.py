@@ -191,7 +191,7 @@ class EtcdChange:
                 continue
             if needs_intention(step, view):
                 yield IntentionNeeded()
-                if not self._is_wanted(step):
+                if not self._is_current(step):
                     yield Paused(WAIT_S)
                     continue
             if is_ready and not await self._is_still_allowed(step):
@@ -227,11 +227,11 @@ class EtcdChange:
         self.in_call = True
         yield CaughtUp(f"{self._id_of(joiner):x}" if joiner else "") if touches else VotersLeftAlone()
         self.in_call = False
-        if self._given.intention is not Intention.WANTED:
+        if self._given.intention is not Intention.CURRENT:
             self._end_as_superseded()
         self.touches_voters = touches
 
-    def _is_wanted(self, step: Step) -> bool:
+    def _is_current(self, step: Step) -> bool:
         """False: nobody can tell. While the metastore is silent a target that was replaced would grow a group
         that nobody wants, and a voter would go that clients were told of for another one (M12)."""
         intention = self._given.intention
@@ -240,7 +240,7 @@ class EtcdChange:
         if intention is Intention.UNKNOWN and self._waiting_for != step:
             log.info("nobody can tell what is wanted", partition=str(self._partition), step=repr(step))
             self._waiting_for = step
-        return intention is Intention.WANTED
+        return intention is Intention.CURRENT
 
     def _end_as_superseded(self) -> None:
         """Raises AttemptEndedError."""

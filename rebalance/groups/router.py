@@ -90,7 +90,7 @@ class Router:
         written, attempts = await self._repeated(
             partition,
             limit_s,
-            lambda url, each_s, generation: client.put(url, raw, value, operation_id, each_s, generation),
+            lambda url, call_s, generation: client.put(url, raw, value, operation_id, call_s, generation),
         )
         return RoutedPut(attempts, not written, time.monotonic() - started)
 
@@ -98,7 +98,7 @@ class Router:
         """Linearizable. Raises OutcomeUnknownError or GenerationRefusedError after the time limit."""
         client, raw = self._client(partition), key.encode()
         datum, _ = await self._repeated(
-            partition, limit_s, lambda url, each_s, generation: client.get(url, raw, each_s, generation)
+            partition, limit_s, lambda url, call_s, generation: client.get(url, raw, call_s, generation)
         )
         return datum
 

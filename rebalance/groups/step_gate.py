@@ -56,7 +56,7 @@ class Listing:
     """The leader's status, and the member list that was read linearizably after it. Times: the event loop's."""
 
     status: EtcdStatus
-    asked_s: float
+    sent_s: float
     entries: tuple[EtcdMemberEntry, ...]
     listed_s: float
 
@@ -96,14 +96,14 @@ class StepGate:
     async def look(self) -> Listing:
         """Raises CallFailedError or MemberUnavailableError. After a call of unknown outcome the list is read
         behind a write of the leader's own: what was sent before is in it, or never will be."""
-        asked_s = _now_s()
+        sent_s = _now_s()
         status = await self._member.api.status()
         if not self._strict and not self._outcome.known:
             await self._member.api.claim_identity(group_identity(self._partition))
         entries = await self._member.entries(linearizable=True)
         if status.leader_id == status.member_id and status.term == self._term:
             self._outcome.known = True
-        self._listing, self._allowed = Listing(status, asked_s, entries, _now_s()), None
+        self._listing, self._allowed = Listing(status, sent_s, entries, _now_s()), None
         self._answers.clear()
         return self._listing
 
@@ -188,7 +188,7 @@ class StepGate:
 
         async def ask(entry: EtcdMemberEntry) -> None:
             status = await self._status_of(entry)
-            answers[entry.member_id] = _answer(status, asked_s) if status is not None else None
+            answers[entry.member_id] = _answer(status, sent_s) if status is not None else None
 
         def verdict() -> MaySend | NotYet:
             members = tuple(
@@ -198,13 +198,13 @@ class StepGate:
                 )
                 for entry in listing.entries
             )
-            leader = _answer(listing.status, listing.asked_s)
+            leader = _answer(listing.status, listing.sent_s)
             evidence = StepEvidence(
                 *(self._term, leader, listing.listed_s, members, self._outcome.known, awaited_index)
             )
             return check_step(step, evidence, _now_s())
 
-        asked_s = _now_s()
+        sent_s = _now_s()
         asking = [asyncio.create_task(ask(entry)) for entry in listing.entries]
         try:
             while True:
@@ -222,9 +222,9 @@ class StepGate:
             await asyncio.gather(*asking, return_exceptions=True)
 
 
-def _answer(status: EtcdStatus, asked_s: float) -> MemberAnswer:
+def _answer(status: EtcdStatus, sent_s: float) -> MemberAnswer:
     return MemberAnswer(
-        *(status.member_id, status.cluster_id, status.leader_id, status.term, asked_s, status.applied_index)
+        *(status.member_id, status.cluster_id, status.leader_id, status.term, sent_s, status.applied_index)
     )
 
 

@@ -124,6 +124,6 @@ class CopyAttempts:
             grown_at_s=grown_at_s,
         )
 
-    def told(self, cause: str, rules: CopyRules) -> str:
+    def published_cause(self, cause: str, rules: CopyRules) -> str:
         """``cause`` as it is published: of what has failed with the number of attempts."""
         return f"{COPY_FAILED}: {self.counted} attempts: {cause}" if self.is_failed(rules) else cause

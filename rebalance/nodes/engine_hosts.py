@@ -63,7 +63,7 @@ class EngineHosts:
     async def reserve(self, partition: PartitionId) -> MemberEndpoints:
         if partition in self.partitions():
             return await self.of(partition).reserve(partition)
-        return await self._hosts[await self._wanted(partition)].reserve(partition)
+        return await self._hosts[await self._engine_of(partition)].reserve(partition)
 
     def aside(self) -> Mapping[PartitionId, frozenset[int]]:
         aside: dict[PartitionId, frozenset[int]] = {}
@@ -84,7 +84,7 @@ class EngineHosts:
         hosts = [host for host in self._hosts.values() if partition in host.partitions()]
         return hosts[0] if hosts else next(iter(self._hosts.values()))
 
-    async def _wanted(self, partition: PartitionId) -> str:
+    async def _engine_of(self, partition: PartitionId) -> str:
         """Raises NoPlaceError when the zone is not known or its profiles are not kept by one engine here."""
         item = await self._metastore.get(self._keyspace.intent(partition.zone_id))
         if item is None:

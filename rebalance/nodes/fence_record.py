@@ -53,7 +53,7 @@ class FencePublisher:
         self._node_key = keyspace.node(node)
         self._key = keyspace.fence(node)
         self._fence = fence
-        self._wanted_ms = fence_ms_of(RESET_S, fence.lease_s)
+        self._target_ms = fence_ms_of(RESET_S, fence.lease_s)
         self._published_ms: int | None = None
         self._drafts = 0
         self._last_published = 0
@@ -67,13 +67,13 @@ class FencePublisher:
         if isinstance(limits, Unreadable):
             return
         reset_s = limits.ha_reset_s if limits is not None and limits.ha_reset_s is not None else RESET_S
-        self._wanted_ms = fence_ms_of(reset_s, self._fence.lease_s)
+        self._target_ms = fence_ms_of(reset_s, self._fence.lease_s)
         if not self._is_settled:
             self._due.set()
 
     @property
     def _is_settled(self) -> bool:
-        return self._published_ms is None or self._published_ms == self._wanted_ms == self._fence.fence_ms
+        return self._published_ms is None or self._published_ms == self._target_ms == self._fence.fence_ms
 
     async def draft(self) -> FenceDraft:
         """What the registration's transaction is to hold besides the node's own entry: of the limits as they
@@ -81,7 +81,7 @@ class FencePublisher:
         MetastoreError."""
         result = await self._metastore.commit(Txn((), (Get(self._keyspace.limits), Get(self._key))))
         self.on_limits(result.only(0))
-        return self._draft(result.only(1), self._wanted_ms)
+        return self._draft(result.only(1), self._target_ms)
 
     def published(self, draft: FenceDraft) -> None:
         """The transaction with ``draft`` was done. An answer that comes after a later draft's says nothing of
@@ -105,7 +105,7 @@ class FencePublisher:
             again = AGAIN
             while not self._is_settled:
                 try:
-                    is_done = await self._publish(self._wanted_ms)
+                    is_done = await self._publish(self._target_ms)
                 except MetastoreError as error:
                     log.info("the fence is not published", error=str(error))
                     is_done = False

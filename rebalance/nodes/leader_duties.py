@@ -183,8 +183,8 @@ class LeaderDuties:
             return Intention.UNKNOWN
         # The token of a change back to stable is no revision of pending.
         revision = 0 if peers is not None and not peers.revision else token
-        is_wanted = (pending.mod_revision if pending is not None else 0) == revision
-        return Intention.WANTED if is_wanted else Intention.REPLACED
+        is_current = (pending.mod_revision if pending is not None else 0) == revision
+        return Intention.CURRENT if is_current else Intention.REPLACED
 
     async def applied(self, partition: PartitionId, applied: Assignments) -> None:
         """The stable switch (I3-035, I3-036, I3-037); what fails here is done by the next round."""
@@ -302,7 +302,7 @@ class LeaderDuties:
             return Intention.UNKNOWN
         strategy = peers.target.strategy
         if not peers.revision or not strategy.locks_pending:
-            return Intention.WANTED
+            return Intention.CURRENT
         try:
             if isinstance(event, CaughtUp):
                 goes_on = await self._strategy.may_touch_voters(partition, term, token, strategy, event.joiner)
@@ -314,7 +314,7 @@ class LeaderDuties:
             # The next round does it first.
             log.info("the lock on pending is not settled yet", partition=str(partition), error=str(error))
             return Intention.UNKNOWN
-        return Intention.WANTED if goes_on else Intention.REPLACED
+        return Intention.CURRENT if goes_on else Intention.REPLACED
 
     async def _do(
         self,

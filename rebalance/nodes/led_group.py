@@ -55,4 +55,4 @@ class LedGroup:
         issue = waiting or self.attempts.failure
         if stalled and issue is not None and issue.code in AWAITS_COPY:
             return f"{COPY_STALLED}: {', '.join(stalled)}"
-        return self.attempts.told(explained(view, issue), rules) if issue else ""
+        return self.attempts.published_cause(explained(view, issue), rules) if issue else ""

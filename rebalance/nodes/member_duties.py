@@ -230,7 +230,7 @@ class MemberDuties:
             status.endpoints.peer_url if status is not None and has_data else None,
         )
         match removal.verdict:
-            case RemovalVerdict.WANTED:
+            case RemovalVerdict.ASSIGNED:
                 return None, ACTED_S
             case RemovalVerdict.STORE_IS_BEHIND:
                 return None, PAUSE_S * 10

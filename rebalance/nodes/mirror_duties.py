@@ -96,7 +96,7 @@ class MirrorDuties:
             partition, lambda assignments: self._node in assignments.learners, "" if has_data else None
         )
         match removal.verdict:
-            case RemovalVerdict.WANTED:
+            case RemovalVerdict.ASSIGNED:
                 return AGAIN_S
             case RemovalVerdict.STORE_IS_BEHIND:
                 return PAUSE_S

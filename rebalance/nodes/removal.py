@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 class RemovalVerdict(Enum):
     MAY_GO = "MAY_GO"
-    WANTED = "WANTED"  # a key names this node after all: look again
+    ASSIGNED = "ASSIGNED"  # a key names this node after all: look again
     STORE_IS_BEHIND = "STORE_IS_BEHIND"  # nothing goes on the word of a metastore that went back in time
     KEPT = "KEPT"  # assigned nowhere, and yet perhaps needed: ``why`` says for what
 
@@ -87,7 +87,7 @@ class RemovalJudge:
         self._registration.adopted(recorded.epoch, result.revision)
         seen = self._registration.revision_floor
         if any(names(placed) for item in items if (placed := readable(item, Assignments.decode)) is not None):
-            return Removal(RemovalVerdict.WANTED)
+            return Removal(RemovalVerdict.ASSIGNED)
         readable(result.only(4), ZoneIntent.decode)
         if result.revision < seen:
             log.error(

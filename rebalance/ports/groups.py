@@ -142,10 +142,10 @@ class ChangeAnswer(Enum):
 
 
 class Intention(Enum):
-    """Whether a target is wanted now."""
+    """Whether a target is still the newest."""
 
-    WANTED = "WANTED"
-    REPLACED = "REPLACED"  # another one is: the change ends
+    CURRENT = "CURRENT"
+    REPLACED = "REPLACED"  # by another one: the change ends
     UNKNOWN = "UNKNOWN"  # nobody can tell: the change waits and asks again
 
 
@@ -222,7 +222,7 @@ class Committed:
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
     """Before a step that touches a voter or ends the change, after one that did not (``tryCatchUpFinish``).
-    ``joiner``: id of the member that is in sync and votes next. The change ends unless the target is WANTED."""
+    ``joiner``: id of the member that is in sync and votes next. The change ends unless it is CURRENT."""
 
     joiner: str = ""
 
@@ -230,7 +230,7 @@ class CaughtUp:
 @dataclass(frozen=True, slots=True)
 class VotersLeftAlone:
     """Before a step that touches no voter, after one that did: another target may take this one's place now.
-    Unless the target is WANTED, the change ends."""
+    Unless the target is CURRENT, the change ends."""
 
 
 @dataclass(frozen=True, slots=True)

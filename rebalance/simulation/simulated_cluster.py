@@ -18,10 +18,10 @@ from rebalance.simulation.simulated_raft import (
     SimulatedReplica,
 )
 
-TOLD_S = (0.0, 0.2)
+NOTIFY_S = (0.0, 0.2)
 """How long after a change of a member its node hears of it."""
 
-Told = Callable[[PartitionId, float], None]
+Notify = Callable[[PartitionId, float], None]
 """A member or a mirror of the partition is another one after so many seconds."""
 
 
@@ -38,8 +38,8 @@ class SimulatedCluster:
         self._aside: dict[str, dict[PartitionId, dict[int, SimulatedReplica]]] = {}
         self._mirrors: dict[str, dict[PartitionId, SimulatedMirror]] = {}
         self._nodes: dict[str, str] = {}
-        self._told: dict[str, Told] = {}
-        self._told_rng = random.Random(f"{seed}/told")
+        self._notified: dict[str, Notify] = {}
+        self._notify_rng = random.Random(f"{seed}/told")
         self._member_ids = 0
         self._urls = 0
         self.cut: set[tuple[str, str]] = set()
@@ -49,10 +49,10 @@ class SimulatedCluster:
         self.slow: dict[str, float] = {}
         """Seconds that each copy to a node takes at least."""
 
-    def tell(self, node: str, notify: Told) -> None:
+    def tell(self, node: str, notify: Notify) -> None:
         """``notify`` is called at each change of the members and mirrors of ``node``, in place of the
         former one."""
-        self._told[node] = notify
+        self._notified[node] = notify
 
     def changed(self, group: SimulatedGroup) -> None:
         """Who leads it, or whether anybody can: all its members answer otherwise now, and its mirrors may have
@@ -71,9 +71,9 @@ class SimulatedCluster:
                 self._tell(node, group.partition)
 
     def _tell(self, node: str, partition: PartitionId, delay_s: float = 0.0) -> None:
-        notify = self._told.get(node)
+        notify = self._notified.get(node)
         if notify is not None:
-            notify(partition, delay_s + self._told_rng.uniform(*TOLD_S))
+            notify(partition, delay_s + self._notify_rng.uniform(*NOTIFY_S))
 
     def linked(self, one: str, other: str) -> bool:
         return one == other or ((one, other) not in self.cut and (other, one) not in self.cut)

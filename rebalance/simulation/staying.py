@@ -233,7 +233,7 @@ class StayingAuditor:
         if holds and cause:
             self.held[partition] = f"{holds}: {cause}"
         elif left:
-            yield Shortfall(CONVERGES, f"{partition}: {', '.join(left)}; {cause or 'no cause'} {_told(group)}")
+            yield Shortfall(CONVERGES, f"{partition}: {', '.join(left)}; {cause or 'no cause'} {_roles(group)}")
         if not left and stable != facts.target(partition.partition) and not cause:
             yield Shortfall(SHOWN, f"{partition}: stable is not the target")
 
@@ -273,6 +273,6 @@ class StayingAuditor:
                 yield Shortfall(OVER, f"{operation.operation_id}: it is {operation.state.value}")
 
 
-def _told(group: SimulatedGroup) -> str:
+def _roles(group: SimulatedGroup) -> str:
     voters, learners = group.nodes
     return f"(voters {sorted(voters)}, learners {sorted(learners)})"

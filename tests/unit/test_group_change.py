@@ -59,7 +59,7 @@ class Group:
     """Another target takes this one's place when voters are left alone."""
     silent_for: int = 0
     """How often nobody can tell what is wanted."""
-    answer: Intention = Intention.WANTED
+    answer: Intention = Intention.CURRENT
     addition_fails: FailureKind | None = None
     """What the first addition ends with, which is done nevertheless."""
     unserving: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ class Group:
 
     def answered(self, event: GroupEvent) -> StepInput:
         """What an agent would tell the host next."""
-        given = StepInput(self.sights(), Intention.WANTED)
+        given = StepInput(self.sights(), Intention.CURRENT)
         match event:
             case Committed():
                 return replace(given, published=True)

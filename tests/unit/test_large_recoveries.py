@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
-from rebalance.controllers.recovery import ASKED_AT_ONCE, PartitionRecovery
+from rebalance.controllers.recovery import CALLS_AT_ONCE, PartitionRecovery
 from rebalance.controllers.slices import PARTITIONS_PER_SLICE
 from rebalance.core.keys import PartitionId
 from tests.fixtures.large_zone import world_of
@@ -60,13 +60,13 @@ async def test_others_have_the_loop_between_slices() -> None:
 @pytest.mark.row("R1", shows="service")
 async def test_only_members_of_what_would_be_reset_are_asked() -> None:
     """R1, for a bounded number of partitions at once."""
-    lost = ASKED_AT_ONCE + 40
+    lost = CALLS_AT_ONCE + 40
     world = await world_of(2 * lost, lost)
     probe = SlowProbe(3)
     recovery = PartitionRecovery(world.store, world.keyspace, probe)
     resets = await recovery.reset(world.intent().zone, dry_run=True)
     assert {each.partition for each in resets} == probe.asked == set(range(lost))
-    assert probe.most == ASKED_AT_ONCE
+    assert probe.most == CALLS_AT_ONCE
 
 
 @pytest.mark.row("R1", shows="service")

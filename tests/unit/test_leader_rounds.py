@@ -302,7 +302,7 @@ async def test_what_is_wanted_now_is_read_from_the_metastore() -> None:
     await world.elected(world.seen("a", "ab"))
     ((token, _),) = world.group.asked
     for _ in range(2):
-        assert await world.duties.intention(P0, token) is Intention.WANTED
+        assert await world.duties.intention(P0, token) is Intention.CURRENT
         assert await world.duties.intention(P0, token - 1) is Intention.REPLACED
         world.duties.forget(P0)
     await world.write(pending="a")
@@ -318,6 +318,6 @@ async def test_a_change_back_to_stable_is_wanted_while_nothing_is_pending() -> N
     await world.write(stable="a")
     await world.elected(world.seen("a"))
     ((token, _),) = world.group.asked
-    assert await world.duties.intention(P0, token) is Intention.WANTED
+    assert await world.duties.intention(P0, token) is Intention.CURRENT
     await world.write(pending="ab")
     assert await world.duties.intention(P0, token) is Intention.REPLACED

@@ -44,12 +44,12 @@ def test_exactly_as_many_attempts_as_allowed() -> None:
     attempts, told = CopyAttempts(since_s=0.0), []
     for number in range(1, 6):
         before, attempts = attempts, failed(attempts, FailureCode.REFUSED, float(number))
-        assert attempts.told("REFUSED: x", RULES).startswith("COPY_FAILED") == (number >= 3)
+        assert attempts.published_cause("REFUSED: x", RULES).startswith("COPY_FAILED") == (number >= 3)
         told.append(attempts.becomes_failed(before, RULES))
         waits_s = attempts.not_before_s - number
         assert waits_s == pytest.approx(FAILED_RETRY_S) if number >= 3 else waits_s <= RETRY_MAX_S
     assert told == [False, False, True, False, False]
-    assert attempts.told("REFUSED: x", RULES) == "COPY_FAILED: 5 attempts: REFUSED: x"
+    assert attempts.published_cause("REFUSED: x", RULES) == "COPY_FAILED: 5 attempts: REFUSED: x"
 
 
 @pytest.mark.row("VOL-099", shows="core")

@@ -44,7 +44,7 @@ async def test_what_is_assigned_to_others_may_go(tmp_path: Path) -> None:
     found = await judged(tmp_path)
     assert (found.verdict, found.keeps, found.event) == (RemovalVerdict.MAY_GO, False, 7)
     wanted = await judged(tmp_path, {KEYS.pending: Assignments(("n1", "n2")).encode()})
-    assert wanted.verdict is RemovalVerdict.WANTED
+    assert wanted.verdict is RemovalVerdict.ASSIGNED
 
 
 @pytest.mark.parametrize("value", GARBAGE)

@@ -61,7 +61,7 @@ def view(**changed: object) -> PartitionView:
         ),
         pytest.param(
             view(stable=None, members={}, configuration=None, processed=False),
-            dict.fromkeys("abc", (Role.VOTER, CopyCell.WANTED)),
+            dict.fromkeys("abc", (Role.VOTER, CopyCell.NOT_BEGUN)),
             MoveCell.WAITING,
             HealthCell.UNAVAILABLE,
             id="placed, nothing begun",
@@ -88,7 +88,7 @@ def view(**changed: object) -> PartitionView:
             {
                 "a": (Role.LEADER, CopyCell.HEALTHY),
                 "b": (Role.VOTER, CopyCell.HEALTHY),
-                "c": (Role.VOTER, CopyCell.WANTED),
+                "c": (Role.VOTER, CopyCell.NOT_BEGUN),
                 "e": (Role.NONE, CopyCell.DOWN),
             },
             MoveCell.WAITING,

@@ -52,7 +52,7 @@ def plain_loads(found: list[PartitionReading]) -> dict[str, NodeLoad]:
     for reading in found:
         for node, code in reading.cells:
             role, copy = Role(code // COPIES), CopyCell(code % COPIES)
-            held = copy is not CopyCell.WANTED
+            held = copy is not CopyCell.NOT_BEGUN
             one = NodeLoad(
                 held,
                 held and role >= Role.VOTER,
@@ -165,7 +165,7 @@ def one(
         (one(Role.VOTER, CopyCell.UNREAD), Colour.UNREAD),
         (one(Role.VOTER, CopyCell.LEAVING), Colour.LEAVING),
         (one(Role.VOTER, CopyCell.JOINING), Colour.JOINING),
-        (one(Role.VOTER, CopyCell.WANTED), Colour.JOINING),
+        (one(Role.VOTER, CopyCell.NOT_BEGUN), Colour.JOINING),
         (one(Role.LEADER, CopyCell.DOWN), Colour.TROUBLE),
         (one(Role.NONE, CopyCell.BROKEN), Colour.TROUBLE),
     ],

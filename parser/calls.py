@@ -5,9 +5,9 @@ Grammar::
     CALL [system.]reset_partitions ('zone' [, ARRAY[number, ...] [, ARRAY['node', ...] [, 'node']]])
     CALL [system.]restart_partitions ('zone' [, ARRAY[number, ...] [, ARRAY['node', ...]]])
 
-Without numbers every partition is meant that needs it, or every one. Nodes of a reset are those that are known
-to be dead, and the last argument is the one whose copy is used; without nodes of a restart every living one is
-meant.
+Without numbers the call covers every partition that needs it, or every one. Nodes of a reset are those that are
+known to be dead, and the last argument is the one whose copy is used; without nodes of a restart every living
+one is meant.
 """
 
 from __future__ import annotations

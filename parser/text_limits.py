@@ -32,7 +32,7 @@ OWN_TEXT = ScriptLimits(_ANY, _ANY, _ANY)
 
 
 class ReadingStoppedError(Exception):
-    """Nobody waits for the result any more. Whoever set the flag handles it."""
+    """Nobody waits for the result any more. What set the flag handles it."""
 
 
 class StopFlag:

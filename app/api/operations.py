@@ -117,7 +117,7 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
 
 @router.post("/{operation:segment}/resume", **answers(OperationDetail, 400, 404, 409, 503, 504))
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
-    """Ends the pause of its zone, whoever asked for it, and tries again at once what has failed (COPY_FAILED).
+    """Ends the pause of its zone, whoever requested it, and tries again at once what has failed (COPY_FAILED).
     The cluster's pause is another one (``/api/v1/rebalance/limits``)."""
     by, _ = _who(body)
     resumed = await answered(services.operations.resume(operation, by, body.reason))

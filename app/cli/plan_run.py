@@ -48,7 +48,7 @@ def apply_files(
     plan_id: str | None = None,
     reason: str = "",
 ) -> int:
-    """Raises CliError at the first refusal; what was done before it was told."""
+    """Raises CliError at the first refusal; what was done before it was printed."""
     done: list[JsonObject] = []
     with ApiClient(address, reason) as client:
         plan = _planned(client, files, prune=prune, as_json=as_json, plan_id=plan_id)

@@ -41,7 +41,7 @@ def _text(kind: LimitKind, value: int | bool | None) -> str:
 
 
 def _waiting_lines(limits: JsonObject) -> list[str]:
-    """Nothing where nobody has set the time of automatic resets: it is of interest to whoever changes it."""
+    """Nothing where nobody has set the time of automatic resets: it matters only where it was changed."""
     nodes = limits.get("ha_reset_waits_for")
     if not nodes or limits.get("ha_reset_s") is None:
         return []

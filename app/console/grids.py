@@ -30,7 +30,7 @@ def number_column(field: str, title: str) -> dict[str, Any]:
 
 
 def live_grid(columns: list[dict[str, Any]], label: str, step: str) -> ui.aggrid:
-    """Rows are told apart by their ``name``, and lead to the page of that name below ``step``."""
+    """Rows are identified by their ``name``, and lead to the page of that name below ``step``."""
     columns[0]["cellClass"] = "link"
     grid = ui.aggrid(
         {

@@ -80,7 +80,7 @@ class DryRun:
 
     @property
     def to_confirm(self) -> tuple[str, ...]:
-        """Nodes that are taken for dead, which whoever asks must name; none in a HIGH_AVAILABILITY zone."""
+        """Nodes that are taken for dead, which the request must name; none in a HIGH_AVAILABILITY zone."""
         return names_of(reset["to_confirm"] for reset in self.answer if not reset["refusal"])
 
     @property

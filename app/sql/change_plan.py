@@ -1,7 +1,7 @@
 """What a script would change and move, under an id that names all that it was computed from.
 
-Nothing of a plan is stored: whoever has its id and its statements can ask any server whether the same plan
-would still come out, and have it carried out only then.
+Nothing of a plan is stored: a client that has its id and its statements can ask any server whether the same
+plan would still come out, and have it carried out only then.
 """
 
 from __future__ import annotations

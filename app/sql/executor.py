@@ -230,7 +230,7 @@ class CatalogExecutor:
 
 
 def _answer(waiting: Sequence[_Waiting], runs: Sequence[ScriptRun] | Exception) -> None:
-    """In the event loop; whoever was cancelled twice does not wait any more."""
+    """In the event loop; a caller that was cancelled twice does not wait any more."""
     for at, (_, ended) in enumerate(waiting):
         if ended.done():
             continue

@@ -1,8 +1,8 @@
 """Logged statements: who runs them, who waits for them, and what becomes of those whose server died.
 
-A statement is inserted into the log before it runs; whoever inserted it runs it, everybody else reads. While
-it runs its server renews a lease. When the lease has run out, whoever asks takes the statement over, looks
-into the catalog's history and writes down how it ended (``app.sql.abandoned``).
+A statement is inserted into the log before it runs; the server that inserted it runs it, all others read. While
+it runs its server renews a lease. When the lease has run out, the next server that is asked takes the statement
+over, looks into the catalog's history and writes down how it ended (``app.sql.abandoned``).
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ class StatementJobs:
         return await self.on_log(lambda log: log.page(statement_id, result, page))
 
     async def cancel(self, statement_id: str) -> None:
-        """A wish; what is being committed is committed. Whoever runs the statement sees it within a second."""
+        """A request; what is being committed is committed. The server that runs the statement sees it within a
+        second."""
         job = self._jobs.get(statement_id)
         if job is not None:
             job.cancel.set()
@@ -253,7 +254,8 @@ class StatementJobs:
             return LoggedOutcome(StatementState.FAILED, error=problem(error))
 
     async def _finish(self, statement_id: str, outcome: LoggedOutcome) -> None:
-        """Repeated while the database is away; given up, the statement is left to whoever asks for it."""
+        """Repeated while the database is away; given up, the statement is left to the server that is asked for
+        it next."""
         retry = FINISH_RETRY
         for _ in range(FINISH_ATTEMPTS_MAX):
             try:

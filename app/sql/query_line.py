@@ -2,7 +2,7 @@
 
 Invariants: at most ``places`` queries run, of those at most ``places - kept`` that are not cheap, so that a
 place is always soon free for a cheap one. Who has the least gets the next place: the address with the fewest
-running queries, then the user of it, then whoever was served longest ago, then who came first. Addresses come
+running queries, then the user of it, then the one served longest ago, then the first to come. Addresses come
 before users, for a client can make up names. Nobody fills the line: a client and an address have a part of it.
 """
 
@@ -62,7 +62,7 @@ class QueryLine:
         self._running: dict[int, Ticket] = {}
         self._numbers = 0
         self._served = 0
-        # Whoever has no query here is forgotten: the dictionary is no longer than the line.
+        # A client without a query here is forgotten: the dictionary is no longer than the line.
         self._served_at: dict[QueryClient | str, int] = {}
         self._order: tuple[Ticket, ...] | None = None
 

@@ -38,7 +38,7 @@ START_TIMEOUT_S = 20.0
 """For a new process, on top of what the query itself may take."""
 SHOWN_CHARS_MAX = 1000
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
-"""All that a sandbox is told of this machine."""
+"""All that a sandbox gets to know of this machine."""
 
 Load = Callable[[], Awaitable[Mapping[str, bytes]]]
 """Reads the tables of a query whose turn it is: Arrow streams by the names that it uses."""
@@ -284,7 +284,7 @@ class _Sandbox:
         return 0.0
 
     def kill(self) -> None:
-        """Whoever waits in ``ask`` gets an EOFError or an OSError."""
+        """A caller that waits in ``ask`` gets an EOFError or an OSError."""
         self._process.kill()
 
     def reap(self) -> None:

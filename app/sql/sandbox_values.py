@@ -175,7 +175,8 @@ _zoned = _timestamp(6)
 
 
 def _timestamp_with_zone(text: str) -> str:
-    """In the session's zone, which is told as an offset: a name would be ambiguous for an hour each autumn."""
+    """In the session's zone, which is written as an offset: a name would be ambiguous for an hour each
+    autumn."""
     offset = _OFFSET.search(text)
     if offset is None:
         raise OverflowError(f"{text} is not a time that SQL clients can take")

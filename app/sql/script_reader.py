@@ -30,7 +30,7 @@ LONG_CHARS = 65_536
 class ScriptReader:
     """One server's readers. Belongs to an event loop; ``close`` ends the threads.
 
-    Whoever is cancelled while it waits stops its reading: the thread ends at its next checkpoint.
+    A caller that is cancelled while it waits stops its reading: the thread ends at its next checkpoint.
     """
 
     def __init__(self, limits: ScriptLimits = DEFAULT_LIMITS) -> None:

@@ -54,6 +54,6 @@ class PreparedDescriber:
 
 
 def _described(column: AnswerColumn) -> tuple[object, ...]:
-    """Which table a column came from is not told: it may be the result of any expression."""
+    """Which table a column came from is left out: it may be the result of any expression."""
     kind = column.type.value
     return column.name, "", "", "", kind, _TYPE_BYTES.get(type_signature(kind)["rawType"], 0), False

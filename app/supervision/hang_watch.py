@@ -1,7 +1,7 @@
 """When a child that hangs is restarted: decided from what the supervisor observed, and from nothing else.
 
 A child *beats* while its event loop runs. One that has not beaten for its limit is asked for a stack dump,
-killed a moment later, and started again by whoever restarts what dies. One at a time, so that a machine on
+killed a moment later, and started again by what restarts what dies. One at a time, so that a machine on
 which everything is slow does not lose all at once; seldom, because a restart that did not help will not help;
 and never for a time in which the supervisor itself stood still, as then nobody was there to listen.
 """

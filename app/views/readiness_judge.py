@@ -9,7 +9,7 @@ from typing import Any, Self
 from app.contract.health import InstallationPart
 
 LATE_S = 30.0
-"""What has waited this long is told: a placement on Spark takes seconds, its start up to twenty."""
+"""What has waited this long is reported: a placement on Spark takes seconds, its start up to twenty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class ReadinessProbe:
         }
 
     def _engine(self, unreadable: list[Unreadable]) -> EngineRecord:
-        """Adds to ``unreadable`` what this build cannot read: readiness is told all the same."""
+        """Adds to ``unreadable`` what this build cannot read: readiness is reported all the same."""
         record = read(self._mirror.get(self._keyspace.engine_status), EngineRecord.decode)
         if isinstance(record, Unreadable):
             unreadable.append(record)

@@ -25,7 +25,7 @@ DECODED_MAX = 20_000
 
 def unreadable_of_cluster(mirror: KeyspaceCopy, keys: Keyspace) -> list[Unreadable]:
     """Keys of the whole cluster that cannot be read, on which all zones wait or a node does; those of zones
-    and partitions are told with these."""
+    and partitions are reported with these."""
     single: list[tuple[str, Callable[[bytes], object]]] = [
         (keys.epoch, EpochRecord.decode),
         (keys.topology, Topology.decode),

@@ -68,7 +68,7 @@ class CatalogStore:
 
         It is called in the thread that committed, so it must be quick and safe there, as
         ``loop.call_soon_threadsafe`` is. It is a hint to look into the outbox: versions of other processes are
-        not told, so a relay also looks from time to time.
+        not notified, so a relay also looks from time to time.
         """
         self._listeners.append(listener)
 

@@ -2,8 +2,9 @@
 
 A zone's writer hands over the partitions whose move would begin (``hold``) and writes all others itself. Every
 request that begins moves is guarded by the limits as read and, under limits, by the last admission: of two
-controllers that count the same room one fails, and whoever lowers a limit or pauses is obeyed from that
-revision on. Level-triggered: what waits is found again by whoever leads next, what moves is counted from keys.
+controllers that count the same room one fails, and a lower limit or a pause holds from that
+revision on. Level-triggered: what waits is found again by the next leading controller, what moves is counted
+from keys.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ Changed = Callable[[ZoneId], None]
 class MoveAdmission:
     """``follow`` keeps ``limits``, in every controller; ``run`` admits, in the one that leads.
 
-    ``member_limits`` answers with those of the living nodes. ``rewrite`` is told of zones that must be written
-    anew: limits ended, or their target was replaced while they waited. ``first`` answers with the zone and id
-    of the operation that goes first where only one may.
+    ``member_limits`` answers with those of the living nodes. ``rewrite`` is called with zones that must be
+    written anew: limits ended, or their target was replaced while they waited. ``first`` answers with the zone
+    and id of the operation that goes first where only one may.
     """
 
     def __init__(

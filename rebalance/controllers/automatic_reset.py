@@ -5,7 +5,7 @@ every node among it must have stopped serving, by the fence that it published. N
 another controller has seen counts. Other zones are never looked at.
 
 Copies that are silent then are waited for, a short time and once: the best of those that answered goes on, and
-whoever was silent is named (R6). Members are asked before anything is reset: one may serve, cut off from the
+the silent nodes are named (R6). Members are asked before anything is reset: one may serve, cut off from the
 metastore alone (R1). After their fences none can: if one does all the same, the time begins again.
 """
 

@@ -45,7 +45,7 @@ class DueTimes:
                 try:
                     await act(zone_id)
                 except Exception:
-                    # Still due, for whoever starts this again.
+                    # Still due, for the next start of this.
                     self._due_ms.setdefault(zone_id, due_ms)
                     raise
             await sleep_unless(self._clock, min(self._due_ms.values(), default=None), self._changed)

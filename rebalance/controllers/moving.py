@@ -55,7 +55,7 @@ class MovingPartitions:
         return TokenBuckets() if isinstance(admission, Unreadable) else buckets_of(admission)
 
     def size(self, zone_id: ZoneId, number: int) -> int:
-        """Bytes that a copy takes, as the group's leader tells; 0: nobody has told yet."""
+        """Bytes that a copy takes, as the group's leader reports; 0: not reported yet."""
         item = self.mirror.get(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
         configuration = read(item, ConfigurationRecord.decode)
         return configuration.size_bytes if isinstance(configuration, ConfigurationRecord) else 0

@@ -83,7 +83,7 @@ class OperationControl:
         return await self._change(name, "paused", changed, paused, note)
 
     async def resume(self, name: str, by: str = "", reason: str = "") -> Operation:
-        """Ends the pause of its zone, whoever asked for it; the cluster's is another one. The limits are
+        """Ends the pause of its zone, whoever requested it; the cluster's is another one. The limits are
         written anew in any case: by that nodes try again at once what has failed."""
 
         def resumed(operation: Operation) -> Operation | None:

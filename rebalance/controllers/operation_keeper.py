@@ -1,9 +1,9 @@
 """Brings operations forward: counts what is done, carries out cancels, and ends what has nothing left.
 
-Level-triggered and without a memory that matters: whoever leads reads the operations that are not over, looks
-at their zones, and writes what has changed, guarded by the operation as it was read. Large zones are looked at
-seldom, and not again before one of their keys has changed, so that looking takes a small part of the time: what
-waits for a node that is down may wait for days.
+Level-triggered and without a memory that matters: the leading controller reads the operations that are not
+over, looks at their zones, and writes what has changed, guarded by the operation as it was read. Large zones
+are looked at seldom, and not again before one of their keys has changed, so that looking takes a small part of
+the time: what waits for a node that is down may wait for days.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ class OperationKeeper:
         return _Seen(tuple(steps), moving)
 
     async def _copies_of(self, operation: Operation, reading: ZoneReading) -> tuple[int, ...]:
-        """How many copies the operation makes of each partition; empty: that cannot be told."""
+        """How many copies the operation makes of each partition; empty: not known."""
         key = self._keyspace.operation(operation.operation_id)
         known = self._copies.get(key)
         if known is None:

@@ -1,7 +1,7 @@
 """Writing operations down: with the target that they belong to, in the same transaction.
 
-So there is exactly one operation for each target that was ever named, whoever named it, and the operation that
-it takes the place of is ended by the same write.
+So there is exactly one operation for each target that was ever named, by whichever controller, and the
+operation that it takes the place of is ended by the same write.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class OperationLog:
             item = await self._metastore.get(self._keyspace.drain(node))
             if item is not None:
                 drain = read(item, Drain.decode)
-                # Only what is told of it is not known then.
+                # Only who drains it, and why, is not known then.
                 return node, Drain("", "", 0) if isinstance(drain, Unreadable) else drain
         return None
 

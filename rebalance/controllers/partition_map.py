@@ -3,7 +3,7 @@ zone.
 
 Level-triggered like the rest: whatever changed, all zones are merged anew from what is there, and those whose
 map is another one are written. A map that is written has a higher version or sequence than the one before it,
-whoever wrote that, because the pointer is replaced under a guard of its revision.
+by whichever controller, because the pointer is replaced under a guard of its revision.
 """
 
 from __future__ import annotations

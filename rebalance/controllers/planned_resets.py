@@ -17,7 +17,7 @@ from rebalance.core.recovery_candidates import ResetCandidate, candidates_of
 @dataclass(frozen=True, slots=True)
 class PartitionReset:
     """What becomes of one partition: a plan, or why there is none. ``written``: it was asked for, and is under
-    way. ``candidates``: every copy on a living node. ``to_confirm``: nodes that whoever asks must know to be
+    way. ``candidates``: every copy on a living node. ``to_confirm``: nodes that the requester must know to be
     dead. ``unproven``: living nodes with a copy whose etcd may have lost data in a crash, and its version."""
 
     partition: int
@@ -34,7 +34,7 @@ class PartitionReset:
 
 @dataclass(frozen=True, slots=True)
 class ShownReset:
-    """What whoever asks has seen of one partition's plan, and so accepts to lose."""
+    """What the requester has seen of one partition's plan, and so accepts to lose."""
 
     partition: int
     survivor: str

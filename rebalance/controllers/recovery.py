@@ -162,7 +162,7 @@ class PartitionRecovery:
 
     async def note(self, reading: ZoneReading, numbers: Sequence[int], origin: Origin) -> None:
         """The operation of what was reset from ``reading``, put if absent. Resets do not wait for it: one that
-        is not noted, because whoever asked has died, is carried out all the same."""
+        is not noted, because the requester has died, is carried out all the same."""
         if not numbers or reading.intent is None:
             return
         operation = Operation(
@@ -332,7 +332,7 @@ class PartitionRecovery:
             (reset,) = await self._without_serving(reading, self.plan(reading, (reset.partition,), terms))
             refusal = late_refusal(reset, reading, accepted, terms)
             if refusal is not None:
-                # The others were asked for already: this one is told beside them.
+                # The others were asked for already: this one is reported beside them.
                 return reset.refused(refusal)
         message = f"partition {reset.partition} changed under every attempt"
         return reset.refused(RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message))

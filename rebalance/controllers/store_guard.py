@@ -178,7 +178,7 @@ class StoreGuard:
 
         The catalog's database goes first and the ``epoch`` key last: whatever is interrupted in between leaves
         two stores that disagree, and is done again by the next call. Raises RefusedError when the stores are
-        not as they were ``shown`` to whoever asks, StoreError, MetastoreError.
+        not as they were ``shown`` to the requester, StoreError, MetastoreError.
         """
         async with self._one_at_a_time:
             state = await self._check()

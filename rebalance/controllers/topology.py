@@ -169,7 +169,7 @@ class TopologyKeeper:
                 log.info("topology not recorded", error=str(error))
                 until_ms = self._clock.now_ms() + RETRY_MS
             except Exception:
-                # Not recorded yet, for whoever starts this again.
+                # Not recorded yet, for the next start of this.
                 self._wake.set()
                 raise
 

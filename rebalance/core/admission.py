@@ -1,7 +1,7 @@
 """Admission: which partitions of a target may begin to move now, and what the others wait for (design, step 9).
 
 A partition that is not admitted *waits*: stable differs from the target, there is no pending, and its trigger
-is as it was. Nothing is stored about it, so a newer target simply replaces what waits, and whoever leads next
+is as it was. Nothing is stored about it, so a newer target simply replaces what waits, and the next leader
 finds the same. Only the *beginning* of a move is admitted: an event on a partition that moves is never held
 back, and neither is the creation of a group.
 

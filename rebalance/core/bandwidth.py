@@ -34,7 +34,7 @@ class ByteRates:
 class TokenBuckets:
     """Bytes that are taken out of the buckets and have not come back, as of ``at_ms`` (since 1970).
 
-    They are stored with each admission, so that whoever leads next, and every server, knows them.
+    They are stored with each admission, so that the next leading controller, and every server, knows them.
     """
 
     at_ms: int = 0

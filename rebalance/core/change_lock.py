@@ -59,8 +59,8 @@ def decide_on_catch_up_finished(observed: Observed, token: int, *, term: int = 0
     ``token``; ``joiner`` is in sync. It may once the transaction is committed.
 
     Revisions are compared and not values: A, B, A are three targets (decision 11). A lock that is held already
-    is written again: whoever has seen the group at rest before that must not clear it after (I3A-016). A lock
-    of a later term is never written.
+    is written again: an agent that has seen the group at rest before that must not clear it after (I3A-016). A
+    lock of a later term is never written.
     """
     require_readable(observed)
     keys = observed.keys

@@ -23,7 +23,7 @@ def is_broken(version: Version) -> bool:
 
 def broken_versions(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Nodes whose etcd makes data revisions prove nothing after a crash (R7), with its version, by name.
-    ``versions``: of nodes; what is no version, as that of a node that has not told it, is left out."""
+    ``versions``: of nodes; what is no version, as that of a node that has not published it, is left out."""
     broken = []
     for node, text in sorted(versions.items()):
         try:

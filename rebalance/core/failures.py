@@ -28,7 +28,7 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Failure(Extensible):
-    """``since_ms``: when it was first told, ``at_ms`` when it was last seen to go on; Unix milliseconds."""
+    """``since_ms``: when it was first reported, ``at_ms`` when it was last seen to go on; Unix milliseconds."""
 
     zone_id: ZoneId
     partition: int
@@ -44,8 +44,8 @@ class Failure(Extensible):
         return PartitionId(self.zone_id, self.partition)
 
     def is_news(self, failing: Failing) -> bool:
-        """Whether ``failing``, which has the same code, is to be told after this: the cause is another one, or
-        attempts have doubled. The 2,001st is no news."""
+        """Whether ``failing``, which has the same code, is to be reported after this: the cause is another one,
+        or attempts have doubled. The 2,001st is no news."""
         return failing.cause[:CAUSE_MAX] != self.cause or failing.attempt >= 2 * max(self.attempt, 1)
 
 

@@ -1,7 +1,7 @@
 """How a replication group gets from the member list that it has to the one that is wanted, step by step.
 
 ``next_step`` looks at the list that the group has committed, at its leader and at the target, and names the one
-step to take now. It keeps no memory, so whoever leads continues an interrupted change from the list alone.
+step to take now. It keeps no memory, so the next leader continues an interrupted change from the list alone.
 Order: make room (a learner nobody wants, a dead voter nobody wants), then increase, then hand leadership over,
 then decrease. Voters of a target that was given up leave before the next one joins, so that no pile of them
 grows from target to target.
@@ -164,8 +164,8 @@ def needs_intention(step: Step, view: GroupView) -> bool:
 
 
 def leaves_first(view: GroupView, target: Sequence[str]) -> str | None:
-    """The voter that goes first once the group has grown, so that clients may be told while it grows; None when
-    nobody goes, or when leadership is handed over before (the next leader's agent tells then).
+    """The voter that goes first once the group has grown, so that clients may learn it while it grows; None
+    when nobody goes, or when leadership is handed over before (the next leader's agent tells then).
 
     One at a time: the clients that turn away from it need the others.
     """
@@ -250,7 +250,7 @@ def _majority_lives_without(view: GroupView, removed: ObservedMember) -> bool:
 def stage_of(
     voters: Iterable[str], learners: Iterable[str], stable: Iterable[str], pending: Iterable[str] | None
 ) -> Stage:
-    """The stage of a change, told from the committed list and the two keys alone (node names).
+    """The stage of a change, from the committed list and the two keys alone (node names).
 
     CATCHING_UP: members are to join, one copies or the next one is to be added; voters are touched only at the
     moment when one is promoted. JOINT: all have joined, or nobody does, and voters are to leave; with

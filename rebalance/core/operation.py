@@ -1,7 +1,7 @@
 """Operations: each change that moves data, as a value with an id, a state and an end (VOL-020, VOL-089).
 
 An operation belongs to one target of one zone, or to one reset. Its id is made of the zone and of the event
-revision, so whoever writes it down, before or after a crash, writes the same one. It is a record beside the
+revision, so every writer, before or after a crash, writes the same one. It is a record beside the
 target and decides nothing about partitions: those follow their own keys.
 
 ``STATES`` is the whole life of an operation: a change of state that is not in it does not happen.

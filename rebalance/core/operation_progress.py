@@ -2,7 +2,7 @@
 
 A partition is *there* when it has processed the operation's event, its group is founded, what is stable is the
 target, nothing is pending or planned, and its learners have their copies. Voters are not asked for again: a
-group that has switched keeps its configuration, whoever is down by now.
+group that has switched keeps its configuration, whichever node is down by now.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHOWN_MAX = 20
 class Tally(Extensible):
     """Partitions and bytes as of ``at_ms``. ``bytes_total`` is the estimate of the bytes to copy, made once,
     when the operation began; ``bytes_done`` measures what copies that are there take on disk, on every node
-    that got one, and may come out higher. 0 where nobody has told yet."""
+    that got one, and may come out higher. 0 where it is not reported yet."""
 
     total: int = 0
     done: int = 0

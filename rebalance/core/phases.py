@@ -1,7 +1,7 @@
 """The phases of a partition's rebalance, each with its trigger, its steps and its result (I3A-028).
 
-Told from the keys alone, so anybody can ask at any time, also after a restart: a phase that is over shows what
-came of it, one that runs what was done so far and what it waits for.
+Derived from the keys alone, so it can be read at any time, also after a restart: a phase that is over shows
+what came of it, one that runs what was done so far and what it waits for.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class NodeRecord(Record):
     incarnation: str
     pid: int = 0
     etcd: str = ""
-    """Version of the etcd that runs its members, as "3.5.16"; empty: not told, or it has none."""
+    """Version of the etcd that runs its members, as "3.5.16"; empty: not known, or it has none."""
 
 
 def _weight(value: Any) -> float:

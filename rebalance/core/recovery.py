@@ -33,7 +33,7 @@ from rebalance.core.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class ResetTerms:
-    """What whoever asks for a reset has decided. ``source``: the node whose copy is used, whichever is best;
+    """What the requester of a reset has decided. ``source``: the node whose copy is used, whichever is best;
     empty: the best is. ``empty``: the partition begins without data, and every whole copy that lives is among
     ``discarded``. ``confirmed_dead``: voters' nodes that are known to be dead, not only silent."""
 
@@ -50,9 +50,9 @@ BEST_COPY = ResetTerms()
 class ResetPlan:
     """``copy``: the group goes on with it; None: the partition begins empty, on ``survivor``. ``then`` is what
     becomes planned; None: the survivor stays alone. ``candidates``: every copy that was looked at, the best
-    first. ``silent``: nodes with a copy that has not told how far it goes. ``dead``: nodes of voters that are
-    not there. ``absent``: those, and others that hold a copy and are not there. ``missed_revisions``: between
-    the survivor's and the highest data revision that any copy has ever told."""
+    first. ``silent``: nodes with a copy that has not reported how far it goes. ``dead``: nodes of voters that
+    are not there. ``absent``: those, and others that hold a copy and are not there. ``missed_revisions``:
+    between the survivor's and the highest data revision that any copy has ever reported."""
 
     survivor: str
     then: Assignments | None
@@ -76,9 +76,9 @@ class ResetPlan:
 
     @property
     def possibly_lost_entries(self) -> int:
-        """Revisions that some copy has told of and the survivor does not have, and log entries that the
+        """Revisions that some copy has reported and the survivor does not have, and log entries that the
         survivor holds and does not know to be decided: they are dropped. What only lost nodes knew, and never
-        told, is not counted, because nobody who lives knows of it."""
+        reported, is not counted, because no living node knows of it."""
         return self.missed_revisions + (self.copy.undecided if self.copy is not None else 0)
 
 

@@ -2,8 +2,9 @@
 
 *Voters* and *joiners* are members of the configuration that the group has committed, broken processes included;
 a joiner was catching up to vote. *Learners* are mirrors that have a whole first copy. *Kept* copies are of
-members that have left. A copy is usable while it is whole, has told how far it goes and belongs to the newest
-generation that anybody knows of; any other one says why it is not, and some of these may be used by name.
+members that have left. A copy is usable while it is whole, has reported how far it goes and belongs to the
+newest generation that anybody knows of; any other one says why it is not, and some of these may be used by
+name.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ def absent_holders(view: PartitionView, alive: frozenset[str]) -> tuple[str, ...
 
 
 def best_known_revision(view: PartitionView, generation: int | None) -> int:
-    """The highest data revision of ``generation`` that any copy, living or not, has ever told; 0: none has.
-    What a node that is gone has told last is a lower bound of what the group had decided."""
+    """The highest data revision of ``generation`` that any copy, living or not, has ever reported; 0: none.
+    What a node that is gone has reported last is a lower bound of what the group had decided."""
     current = view.configuration.generation if view.configuration is not None else 0
     revisions = [0]
     for member in view.members.values():

@@ -1,4 +1,4 @@
-"""A group's revisions one by one, as a mirror repeats them, told from the answers of a watch.
+"""A group's revisions one by one, as a mirror repeats them, read from the answers of a watch.
 
 One answer may hold many revisions, and a large revision may come in several answers (fragments). A mirror must
 repeat each revision as one transaction, so events are put together again first: a revision is complete once an

@@ -79,7 +79,7 @@ NO_HOLD = HoldRule(0, 0)
 class Topology(Record):
     """``nodes`` by name: those that live, and those that left, as far as they are remembered.
 
-    ``forgotten_ms``: whoever is not in here left at that time at the latest. ``drained``: nodes that
+    ``forgotten_ms``: a node that is not in here left at that time at the latest. ``drained``: nodes that
     are leaving for good, in name order, living or not: no zone uses them.
     """
 

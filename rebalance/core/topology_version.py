@@ -77,9 +77,9 @@ class ZoneSpec:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryEvent:
-    """One event of the ring. ``node`` and ``order`` are those of whoever came or went; ``zones`` are started by
-    it, named by a snapshot, or brought by the joining node; ``baseline`` belongs to BASELINE_SET, ``basis`` to
-    AFFINITY_CHANGE: the exchange whose late primaries are ready."""
+    """One event of the ring. ``node`` and ``order`` are those of the node that came or went; ``zones`` are
+    started by it, named by a snapshot, or brought by the joining node; ``baseline`` belongs to BASELINE_SET,
+    ``basis`` to AFFINITY_CHANGE: the exchange whose late primaries are ready."""
 
     version: TopologyVersion
     trigger: Trigger

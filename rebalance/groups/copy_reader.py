@@ -1,7 +1,7 @@
 """Reads the copies of a partition one by one, each by itself, and compares them (core: ``copy_samples``).
 
 A copy may be a little behind, and values may change while copies are read: what does not agree is read again,
-and only what does not agree in the end is told.
+and only what does not agree in the end is reported.
 """
 
 from __future__ import annotations

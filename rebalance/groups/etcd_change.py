@@ -233,7 +233,7 @@ class EtcdChange:
 
     def _is_current(self, step: Step) -> bool:
         """False: nobody can tell. While the metastore is silent a target that was replaced would grow a group
-        that nobody wants, and a voter would go that clients were told of for another one (M12)."""
+        that nobody wants, and a voter that clients know would go for another one (M12)."""
         intention = self._given.intention
         if intention is Intention.REPLACED:
             self._end_as_superseded()

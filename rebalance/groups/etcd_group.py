@@ -249,7 +249,7 @@ class SteppedGroupHost(ABC):
         )
         async with gate:
             await gate.remove_learners()
-        # Whoever was announced as leaving stays.
+        # The voter that was announced as leaving stays.
         led.progress = StepProgress(outcome=led.progress.outcome)
         return CancelAnswer.CANCELLED
 

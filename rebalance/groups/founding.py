@@ -1,6 +1,6 @@
 """A recovery founds a group anew on one node: on a member's own data, or on what the node's mirror holds.
 
-The store is made ready *unseen*: a process of its own, on ports that nobody was ever told. So before the first
+The store is made ready *unseen*: a process of its own, on ports that were never published. So before the first
 client the store has a key with the new generation, the group's newest common revision is known exactly, and an
 interrupted founding is begun again: nothing was acknowledged on it.
 """

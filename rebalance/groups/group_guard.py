@@ -1,4 +1,4 @@
-"""Which group, and which life of it, a call is meant for: compared in the very transaction that answers it.
+"""Which group, and which life of it, a call addresses: compared in the very transaction that answers it.
 
 An address may belong to another group by now (ports are used again), and a member that comes back may be of a
 life of the group that was given up. Neither takes a put, and what it says is no answer to a get.

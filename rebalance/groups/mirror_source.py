@@ -106,7 +106,7 @@ class MirrorSource:
 
 
 class RevisionFeed:
-    """A watch that is read ahead of whoever takes from it, up to READ_AHEAD_BYTES. ``async with`` ends it.
+    """A watch that is read ahead of its consumer, up to READ_AHEAD_BYTES. ``async with`` ends it.
 
     Whole answers are the rule, though one holds up to a thousand revisions: etcd cuts fragments in a time that
     is quadratic in their events (measured: 10 s for the end of a lease with 20,000 keys).

@@ -1,7 +1,7 @@
 """The background tasks of one process, and what goes wrong in them that nothing expected.
 
 A task that should live as long as its process and ends, with an exception or without, is an error: it is logged
-as one, told to whoever asks (``troubles``), and started again after a backoff. Nothing else of the process ends
+as one, reported by ``troubles``, and started again after a backoff. Nothing else of the process ends
 with it.
 """
 
@@ -82,7 +82,7 @@ class Background:
             self.defect(name, error)
 
     def defect(self, where: str, error: Exception, **fields: object) -> None:
-        """A round has failed with what nothing expected, and is tried again by whoever calls this."""
+        """A round has failed with what nothing expected, and is tried again by the caller."""
         self.defects += 1
         self.last_defect = f"{where}: {describe(error)}"
         log.error("defect", where=where, error=describe(error), exc_info=error, **fields)

@@ -1,8 +1,8 @@
-"""What of our own environment a child process is told.
+"""What a child process inherits of our own environment.
 
 A variable may hold a secret of somebody else's (a cloud key, the password of the catalog), and a process's
-environment can be read by whoever may look at the process. So a child inherits what is on its list and nothing
-else. Patterns end in ``*`` where a whole family is meant.
+environment can be read by all who may look at the process. So a child inherits what is on its list and nothing
+else. Patterns end in ``*`` where they match a whole family.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Watchdog:
         self._python = python
         self._deadline_ns = 0
         self._kept_ns = 0
-        """The last deadline that was told to a watchdog that guards everything."""
+        """The last deadline that was sent to a watchdog that guards everything."""
         self._is_covered = False
         self._guarded: dict[int, _Guarded] = {}
         self._dog: _Dog | None = None

@@ -25,9 +25,9 @@ Terms = npt.NDArray[np.uint64]
 def row_order(rows: int, seed: np.uint64) -> npt.NDArray[np.int64]:
     """Every row once, int64 [P], in an order that looks random and differs from seed to seed.
 
-    Two nodes that join one after the other must not take the same rows: whoever shares all its partitions with
-    one other node leaves no room for it when it goes. A keyed bijection on the next power of two, walked until
-    it lands on a row.
+    Two nodes that join one after the other must not take the same rows: a node that shares all its partitions
+    with one other node leaves no room for it when it goes. A keyed bijection on the next power of two, walked
+    until it lands on a row.
     """
     bits = np.uint64(1)
     while (np.uint64(1) << bits) < np.uint64(rows):
@@ -283,8 +283,8 @@ def fill_anyhow(
     cap: Counts,
     terms: Terms,
 ) -> int:
-    """Give each hole to whoever fits and has least above its target, a holder of the data first. Returns the
-    holes that are left: rows in which nobody fits, for the failure domains' sake."""
+    """Give each hole to the node that fits and has least above its target, a holder of the data first. Returns
+    the holes that are left: rows in which nobody fits, for the failure domains' sake."""
     count = count_cells(cells, first, last, len(targets))
     left = 0
     for row in range(cells.shape[0]):

@@ -73,7 +73,7 @@ CHANNEL_OPTIONS = (
 class EtcdMetastore:
     """``endpoints`` are ``host:port``; ``timeout_s`` limits each call; with ``tls`` both sides show a
     certificate. ``ping_s``: a member that says nothing to an open watch for so long is pinged; etcd refuses
-    pings within less than 5 s unless it is told otherwise. Call ``close`` at the end."""
+    pings within less than 5 s unless it is set otherwise. Call ``close`` at the end."""
 
     def __init__(
         self,

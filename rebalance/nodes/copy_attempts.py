@@ -1,10 +1,10 @@
-"""Attempts at a change of peers, told from values alone: which count, when a partition is told as failed, and
+"""Attempts at a change of peers, decided from values: which count, when a partition is reported as failed, and
 when the next attempt may begin.
 
 An attempt counts when something went wrong with it. Two ends are ordinary and do not count: a group that wants
 its members connected for a while first, and a copy that has not caught up within one attempt while it still has
 time (``CopyRules.copy_s``): the next attempt continues where it stands. Nor does one whose member has not
-started yet while its copy arrives; what went wrong before is over then. A partition that is told as failed is
+started yet while its copy arrives; what went wrong before is over then. A partition reported as failed is
 tried again seldom, and at once when somebody asks for it or when its circumstances have changed, so nothing is
 stuck for good.
 """
@@ -30,7 +30,7 @@ ORDINARY = frozenset((FailureCode.UNHEALTHY_CLUSTER, FailureCode.SUPERSEDED, Fai
 
 @dataclass(frozen=True, slots=True)
 class CopyRules:
-    """``attempts_max`` attempts fail before the partition is told as failed (VOL-098); one copy may take
+    """``attempts_max`` attempts fail before the partition is reported as failed (VOL-098); one copy may take
     ``copy_s`` seconds (VOL-099). ``revision``: of the limits that say so; a new one tries again what failed."""
 
     attempts_max: int = COPY_ATTEMPTS
@@ -76,7 +76,7 @@ class CopyAttempts:
         return self.counted >= rules.attempts_max
 
     def becomes_failed(self, before: CopyAttempts, rules: CopyRules) -> bool:
-        """Whether the partition is to be told as failed now, and was not ``before``."""
+        """Whether the partition is to be reported as failed now, and was not ``before``."""
         return self.is_failed(rules) and not before.is_failed(rules)
 
     def under(self, circumstances: Circumstances, now_s: float) -> CopyAttempts:

@@ -1,5 +1,5 @@
-"""Where clients find the groups, told from the mirrored configurations and member records, and which life of a
-group they are to find there, told from the ``group`` keys."""
+"""Where clients find the groups, from the mirrored configurations and member records, and which life of a
+group they are to find there, from the ``group`` keys."""
 
 from __future__ import annotations
 

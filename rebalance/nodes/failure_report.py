@@ -1,6 +1,6 @@
 """What fails at the groups that a node leads, written to one key: for operators, in ``SYSTEM.FAILURES``.
 
-Told are changes whose attempts are used up (``CopyRules``), and those of which none could be begun for
+Reported are changes whose attempts are used up (``CopyRules``), and those of which none could be begun for
 ``BLOCKED_S``; each once, and again when its cause is another one or its attempts have doubled. The key has no
 lease: what was reported outlives its node, and goes with the zone or when enough newer ones are there.
 """

@@ -1,6 +1,6 @@
 """What a node publishes of its fence: ``fences/<node>``, written with its registration and when limits change.
 
-Whoever counts on the node's silence waits for what is written there. So a longer fence is used only after it
+What counts on the node's silence waits as long as is written there. So a longer fence is used only after it
 was published, and a shorter one is used first. The key is guarded by its own revision: a write whose answer was
 lost may still come, and must not come after a later one.
 """

@@ -39,7 +39,7 @@ class KeptCopies:
 
     async def keep(self, partition: PartitionId, peer_url: str, removal: Removal) -> bool:
         """The member that may go stays as a copy; False: a key that ``removal`` read was written since. Written
-        down before the member stops: whoever dies in between finds it, and stops it then."""
+        down before the member stops: a node that dies in between finds it, and stops it then."""
         key = self._node.keyspace.kept(partition, self._node.name)
         put = Put(key, KeptRecord(removal.event, peer_url).encode())
         if not (await self._node.metastore.commit(Txn(removal.guards, (put,)))).succeeded:
@@ -84,7 +84,7 @@ class KeptCopies:
     async def set_aside(
         self, view: NodePartitionView, status: MemberStatus, guards: tuple[Compare, ...] = ()
     ) -> bool:
-        """False: a guard failed. The key comes first: whoever dies in between does the rest again."""
+        """False: a guard failed. The key comes first: a node that dies in between does the rest again."""
         partition, group = view.partition, view.group
         if group is None:
             return False

@@ -240,7 +240,8 @@ class LeaderDuties:
     async def _advanced(
         self, change: GroupChange, partition: PartitionId, term: int, token: int, target: Assignments
     ) -> None:
-        """What nothing expected is an attempt that has failed, so that it is told and tried again seldom."""
+        """What nothing expected is an attempt that has failed, so that it is reported and tried again
+        seldom."""
         try:
             end = await self._last_event(change, partition, term, token)
             if isinstance(end, Applied):
@@ -373,7 +374,7 @@ class LeaderDuties:
 
     async def _repeat(self, partition: PartitionId, status: MemberStatus, drive: LedGroup) -> None:
         """The metastore is silent: what this agent has read in this term is tried again (M12, I3-061). Only
-        with ``queue``, where nothing takes the place of what runs; a new term begins without ``asked``."""
+        with ``queue``, where nothing takes the place of what runs; a new term begins without it."""
         peers = drive.peers
         if peers is None or drive.elected or status.changing or not peers.revision:
             return

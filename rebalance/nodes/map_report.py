@@ -1,7 +1,7 @@
 """The node's single partition map: what its agent knows of each copy, written to one key when it changed.
 
 States are written at most once a period, counters and sizes alone at most once in ten: they grow with every
-update, and whoever reads the map does not route by them.
+update, and readers of the map do not route by them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MapReporter:
         self._periods = 0
 
     def note(self, view: NodePartitionView, status: MemberStatus | None) -> None:
-        """One member as its own node sees it; without a status there is none that could be told of."""
+        """One member as its own node sees it; without a status there is none to report."""
         if status is None:
             self._copies.pop(view.partition, None)
             return

@@ -42,7 +42,7 @@ class MemberDecision:
 def decide_member(
     view: NodePartitionView, node: str, status: MemberStatus | None, *, has_mirror: bool = False
 ) -> MemberDecision:
-    """The duty of ``node`` for its member, told from ``view`` and ``status`` alone (I3-027, I3-040, I3-049).
+    """The duty of ``node`` for its member, decided from ``view`` and ``status`` alone (I3-027, I3-040, I3-049).
 
     Invariants: a member that the group still lists is never destroyed while the partition exists (its vote may
     be needed); one that was started once never starts on an empty directory; the first configuration comes from

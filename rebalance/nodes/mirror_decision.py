@@ -39,7 +39,7 @@ class MirrorDecision:
 
 
 def decide_mirror(view: NodePartitionView, node: str, status: MirrorStatus | None) -> MirrorDecision:
-    """The duty of ``node`` for its mirror, told from ``view`` and ``status`` alone (IEP-043).
+    """The duty of ``node`` for its mirror, decided from ``view`` and ``status`` alone (IEP-043).
 
     Invariant: while stable or pending names the node as a learner its mirror stays. So a learner that is
     promoted loses it at the stable switch and not before, and a voter that is demoted has it before the switch.

@@ -377,7 +377,7 @@ class GroupHost(Protocol):
         stable: Sequence[str] = (),
     ) -> ChangeAnswer:
         """Bring the group's voters to those of ``target``; ``endpoints`` is node -> peer URL for each of them.
-        ``stable``: peer URLs of the voters before the move; whoever votes and is in neither leaves first.
+        ``stable``: peer URLs of the voters before the move; a voter that is in neither leaves first.
 
         Learners are no members: they are part of what is applied and not waited for, but a voter that
         becomes one is removed only when the mirror on its node runs (``PeerSight.mirror_missing``). RECEIVED:

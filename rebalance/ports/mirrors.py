@@ -37,7 +37,7 @@ class MirrorStatus:
     complete_revision: int = 0
     """The last revision of the group that the copy has completely; 0: it has none, or nobody has looked yet."""
     is_silent: bool = False
-    """No voter has told anything for a while: a group that has a leader tells the time at least."""
+    """No voter has reported anything for a while: a group that has a leader reports the time at least."""
     generation: int = 0
     """Of the group whose data the copy holds."""
 

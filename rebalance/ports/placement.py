@@ -50,7 +50,7 @@ class PlacementRequest:
     """The failure domain of each node, empty: none. Balanced only."""
     elsewhere: npt.NDArray[np.float64] | None = field(default=None, compare=False)
     """float64 [3, N]: how far other zones' replicas, voters and primaries on each node are above their shares.
-    Balanced only; the zones of one batch are taken into account without being told."""
+    Balanced only; the zones of one batch are always taken into account."""
 
 
 class Engine(Enum):

@@ -155,7 +155,7 @@ class BulkAgents(SimulatedProcess):
             for number in np.flatnonzero(rows.pending).tolist():
                 if PartitionId(zone_id, number) not in pending:
                     rows.forget_change(number)
-        # Whoever applied a change and did not switch stable does so now.
+        # A group that applied a change and did not switch stable does so now.
         for partition in pending:
             rows = self._state.zones[partition.zone_id]
             if np.array_equal(rows.voters[partition.partition], rows.target[partition.partition]):

@@ -249,7 +249,7 @@ class MemoryMetastore:
             return
         self._revision += 1
         for prefix, observers in tuple(self._observers.items()):
-            # Told apart once for all who look at the same part.
+            # Compared once for all who look at the same part.
             below = tuple(event for event in events if event.key.startswith(prefix))
             if below:
                 for observer in tuple(observers):

@@ -17,7 +17,7 @@ NOT_MODELLED = "not in bulk"
 
 
 class DataPlane(ABC):
-    """``applied`` and what follows it are asked of one partition; None: it cannot be told."""
+    """``applied`` and what follows it are asked of one partition; None: not known."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

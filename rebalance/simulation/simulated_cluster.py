@@ -26,7 +26,8 @@ Notify = Callable[[PartitionId, float], None]
 
 
 class SimulatedCluster:
-    """All groups and disks. ``observer`` is told of what happens to them, each node of its own part of it."""
+    """All groups and disks. ``observer`` is notified of what happens to them, each node of its own part of
+    it."""
 
     def __init__(self, seed: str, rates: GroupRates, observer: GroupObserver) -> None:
         self.rates = rates

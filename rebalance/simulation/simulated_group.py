@@ -219,7 +219,7 @@ class SimulatedCalls:
         group = await self._reach()
         own = group.entries.get(self._replica.member_id)
         learns = own is not None and own.is_learner
-        # Whoever copies has nothing until it has all.
+        # A node that copies has nothing until it has all.
         copies = learns and self._replica.synced_at > asyncio.get_running_loop().time()
         applied = 0 if copies else group.applied
         return EtcdStatus(

@@ -189,7 +189,7 @@ class OperationAuditor:
         return step_of(partition.partition, self._view(partition, zone), self._alive)
 
     def cause(self, partition: PartitionId, zone: ZoneFacts) -> str:
-        """What anybody is told who looks at the partition; empty when all is well."""
+        """What the partition's status shows; empty when all is well."""
         return partition_status(self._view(partition, zone), self._alive).cause
 
     def _view(self, partition: PartitionId, zone: ZoneFacts) -> PartitionView:

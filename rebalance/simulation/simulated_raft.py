@@ -217,7 +217,8 @@ class SimulatedGroup:
         return True
 
     def _replicate(self) -> None:
-        """What is acknowledged reaches whoever hears the leader; learners have it once they are in sync."""
+        """What is acknowledged reaches every replica that hears the leader; learners have it once they are in
+        sync."""
         if not self.has_leader:
             return
         now = asyncio.get_running_loop().time()

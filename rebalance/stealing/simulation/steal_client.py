@@ -25,7 +25,7 @@ PAUSE_S = 0.01
 
 class StealClient:
     """Reads one replica, and writes all of them, the first of the list before the others: a write that somebody
-    was told of is on every replica.
+    was acknowledged is on every replica.
 
     ``urls``: nodes to bootstrap from, asked in turn. ``bootstraps``: how often metadata were read. ``retries``:
     how often a node said that they are old.

@@ -122,7 +122,7 @@ class Server:
         self, store: str, key: str, version: Versioned, replicas: tuple[int, ...] | None = None
     ) -> None:
         """Raises also ObsoleteVersionError. Until the batch is committed the donor gets it too, before anybody
-        is told that it was put: else a rollback would lose it.
+        gets the acknowledgement of the put: else a rollback would lose it.
 
         ``replicas``: the list that the client writes to. Another one than the node's own is refused, although
         the node is in both: each node of an old list may own the partition at its moment, and never all at one.

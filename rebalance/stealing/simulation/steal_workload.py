@@ -23,7 +23,7 @@ Row = tuple[str, str]
 
 
 class HistoryError(AssertionError):
-    """Names the key, and what a client should have been told."""
+    """Names the key, and what a client should have been answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class StealRequest:
 
 @dataclass(slots=True)
 class History:
-    """``acknowledged``: by key the writes that somebody was told of, without those that later ones have seen.
-    ``failed``: requests that were given up."""
+    """``acknowledged``: by key the writes that a client saw acknowledged, without those that later ones have
+    seen. ``failed``: requests that were given up."""
 
     acknowledged: defaultdict[Row, tuple[Versioned, ...]] = field(default_factory=lambda: defaultdict(tuple))
     requests: list[StealRequest] = field(default_factory=list)

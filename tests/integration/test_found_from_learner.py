@@ -167,7 +167,8 @@ async def members_seen(cluster: NodeCluster, names: tuple[str, ...]) -> list[str
     with contextlib.suppress(asyncio.CancelledError):
         while True:
             seen += [name for name in names if etcd_processes(cluster.directory / name / "members")]
-            await asyncio.sleep(0.02)
+            # A look goes through all processes of the machine, and a start takes longer than this.
+            await asyncio.sleep(0.1)
     return seen
 
 

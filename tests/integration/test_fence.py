@@ -108,7 +108,7 @@ def print_end(what: str, seconds: float) -> None:
 LONG = pytest.param(60.0, marks=pytest.mark.soak, id="60s")
 
 
-@pytest.mark.parametrize("outage_s", [pytest.param(20.0, id="20s"), LONG])
+@pytest.mark.parametrize("outage_s", [pytest.param(10.0, id="10s"), LONG])
 async def test_an_outage_of_the_metastore_stops_no_member(whole: Whole, outage_s: float) -> None:
     """Its processes are gone and refuse connections: no lease can end. The same processes serve all the time,
     and afterwards."""

@@ -60,7 +60,7 @@ async def test_kills_of_the_store_lose_and_repeat_nothing(founded: Founded) -> N
     await rig.follow("a")
     await rig.caught_up("a")
     name, chooser = (rig.directory / "reservation.json").read_text(), random.Random(7)
-    async with rig.writers("a", pause_s=0.0):
+    async with rig.writers("a", pause_s=0.004):
         for _ in range(6):
             await asyncio.sleep(chooser.uniform(0.1, 0.8))
             rig.kill()
@@ -74,7 +74,7 @@ async def test_a_stopped_mirror_continues_from_its_own_revision(founded: Founded
     await rig.follow("a")
     await rig.caught_up("a")
     for _ in range(3):
-        async with rig.writers("a", pause_s=0.0):
+        async with rig.writers("a", pause_s=0.004):
             await asyncio.sleep(0.2)
             before = await rig.status()
             await rig.mirrors.close()

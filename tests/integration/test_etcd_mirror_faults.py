@@ -28,6 +28,7 @@ from rebalance.ports.mirrors import MirrorStatus
 from tests.fixtures.group_hosts import P0, P1, TUNING
 from tests.fixtures.mirror_process import GROUP, book
 from tests.fixtures.mirror_rig import MirrorRig, RestoredStore
+from tests.fixtures.node_processes import lives
 from tests.fixtures.ports import free_block
 
 ROOT = Path(__file__).parents[2]
@@ -63,16 +64,18 @@ async def test_kills_of_the_follower_lose_and_repeat_nothing(rig: MirrorRig, tmp
         *("-m", "tests.fixtures.mirror_process", str(own), str(ports.start), str(ports.stop), rig.url("a")),
     ]
     copy = own / "mirrors" / "3-0"
-    async with rig.writers("a", pause_s=0.0):
+    async with rig.writers("a", pause_s=0.004):
         for is_last in (False, False, False, True):
             process = spawn(command, cwd=ROOT, log=tmp_path / "killed.log")
-            await _until(lambda: _stores(own))
+            agent = psutil.Process(process.pid)
+            await _until(agent.children)
             if is_last:
                 await _until((copy / "data" / "member" / "wal").is_dir)
             await asyncio.sleep(chooser.uniform(0.0, 1.5))
+            stores = agent.children()
             process.send_signal(signal.SIGKILL)
             await asyncio.to_thread(process.wait)
-            await _until(lambda: not _stores(own))
+            await _until(lambda stores=stores: not any(map(lives, stores)))
     rig.mirrors, replaced = EtcdMirrorHost(book(own, ports), tuning=TUNING), rig.mirrors
     rig.mirrors.open("m")
     before = (copy / "reservation.json").read_text()
@@ -87,16 +90,7 @@ async def _until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
-
-
-def _stores(directory: Path) -> list[int]:
-    """Processes that run on this directory."""
-    return [
-        each.pid
-        for each in psutil.process_iter(["cmdline"])
-        if any(f"={directory}" in argument for argument in each.info["cmdline"] or ())
-    ]
+        await asyncio.sleep(0.05)
 
 
 async def test_compacted_history_means_a_new_copy(rig: MirrorRig) -> None:

@@ -86,7 +86,7 @@ async def revisions_of(router: Router, keys: list[str]) -> dict[str, int]:
     return found
 
 
-async def written_under_load(cluster: NodeCluster, count: int = 300) -> tuple[Writer, dict[str, int]]:
+async def written_under_load(cluster: NodeCluster, count: int = 120) -> tuple[Writer, dict[str, int]]:
     """The voters' nodes die for good while it writes; with the revisions of what was read back before."""
     async with writing(cluster, P0) as writer:
         await cluster.until(lambda: len(writer.written) > count)
@@ -167,7 +167,8 @@ async def members_seen(cluster: NodeCluster, names: tuple[str, ...]) -> list[str
     with contextlib.suppress(asyncio.CancelledError):
         while True:
             seen += [name for name in names if etcd_processes(cluster.directory / name / "members")]
-            await asyncio.sleep(0.02)
+            # A look goes through all processes of the machine, and a start takes longer than this.
+            await asyncio.sleep(0.1)
     return seen
 
 

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from catalog.core.zone import ZoneId
@@ -19,7 +18,7 @@ from rebalance.core.records import MemberState
 from rebalance.ports.groups import GroupFullError
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
-from tests.fixtures.node_processes import members_below
+from tests.fixtures.node_processes import lives, members_below
 
 P0 = PartitionId(ZoneId(7), 0)
 MIB = 1 << 20
@@ -106,13 +105,6 @@ async def test_a_store_full_of_data_stays_readable(cluster: NodeCluster) -> None
     with pytest.raises(GroupFullError):
         await cluster.router.put(P0, "one more", b"v" * MIB, "op-more")
     assert (await cluster.router.get(P0, f"k{written - 1}")).value is not None
-
-
-def lives(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def occupy(path: Path) -> None:

@@ -145,8 +145,9 @@ async def test_who_leads_again_begins_again(etcd_server: Etcd, keyspace: Keyspac
         async with asyncio.timeout(PATIENCE_S):
             while (again := await store.get(keyspace.controller_leader)) is None or again.lease == leader.lease:
                 await asyncio.sleep(0.05)
-        # Before, the look may have been the last one of its first time as leader.
+        # The look before may have been the last one of its first time as leader. Limits are a reason to look.
         looks = store.looks
+        await store.commit(Txn((), (Put(keyspace.limits, Limits(ha_reset_s=10).encode()),)))
         await until(lambda: store.looks > looks)
         steady.set(19_000)
         assert await reset_of(world) == "no majority for 10 s"

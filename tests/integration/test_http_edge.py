@@ -5,28 +5,31 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from rebalance.core.keys import Keyspace
-from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.api_server import PLAIN, ApiServer, serving
 from tests.fixtures.databases import new_database
 from tests.fixtures.etcd_server import Etcd
 
 PROXY = "127.0.0.2"
 WAIT_S = 60
-LIMIT_S = 2
+LIMIT_S = 4
+"""Time limit of a header and of a body. Other requests keep to it, too, on a busy machine."""
 BODY_MAX = 1 << 20
 SOCKET = "/console/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 POLLING = "/console/_nicegui_ws/socket.io/?EIO=4&transport=polling"
 USER = {"X-Trino-User": "tester"}
 JSON = {"Content-Type": "application/json"}
+ONE_REQUEST_EACH = httpx.Limits(max_keepalive_connections=0)
+"""Requests of a connection: the server closes one that was idle for a second, perhaps as the next is sent."""
 ALWAYS = ("frame-ancestors 'none'", "object-src 'none'", "base-uri 'none'")
 
 pytestmark = pytest.mark.timeout(600)
@@ -53,14 +56,15 @@ def server(
 
 @pytest.fixture
 def client(server: ApiServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=WAIT_S) as opened:
+    transport = httpx.HTTPTransport(verify=PLAIN, limits=ONE_REQUEST_EACH)
+    with httpx.Client(base_url=server.url, transport=transport, timeout=WAIT_S) as opened:
         yield opened
 
 
 @pytest.fixture
 def proxy(server: ApiServer) -> Iterator[httpx.Client]:
     """Asks from the address of the listed proxy."""
-    transport = httpx.HTTPTransport(local_address=PROXY)
+    transport = httpx.HTTPTransport(verify=PLAIN, limits=ONE_REQUEST_EACH, local_address=PROXY)
     with httpx.Client(base_url=server.url, transport=transport, timeout=WAIT_S) as opened:
         yield opened
 
@@ -95,11 +99,13 @@ def opened(server: ApiServer, *lines: str, body: bytes = b"") -> socket.socket:
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    """All until the server closes. Raises TimeoutError when it does not."""
-    found = b""
-    while chunk := connection.recv(1 << 16):
-        found += chunk
-    return found
+    """All until the server closes, or resets what it has not read whole. Raises TimeoutError when it does
+    neither."""
+    answer = b""
+    with suppress(ConnectionResetError):
+        while chunk := connection.recv(1 << 16):
+            answer += chunk
+    return answer
 
 
 def routes(client: httpx.Client) -> list[tuple[str, str]]:
@@ -154,7 +160,11 @@ def test_what_changes_something_takes_no_form(client: httpx.Client) -> None:
     """With the three media types of forms and with none, also where there is no body."""
     before = state(client)
     forms = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None)
-    changing = [each for each in routes(client) if each[0] in ("POST", "PUT", "PATCH") and "/api/" in each[1]]
+    changing = [
+        (method, path)
+        for method, path in routes(client)
+        if method in ("POST", "PUT", "PATCH") and "/api/" in path
+    ]
     assert len(changing) > 10
     for method, path in changing:
         for kind in forms:
@@ -208,7 +218,7 @@ def test_headers_of_all_answers(client: httpx.Client) -> None:
         assert answer.headers["referrer-policy"] == "no-referrer"
         policies = answer.headers.get_list("content-security-policy")
         assert len(policies) == 1
-        assert all(each in policies[0] for each in ALWAYS)
+        assert all(directive in policies[0] for directive in ALWAYS)
         is_page = answer.status_code == 200 and answer.url.path in ("/docs", "/console/")
         assert ("unsafe" in policies[0]) == is_page, answer.url
 
@@ -314,11 +324,11 @@ def test_a_trickle_does_not_help(server: ApiServer) -> None:
         left = {header, body}
         while left:
             assert time.monotonic() - begun < WAIT_S
-            for each in tuple(left):
+            for connection in tuple(left):
                 try:
-                    each.sendall(b"x")
+                    connection.sendall(b"x")
                 except (BrokenPipeError, ConnectionResetError):
-                    left.discard(each)
+                    left.discard(connection)
             time.sleep(0.05)
 
 
@@ -353,10 +363,11 @@ def test_headers_have_a_size(server: ApiServer, size: int) -> None:
     lines = ("GET /healthz HTTP/1.1", "Host: 127.0.0.1", f"Cookie: {'a' * size}", "", "")
     try:
         with opened(server, *lines) as connection:
-            assert answer_of(connection).startswith(b"HTTP/1.1 431 ")
+            answer = answer_of(connection)
     except (BrokenPipeError, ConnectionResetError):
-        # It did not even take it all.
-        assert size == 1 << 20
+        answer = b""
+    # Of the larger ones it takes a part, and its answer may be lost with the rest.
+    assert answer.startswith(b"HTTP/1.1 431 ") or (answer == b"" and size == 1 << 20)
 
 
 def test_what_is_no_http_is_told(server: ApiServer) -> None:
@@ -367,6 +378,14 @@ def test_what_is_no_http_is_told(server: ApiServer) -> None:
     assert b"nosniff" in answer
 
 
+def answer_pings(console: ClientConnection) -> None:
+    """Those that have come: after some seconds without an answer the console itself gives the socket up."""
+    with suppress(TimeoutError):
+        while True:
+            assert console.recv(0) == "2"
+            console.send("3")
+
+
 def test_sockets_and_long_answers_are_not_cut(server: ApiServer, client: httpx.Client) -> None:
     """Both take longer than a header, a body and an idle connection may."""
     begun = time.monotonic()
@@ -374,13 +393,16 @@ def test_sockets_and_long_answers_are_not_cut(server: ApiServer, client: httpx.C
     with connect(server.url.replace("http", "ws") + SOCKET, origin=Origin(server.url)) as console:
         assert str(console.recv(WAIT_S)).startswith("0{")
         page = client.post("/v1/statement", content="CREATE ZONE waiting", headers=headers).json()
-        while time.monotonic() - begun < 3 * LIMIT_S:
+        while time.monotonic() - begun < 2 * LIMIT_S:
             # No node is there to carry it out.
             page = client.get(page["nextUri"]).raise_for_status().json()
             assert "error" not in page
+            answer_pings(console)
         # The socket's connection of the layer above is asked for now: any answer shows that it is open.
         console.send("40")
-        assert str(console.recv(WAIT_S)).startswith("4")
+        while (answer := str(console.recv(WAIT_S))) == "2":
+            console.send("3")
+        assert answer.startswith("4")
         assert client.delete(page["nextUri"]).status_code == 204
-    logged = {"sql": "SELECT count(*) FROM zones", "wait_timeout": 10}
+    logged = {"sql": "SELECT count(*) FROM zones", "wait_timeout": 50}
     assert client.post("/api/v1/statements", json=logged).status_code == 200

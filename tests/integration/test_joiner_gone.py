@@ -73,7 +73,7 @@ async def given_up(cluster: NodeCluster, cell: Cell) -> tuple[str, ...]:
 
 async def write_to(cluster: NodeCluster, stack: AsyncExitStack) -> list[Writer]:
     """One writer a partition, which never stops."""
-    writers = [Writer(cluster.router, partition_of(cell), pause_s=0.2) for cell in CELLS]
+    writers = [Writer(cluster.router, partition_of(cell), pause_s=0.5) for cell in CELLS]
     tasks = [asyncio.create_task(each.run()) for each in writers]
 
     async def stop() -> None:

@@ -1,6 +1,6 @@
 """A group of 1 GB moves: through snapshots of its whole size, also when the new member is killed on the way.
 
-A slice of 64 MB is in every run of the tests.
+A slice of 32 MB is in every run of the tests.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ async def killed_while_it_joins(cluster: NodeCluster, name: str) -> None:
 @pytest.mark.row("I3-027", shows="service")
 @pytest.mark.parametrize(
     "size",
-    [64 << 20, pytest.param(GB, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])],
-    ids=["64MB", "1GB"],
+    [32 << 20, pytest.param(GB, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])],
+    ids=["32MB", "1GB"],
 )
 async def test_a_large_group_moves(size: int, etcd_server, keyspace, tmp_path: Path) -> None:
     """I3-027, I3-053: no put fails, everything is read back from the members that are there then, and

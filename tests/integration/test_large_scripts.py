@@ -14,7 +14,7 @@ import pytest
 
 from parser.text_limits import STATEMENTS_MAX, TOKENS_MAX
 from rebalance.core.keys import Keyspace
-from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.api_server import PLAIN, ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -26,12 +26,14 @@ GONE = 12
 def server(etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     directory = tmp_path_factory.mktemp("scripts")
     url = f"sqlite:///{directory / 'catalog.sqlite'}"
-    with serving(directory, etcd_server, Keyspace("test-scripts/"), url) as servers:
+    settings = {"ZONEKEEPER_CONSOLE": "false"}
+    with serving(directory, etcd_server, Keyspace("test-scripts/"), url, environment=settings) as servers:
         yield servers[0]
 
 
 def post(server: ApiServer, sql: str) -> httpx.Response:
-    return httpx.post(f"{server.url}/api/v1/statements", json={"sql": sql}, trust_env=False, timeout=300)
+    url = f"{server.url}/api/v1/statements"
+    return httpx.post(url, json={"sql": sql}, trust_env=False, timeout=300, verify=PLAIN)
 
 
 def cpu_s(server: ApiServer) -> float:

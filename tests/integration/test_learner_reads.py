@@ -43,7 +43,7 @@ class Clock:
 
 @dataclass
 class Readers:
-    """A group of three with a mirror, and a router that knows all of them; the leader comes first."""
+    """A group with a mirror, and a router that knows all of them; the leader comes first."""
 
     rig: MirrorRig
     source: Fixed
@@ -72,11 +72,17 @@ class Readers:
                     return
 
 
+OF_THREE = pytest.mark.parametrize("readers", ["abc"], indirect=True, ids=["three voters"])
+"""For what followers could tell otherwise than the leader."""
+
+
 @pytest.fixture
-async def readers(tmp_path: Path) -> AsyncIterator[Readers]:
-    rig = MirrorRig(tmp_path, "a", "b", "c")
-    leader = await rig.hosts.found(P0, "a", "b", "c")
-    names = [leader, *(name for name in "abc" if name != leader)]
+async def readers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Readers]:
+    """With one voter, or those whose names are the parameter."""
+    voters: str = getattr(request, "param", "a")
+    rig = MirrorRig(tmp_path, *voters)
+    leader = await rig.hosts.found(P0, *voters)
+    names = [leader, *(name for name in voters if name != leader)]
     await rig.follow(*names)
     mirror = (await rig.status()).client_url
     source = Fixed(tuple(rig.url(name) for name in names), (mirror,))
@@ -151,6 +157,7 @@ async def test_safe_time_never_goes_back(readers: Readers) -> None:
     await late.close()
 
 
+@OF_THREE
 @pytest.mark.row("IEP-058", shows="service")
 async def test_a_read_at_a_time_waits_for_it(readers: Readers) -> None:
     """IEP-058: not answered before safe time is there, however much was written; then with all that was
@@ -192,6 +199,7 @@ async def test_a_read_ends_with_its_time_limit_and_says_why(readers: Readers) ->
     await readers.until_refused(ReadPoint(revision=1), "UNAVAILABLE")
 
 
+@OF_THREE
 async def test_a_linearizable_read_sees_what_was_acknowledged(readers: Readers) -> None:
     """At the learner, at once after each put, also for a key that is not there. The beats make a new copy
     readable when nothing else is written."""
@@ -206,6 +214,7 @@ async def test_a_linearizable_read_sees_what_was_acknowledged(readers: Readers) 
     await asyncio.gather(beating, return_exceptions=True)
 
 
+@OF_THREE
 @pytest.mark.row("IEP-055", "IEP-058", shows="service")
 async def test_voters_and_learners_are_read_by_the_same_code(readers: Readers) -> None:
     """IEP-055, IEP-058: the same points give the same answers at learners and at voters that do not lead."""
@@ -288,6 +297,7 @@ async def http(readers: Readers) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+@OF_THREE
 @pytest.mark.row("IEP-055", "IEP-058", shows="service")
 async def test_the_api_reads_at_learners(readers: Readers, http: httpx.AsyncClient) -> None:
     """IEP-055, IEP-058: linearizable, at a revision, at a time; each answer says as of when, and from whom."""

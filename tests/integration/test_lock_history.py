@@ -16,6 +16,7 @@ from rebalance.core.records import ConfigurationRecord, MemberRole
 from rebalance.ports.metastore import KeyEvent
 from tests.fixtures.node_cluster import P0, QUICK, NodeCluster, node_cluster, writing
 from tests.fixtures.node_processes import members_below
+from tests.fixtures.slices import in_every_run
 from tests.fixtures.staged_host import Stage, StagedHost, Stops
 from tests.fixtures.watched_store import WatchedStore
 
@@ -89,7 +90,7 @@ async def founded(cluster: NodeCluster, stage: Stage, nodes: int, *stable: str) 
 
 
 @pytest.mark.row("I3A-004", "I3A-014", "I3A-019", "M5", "M13", shows="service")
-@pytest.mark.parametrize("strategy", LOCKING)
+@pytest.mark.parametrize("strategy", in_every_run(LOCKING, [Strategy.UPDATE]))
 async def test_the_lock_is_there_from_in_sync_to_the_vote_and_goes_with_the_switch(
     cluster: NodeCluster, history: History, strategy: Strategy
 ) -> None:
@@ -151,7 +152,7 @@ async def applied_index(cluster: NodeCluster, node: str) -> int:
 
 
 @pytest.mark.row("I3A-018", "M7", shows="service")
-@pytest.mark.parametrize("strategy", LOCKING)
+@pytest.mark.parametrize("strategy", in_every_run(LOCKING, [Strategy.CANCEL]))
 async def test_the_lock_goes_when_the_group_refuses_the_vote(
     cluster: NodeCluster, history: History, strategy: Strategy
 ) -> None:
@@ -183,7 +184,7 @@ async def test_the_lock_goes_when_the_group_refuses_the_vote(
 
 
 @pytest.mark.row("I3A-018", "M5", shows="service")
-@pytest.mark.parametrize("strategy", LOCKING)
+@pytest.mark.parametrize("strategy", in_every_run(LOCKING, [Strategy.UPDATE]))
 async def test_the_next_leader_clears_the_lock_of_the_one_that_is_gone(
     cluster: NodeCluster, history: History, strategy: Strategy
 ) -> None:

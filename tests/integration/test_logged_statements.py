@@ -16,18 +16,21 @@ from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving, with_data
 from tests.fixtures.databases import PRODUCTS, new_database
 from tests.fixtures.etcd_server import Etcd
+from tests.fixtures.slices import in_every_run
 
 _names = (f"L{number}" for number in itertools.count(1))
 STATEMENTS = "/api/v1/statements"
 
 
-@pytest.fixture(scope="module", params=PRODUCTS)
+# The log's own tests are of both products in every run.
+@pytest.fixture(scope="module", params=in_every_run(PRODUCTS, ["postgresql"]))
 def server(
     request: pytest.FixtureRequest, etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApiServer]:
     directory: Path = tmp_path_factory.mktemp("logged")
     url = new_database(request, request.param, directory)
-    with serving(directory, etcd_server, Keyspace(f"test-logged-{request.param}/"), url) as servers:
+    keyspace, settings = Keyspace(f"test-logged-{request.param}/"), {"ZONEKEEPER_CONSOLE": "false"}
+    with serving(directory, etcd_server, keyspace, url, environment=settings) as servers:
         yield servers[0]
 
 

@@ -47,3 +47,9 @@ def test_a_zip_elsewhere_finds_what_another_compiled(tmp_path: Path) -> None:
     assert again == cells
     assert hits == kernels > 0
     assert len(list((cache / "zonekeeper").iterdir())) == 1
+
+
+def test_servers_and_controllers_start_without_compiled_kernels() -> None:
+    """Their compiler is a third of a second of imports, and they are for balanced zones alone."""
+    code = "import app.bootstrap.controllers, app.bootstrap.server, sys; sys.exit('numba' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,6 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.target import StoredTarget
 from rebalance.kernels.assessment import renumbered
-from rebalance.kernels.balanced import Placed, surplus_of
 from rebalance.ports.placement import Engine, PlacementResult
 
 BALANCED = "balanced"
@@ -51,6 +50,9 @@ def restored(
     ).astype(np.int32)
     surplus = None
     if wanted.zone.algorithm.value == BALANCED and rows.size:
+        # Compiled kernels are loaded where a zone asks for them: half a second of each start otherwise.
+        from rebalance.kernels.balanced import Placed, surplus_of
+
         placed = Placed(data_nodes.nodes, rows, pointer.consensus)
         surplus = surplus_of(placed, data_nodes.weights, data_nodes.domains)
     return PlacementResult(zone_id, data_nodes.nodes, rows, pointer.consensus, Engine.LOCAL, surplus)

@@ -38,6 +38,7 @@ JOINER_S = 3
 STATEMENT_S = 5.0
 CONVERGENCE_S = 120.0
 CUT_S = 5 * JOINER_S
+PUT_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ async def test_a_newer_target_waits_for_no_slow_copy(group: Group) -> None:
     cluster = group.cluster
     await group.rests_on("n1", "n2")
     group.networks.slow(SLOW, rate=link_of(group, SLICE).rate)
-    async with writing(cluster, P0) as writer:
+    async with writing(cluster, P0, PUT_PAUSE_S) as writer:
         for strategy in (Strategy.UPDATE, Strategy.CANCEL):
             # n2 leaves with the first, and is back as the first of two joiners.
             for newer in (("n1",), ("n1", "n2")):
@@ -176,7 +177,7 @@ async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(group: Gro
     await group.rests_on("n1", "n2")
     await cluster.put(cluster.keyspace.limits, Limits().encode())
     group.networks.slow(SLOW, rate=SLICE.rate)
-    async with writing(cluster, P0) as writer:
+    async with writing(cluster, P0, PUT_PAUSE_S) as writer:
         await group.alter(Strategy.UPDATE, "n1", "n2", SLOW)
         await cluster.until(lambda: is_copying(group, "n1", "n2"), CONVERGENCE_S)
         removed = slow_member(cluster)
@@ -227,7 +228,7 @@ async def test_a_slow_copy_that_goes_on_is_never_given_up(group: Group) -> None:
     cluster.mirrors.partitions.listen(note)
     cluster.mirrors.members.listen(note_state)
     node = cluster.mirrors.nodes.get(cluster.keyspace.node(SLOW))
-    async with writing(cluster, P0) as writer:
+    async with writing(cluster, P0, PUT_PAUSE_S) as writer:
         begun = time.monotonic()
         await cluster.write_pending(P0, "n1", SLOW)
         await cluster.until(lambda: cluster.settled(P0, "n1", SLOW), 3 * link.copy_s + CONVERGENCE_S)
@@ -252,7 +253,7 @@ async def test_a_copy_whose_link_is_cut_goes_on_when_it_is_healed(group: Group) 
     cluster, networks = group.cluster, group.networks
     await group.rests_on("n1")
     networks.slow(SLOW, rate=SLICE.rate)
-    async with writing(cluster, P0) as writer:
+    async with writing(cluster, P0, PUT_PAUSE_S) as writer:
         pending = await cluster.write_pending(P0, "n1", SLOW, strategy=Strategy.UPDATE)
         await cluster.until(lambda: is_copying(group, "n1"), CONVERGENCE_S)
         added = slow_member(cluster)

@@ -37,11 +37,11 @@ from tests.data.placement_golden import golden_cases, rows_of
 from tests.fixtures.ports import free_block
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.slow("six JVMs"),
 ]
-READY_LIMIT_S = 240.0
+READY_LIMIT_S = 400.0
 
 
 class Cluster:

@@ -122,20 +122,9 @@ def test_nothing_of_an_installation_is_open_to_others(whole: Up) -> None:
     assert PASSWORD not in "".join(path.read_text() for path in (up.directory / "logs").glob("*.log"))
 
 
-def test_a_killed_up_leaves_neither_spark_nor_anything_else(whole: Up) -> None:
-    """Its JVM and Python workers, too."""
-    tree = whole.tree()
-    whole.process.kill()
-    whole.process.wait()
-    until_gone(tree)
-
-
-def test_every_address_is_told_and_etcdctl_can_be_called(start: Callable[..., Up], tmp_path: Path) -> None:
+def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
     """As the README does it, with what is printed."""
-    up = start("--nodes", "2", environment=without_spark(tmp_path)).served()
-    until(lambda: up.living() == 2, SERVED_WITHIN_S, up.printed)
-    created = up.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 1, REPLICAS 2)", "--wait", "--timeout", "90")
-    assert created.returncode == 0, created.stderr
+    up = whole
     told = up.run_file()["addresses"]
     assert isinstance(told, dict)
     status = up.ctl("status")
@@ -167,6 +156,14 @@ def test_every_address_is_told_and_etcdctl_can_be_called(start: Callable[..., Up
     }
     for name, (first, last) in ports.items():
         assert [port for port in listening if int(first) <= port <= int(last)], name
+
+
+def test_a_killed_up_leaves_neither_spark_nor_anything_else(whole: Up) -> None:
+    """Its JVM and Python workers, too."""
+    tree = whole.tree()
+    whole.process.kill()
+    whole.process.wait()
+    until_gone(tree)
 
 
 @pytest.mark.slow("three installations, one after the other")

@@ -337,6 +337,7 @@ async def test_the_driver_is_killed(spark: SparkPlacementEngine, monkeypatch: py
 )
 async def test_the_jvm_is_killed_between_requests(spark: SparkPlacementEngine, replaced: bool) -> None:
     """The driver ends with it and the next one is spawned; ``replaced``: a placement waits for that one."""
+    await until(lambda: spark.status().state is EngineState.READY, READY_LIMIT_S)
     driver, jvm = driver_of(spark), jvm_of(spark)
     family = family_of(driver)
     jvm.kill()

@@ -56,8 +56,9 @@ class SparkCluster:
         return PlacementJob(group, self._jobs.submit(self._run, group, table, run))
 
     def cancel(self, job: PlacementJob) -> None:
+        """Also one that Spark has not heard of yet, because its tasks are still being made."""
         if not job.result.cancel():
-            self._questions.submit(self._context.cancelJobGroup, job.group)
+            self._questions.submit(self._context._jsc.sc().cancelJobGroupAndFutureJobs, job.group)
 
     def is_moving(self, timeout_s: float) -> bool:
         """Whether any task runs now, or none waits to. False also when the JVM does not answer in time."""

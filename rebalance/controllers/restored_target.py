@@ -50,7 +50,7 @@ def restored(
     ).astype(np.int32)
     surplus = None
     if intent.zone.algorithm.value == BALANCED and rows.size:
-        # Compiled kernels are loaded where a zone needs them.
+        # Compiled kernels are loaded where a zone needs them: half a second of each start otherwise.
         from rebalance.kernels.balanced import Placed, surplus_of
 
         placed = Placed(data_nodes.nodes, rows, pointer.consensus)

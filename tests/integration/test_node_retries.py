@@ -239,7 +239,7 @@ def voting(cluster: NodeCluster) -> set[str]:
 
 @pytest.mark.row("I3-054", shows="service")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("groups", [30, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("groups", [26, pytest.param(100, marks=pytest.mark.soak)])
 async def test_retries_hold_up_nobody(
     cluster: NodeCluster, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from rebalance.core.keys import Keyspace
+from tests.e2e.installation import without_spark
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import EtcdServer
 
@@ -49,8 +50,8 @@ def create_zone(server: ApiServer, name: str) -> int:
 @contextmanager
 def controlling(directory: Path, etcd: EtcdServer, keyspace: Keyspace) -> Iterator[None]:
     command = [sys.executable, "-m", "app.cli", "controller", "--data-dir", str(directory / "controller")]
-    settings = {"METASTORE": etcd.endpoint, "METASTORE_PREFIX": keyspace.prefix, "SPARK_WAIT_S": "0"}
-    environment = {**os.environ, **{f"ZONEKEEPER_{name}": value for name, value in settings.items()}}
+    settings = {"ZONEKEEPER_METASTORE": etcd.endpoint, "ZONEKEEPER_METASTORE_PREFIX": keyspace.prefix}
+    environment = {**os.environ, **settings, **without_spark(directory)}
     with (directory / "controller.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:

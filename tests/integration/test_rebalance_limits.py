@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rebalance.core.isolation import FenceRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.limit_options import LIMIT_OPTIONS
 from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Put, Txn
+from rebalance.core.txn import Delete, Put, Txn
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
@@ -30,13 +31,34 @@ from tests.fixtures.fault_rig import Controllers
 pytestmark = pytest.mark.slow("moves wait for each other under limits")
 
 DEADLINE_S = 120.0
+FENCES = {"a": ("1", 5_000), "b": ("1", 6_000), "c": ("0", 5_000), "d": None}
+"""Of further nodes: incarnation and milliseconds of the fence that each one keeps to."""
+
+
+@pytest.fixture(scope="module")
+def keyspace() -> Keyspace:
+    return Keyspace(f"test-limits-{os.getpid()}/")
+
+
+@pytest.fixture(scope="module")
+def shared_server(
+    etcd_server: Etcd, keyspace: Keyspace, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApiServer]:
+    directory = tmp_path_factory.mktemp("limits")
+    url = f"sqlite:///{directory / 'catalog.sqlite'}"
+    with serving(directory, etcd_server, keyspace, url) as servers:
+        yield servers[0]
 
 
 @pytest.fixture
-def server(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> Iterator[ApiServer]:
-    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    with serving(tmp_path, etcd_server, keyspace, url) as servers:
-        yield servers[0]
+async def server(
+    shared_server: ApiServer, metastore: Metastore, keyspace: Keyspace
+) -> AsyncIterator[ApiServer]:
+    """Without zones and limits, with nodes n1 to n3; what a test leaves is taken away."""
+    yield shared_server
+    keys = (keyspace.limits, *map(keyspace.node, FENCES))
+    await metastore.commit(Txn((), tuple(map(Delete, keys))))
+    assert await asyncio.to_thread(zonectl, shared_server, "sql", "-e", "DROP ZONE IF EXISTS orders") == 0
 
 
 @pytest.fixture
@@ -63,7 +85,7 @@ def until(server: ApiServer, condition: Callable[[list[tuple[bool, str]]], Any])
     deadline = time.monotonic() + DEADLINE_S
     while not condition(found := statuses(server)):
         assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+        time.sleep(0.2)
     return found
 
 
@@ -147,8 +169,7 @@ async def test_the_time_of_automatic_resets(
 ) -> None:
     """H2, S219: nodes' leases (5 s) and 4 s at least; who does not keep to it yet is named."""
     url = f"{server.url}/api/v1/rebalance/limits"
-    fences = {"a": ("1", 5_000), "b": ("1", 6_000), "c": ("0", 5_000), "d": None}
-    for name, fence in fences.items():
+    for name, fence in FENCES.items():
         record = NodeRecord(Node(name, (), ("default",)), "1")
         await metastore.commit(Txn((), (Put(keyspace.node(name), record.encode()),)))
         if fence is not None:

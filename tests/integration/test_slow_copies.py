@@ -4,15 +4,19 @@ never given up. Whole node processes, each in a network of its own."""
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Strategy
+from rebalance.core.keys import Keyspace
 from rebalance.core.move_status import COPY_FAILED
 from rebalance.core.records import MemberRole, MemberState
 from rebalance.nodes.copy_attempts import FAILED_RETRY_S
@@ -21,7 +25,10 @@ from tests.fixtures.cut_nodes import STORE, CutNodes
 from tests.fixtures.group_hosts import etcd_processes
 from tests.fixtures.node_cluster import P0, NodeCluster, node_cluster, writing
 
-pytestmark = pytest.mark.slow("24 MB are copied at 1 or 2 MB a second")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.slow("24 MB are copied at 1 or 2 MB a second"),
+]
 
 PUTS = 8_192
 """More entries than a group keeps of its log: who joins gets a snapshot of everything."""
@@ -31,6 +38,7 @@ JOINER_S = 3
 STATEMENT_S = 5.0
 CONVERGENCE_S = 120.0
 CUT_S = 5 * JOINER_S
+PUT_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -47,39 +55,61 @@ class Link:
 
 
 SLICE = Link(24 * MB, 2 * MB)
-WHOLE = Link(512 * MB, 10_000_000)
-LARGE = pytest.param(WHOLE, marks=[pytest.mark.soak, pytest.mark.timeout(1800)], id="512MB")
-LINKS = [pytest.param(SLICE, id="24MB"), LARGE]
-LONGER = [pytest.param(Link(24 * MB, MB), id="24MB"), LARGE]
+LONGER = Link(24 * MB, MB)
 """One attempt at a change (15 s) is over before the copy is."""
+WHOLE = Link(512 * MB, 10_000_000)
+SMALL = pytest.param(SLICE.size, id="24MB")
+LARGE = pytest.param(WHOLE.size, marks=[pytest.mark.soak, pytest.mark.timeout(1800)], id="512MB")
+
+_events = itertools.count(10)
 
 
-@pytest.fixture
-def networks() -> Iterator[CutNetworks]:
+class Group:
+    """One that is filled once, for all tests that copy as much: on nodes n1, n2 and one behind a link."""
+
+    def __init__(self, networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster, size: int) -> None:
+        self.networks = networks
+        self.nodes = nodes
+        self.cluster = cluster
+        self.size = size
+
+    async def found(self) -> None:
+        await self.cluster.registered("n1", "n2", SLOW)
+        await self.cluster.write_stable(P0, "n1", "n2")
+        await self.cluster.until(lambda: self.cluster.settled(P0, "n1", "n2"))
+        await fill(self.cluster, self.size)
+
+    async def rests_on(self, *peers: str) -> None:
+        """With whole links and limits of which an attempt that counts would be told."""
+        self.networks.heal()
+        await self.cluster.put(
+            self.cluster.keyspace.limits, Limits(joiner_s=JOINER_S, copy_attempts=1).encode()
+        )
+        if not self.cluster.settled(P0, *peers):
+            await self.cluster.write_pending(P0, *peers)
+        await self.cluster.until(lambda: self.cluster.settled(P0, *peers), CONVERGENCE_S)
+        await self.cluster.until(lambda: self.cluster.record(P0, SLOW) is None)
+
+    async def alter(self, strategy: Strategy, *peers: str) -> None:
+        await self.cluster.alter(P0, strategy, next(_events), *peers)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def group(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Group]:
     if reason := missing():
         pytest.skip(reason)
-    with cut_networks(STORE, "n1", "n2", SLOW) as opened:
-        yield opened
-
-
-@pytest.fixture
-def nodes(networks: CutNetworks, keyspace, tmp_path: Path) -> Iterator[CutNodes]:
-    started = CutNodes(networks, keyspace, tmp_path)
-    try:
-        started.start_metastore()
-        started.start("n1", "n2", SLOW)
-        yield started
-    finally:
-        started.stop()
-
-
-@pytest.fixture
-async def cluster(nodes: CutNodes, keyspace, tmp_path: Path) -> AsyncIterator[NodeCluster]:
-    async with node_cluster(nodes.endpoint, keyspace, tmp_path) as running:
-        await running.registered("n1", "n2", SLOW)
-        # An attempt that counts would be told.
-        await running.put(keyspace.limits, Limits(joiner_s=JOINER_S, copy_attempts=1).encode())
-        yield running
+    keyspace, directory = Keyspace(f"test-slow-copies-{os.getpid()}/"), tmp_path_factory.mktemp("slow")
+    with cut_networks(STORE, "n1", "n2", SLOW) as networks, ExitStack() as stack:
+        nodes = CutNodes(networks, keyspace, directory)
+        stack.callback(nodes.stop)
+        nodes.start_metastore()
+        nodes.start("n1", "n2", SLOW)
+        async with node_cluster(nodes.endpoint, keyspace, directory) as cluster:
+            opened = Group(networks, nodes, cluster, request.param)
+            await opened.found()
+            yield opened
 
 
 async def fill(cluster: NodeCluster, size: int) -> None:
@@ -103,38 +133,33 @@ def received(nodes: CutNodes) -> int:
         return 0
 
 
-def is_copying(cluster: NodeCluster, nodes: CutNodes, link: Link, *voters: str) -> bool:
+def is_copying(group: Group, *voters: str) -> bool:
     """The slow node has a part and not the whole, beside ``voters``."""
-    configuration = cluster.configuration(P0)
+    configuration = group.cluster.configuration(P0)
     if configuration is None:
         return False
     roles = {name: each.role for name, each in configuration.members.items()}
     listed = {**dict.fromkeys(voters, MemberRole.VOTER), SLOW: MemberRole.LEARNER}
-    return roles == listed and MB < received(nodes) < link.size // 2
+    return roles == listed and MB < received(group.nodes) < group.size // 2
 
 
 @pytest.mark.row("I3A-002", "I3A-003", "I3A-004", shows="service")
-@pytest.mark.parametrize("link", LINKS)
-async def test_a_newer_target_waits_for_no_slow_copy(
-    link: Link, networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
-) -> None:
+@pytest.mark.parametrize("group", [SMALL, LARGE], indirect=True)
+async def test_a_newer_target_waits_for_no_slow_copy(group: Group) -> None:
     """I3A-002, I3A-003, I3A-004: `update` and `cancel`, the first joiner and the second: the newer target is
     applied within seconds of the statement, while the copy has long to go; nothing is locked before."""
-    await cluster.write_stable(P0, "n1", "n2")
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
-    await fill(cluster, link.size)
-    networks.slow(SLOW, rate=link.rate)
-    event = 10
-    async with writing(cluster, P0) as writer:
+    cluster = group.cluster
+    await group.rests_on("n1", "n2")
+    group.networks.slow(SLOW, rate=link_of(group, SLICE).rate)
+    async with writing(cluster, P0, PUT_PAUSE_S) as writer:
         for strategy in (Strategy.UPDATE, Strategy.CANCEL):
             # n2 leaves with the first, and is back as the first of two joiners.
             for newer in (("n1",), ("n1", "n2")):
-                event += 10
-                await cluster.alter(P0, strategy, event, *newer, SLOW)
-                await cluster.until(lambda: is_copying(cluster, nodes, link, "n1", "n2"), CONVERGENCE_S)
+                await group.alter(strategy, *newer, SLOW)
+                await cluster.until(lambda: is_copying(group, "n1", "n2"), CONVERGENCE_S)
                 assert await cluster.metastore.get(cluster.keyspace.partition(P0).lock) is None
                 begun = time.monotonic()
-                await cluster.alter(P0, strategy, event + 1, *newer)
+                await group.alter(strategy, *newer)
                 await cluster.until(lambda newer=newer: cluster.stable(P0) == set(newer))
                 took_s = time.monotonic() - begun
                 print(f"{strategy.value}: joiner {len(newer)}: {took_s:.2f} s after the statement")
@@ -144,19 +169,17 @@ async def test_a_newer_target_waits_for_no_slow_copy(
 
 
 @pytest.mark.row("M1", shows="service")
-async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(
-    networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
-) -> None:
+@pytest.mark.parametrize("group", [SMALL], indirect=True)
+async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(group: Group) -> None:
     """M1: it knows no peer by then, and nobody tells it that it is out. Its node, which is wanted again before
     it has seen that it was not, begins anew: with another member."""
+    cluster, nodes = group.cluster, group.nodes
+    await group.rests_on("n1", "n2")
     await cluster.put(cluster.keyspace.limits, Limits().encode())
-    await cluster.write_stable(P0, "n1", "n2")
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
-    await fill(cluster, SLICE.size)
-    networks.slow(SLOW, rate=SLICE.rate)
-    async with writing(cluster, P0) as writer:
-        await cluster.alter(P0, Strategy.UPDATE, 10, "n1", "n2", SLOW)
-        await cluster.until(lambda: is_copying(cluster, nodes, SLICE, "n1", "n2"), CONVERGENCE_S)
+    group.networks.slow(SLOW, rate=SLICE.rate)
+    async with writing(cluster, P0, PUT_PAUSE_S) as writer:
+        await group.alter(Strategy.UPDATE, "n1", "n2", SLOW)
+        await cluster.until(lambda: is_copying(group, "n1", "n2"), CONVERGENCE_S)
         removed = slow_member(cluster)
         (process,) = etcd_processes(nodes.data_dir(SLOW))
         agent = process.parent()
@@ -164,9 +187,9 @@ async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(
         agent.suspend()
         try:
             process.kill()
-            await cluster.alter(P0, Strategy.UPDATE, 20, "n1", "n2")
+            await group.alter(Strategy.UPDATE, "n1", "n2")
             await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
-            await cluster.alter(P0, Strategy.UPDATE, 30, "n1", "n2", SLOW)
+            await group.alter(Strategy.UPDATE, "n1", "n2", SLOW)
         finally:
             agent.resume()
         took_s = await cluster.until(lambda: cluster.settled(P0, "n1", "n2", SLOW), CONVERGENCE_S)
@@ -176,16 +199,13 @@ async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(
 
 
 @pytest.mark.row("M3", shows="service")
-@pytest.mark.parametrize("link", LONGER)
-async def test_a_slow_copy_that_goes_on_is_never_given_up(
-    link: Link, networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
-) -> None:
+@pytest.mark.parametrize("group", [SMALL, LARGE], indirect=True)
+async def test_a_slow_copy_that_goes_on_is_never_given_up(group: Group) -> None:
     """M3: it takes many times the joiners' limit, and the first one ends it: the member that was added is the
     one that votes, its node never lost its lease, and pending was never another one."""
-    await cluster.write_stable(P0, "n1")
-    await cluster.until(lambda: cluster.settled(P0, "n1"))
-    await fill(cluster, link.size)
-    networks.slow(SLOW, rate=link.rate)
+    cluster, link = group.cluster, link_of(group, LONGER)
+    await group.rests_on("n1")
+    group.networks.slow(SLOW, rate=link.rate)
     keys = cluster.keyspace.partition(P0)
     members: set[str] = set()
     reasons: set[str] = set()
@@ -208,7 +228,7 @@ async def test_a_slow_copy_that_goes_on_is_never_given_up(
     cluster.mirrors.partitions.listen(note)
     cluster.mirrors.members.listen(note_state)
     node = cluster.mirrors.nodes.get(cluster.keyspace.node(SLOW))
-    async with writing(cluster, P0) as writer:
+    async with writing(cluster, P0, PUT_PAUSE_S) as writer:
         begun = time.monotonic()
         await cluster.write_pending(P0, "n1", SLOW)
         await cluster.until(lambda: cluster.settled(P0, "n1", SLOW), 3 * link.copy_s + CONVERGENCE_S)
@@ -226,26 +246,24 @@ async def test_a_slow_copy_that_goes_on_is_never_given_up(
 
 
 @pytest.mark.row("M3", shows="service")
-async def test_a_copy_whose_link_is_cut_goes_on_when_it_is_healed(
-    networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
-) -> None:
+@pytest.mark.parametrize("group", [SMALL], indirect=True)
+async def test_a_copy_whose_link_is_cut_goes_on_when_it_is_healed(group: Group) -> None:
     """M3: its node lives and its process runs, and only the leader does not reach it: however long, that is no
     joiner that is gone. Puts go on, nothing is locked, and the same member votes in the end."""
-    await cluster.write_stable(P0, "n1")
-    await cluster.until(lambda: cluster.settled(P0, "n1"))
-    await fill(cluster, SLICE.size)
+    cluster, networks = group.cluster, group.networks
+    await group.rests_on("n1")
     networks.slow(SLOW, rate=SLICE.rate)
-    async with writing(cluster, P0) as writer:
+    async with writing(cluster, P0, PUT_PAUSE_S) as writer:
         pending = await cluster.write_pending(P0, "n1", SLOW, strategy=Strategy.UPDATE)
-        await cluster.until(lambda: is_copying(cluster, nodes, SLICE, "n1"), CONVERGENCE_S)
+        await cluster.until(lambda: is_copying(group, "n1"), CONVERGENCE_S)
         added = slow_member(cluster)
         networks.cut("n1", SLOW)
         before = len(writer.written)
         await asyncio.sleep(CUT_S)
         keys = cluster.keyspace.partition(P0)
-        found = await cluster.metastore.get(keys.pending)
-        assert found is not None
-        assert found.mod_revision == pending
+        kept = await cluster.metastore.get(keys.pending)
+        assert kept is not None
+        assert kept.mod_revision == pending
         assert await cluster.metastore.get(keys.lock) is None
         assert await cluster.metastore.get(cluster.keyspace.given_up(P0)) is None
         assert len(writer.written) > before
@@ -261,3 +279,8 @@ def slow_member(cluster: NodeCluster) -> str:
     configuration = cluster.configuration(P0)
     assert configuration is not None
     return configuration.members[SLOW].member_id
+
+
+def link_of(group: Group, link: Link) -> Link:
+    """The whole one where the group has as much."""
+    return link if group.size == link.size else WHOLE

@@ -285,14 +285,14 @@ async def stopped_under_way(
     spark: SparkPlacementEngine, jvm: psutil.Process
 ) -> tuple[PlacementRequest, asyncio.Task[Sequence[PlacementResult]]]:
     """A placement whose JVM was stopped before it was done: a larger one where the machine was too fast."""
-    partitions = 12_000_000
+    partitions = 1_500_000
     while True:
-        wanted = zone_of(partitions, 100)
-        placing = asyncio.create_task(spark.place([wanted]))
-        await asyncio.sleep(0.5)
+        request = zone_of(partitions, 100)
+        placing = asyncio.create_task(spark.place([request]))
+        await asyncio.sleep(0.15)
         jvm.suspend()
         if not placing.done():
-            return wanted, placing
+            return request, placing
         jvm.resume()
         partitions *= 2
 
@@ -307,15 +307,6 @@ async def test_the_jvm_is_killed_during_a_request(spark: SparkPlacementEngine) -
     (result,) = await placing
     assert_right(result, wanted)
     assert result.engine is Engine.SPARK
-
-
-async def test_the_jvm_is_killed_between_requests(spark: SparkPlacementEngine) -> None:
-    family, jvm = family_of(driver_of(spark)), jvm_of(spark)
-    jvm.kill()
-    (result,) = await spark.place([zone_of(8, 3)])
-    assert_right(result, zone_of(8, 3))
-    assert result.engine is Engine.SPARK
-    await until(lambda: all(map(gone, family)), END_LIMIT_S)
 
 
 async def test_the_driver_is_killed(spark: SparkPlacementEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,3 +330,22 @@ async def test_the_driver_is_killed(spark: SparkPlacementEngine, monkeypatch: py
     await until(lambda: spark.status().state is EngineState.READY, READY_LIMIT_S)
     (result,) = await spark.place([zone_of(8, 3)])
     assert result.engine is Engine.SPARK
+
+
+@pytest.mark.parametrize(
+    "replaced", [pytest.param(False, id="noticed"), pytest.param(True, id="replaced", marks=pytest.mark.soak)]
+)
+async def test_the_jvm_is_killed_between_requests(spark: SparkPlacementEngine, replaced: bool) -> None:
+    """The driver ends with it and the next one is spawned; ``replaced``: a placement waits for that one."""
+    await until(lambda: spark.status().state is EngineState.READY, READY_LIMIT_S)
+    driver, jvm = driver_of(spark), jvm_of(spark)
+    family = family_of(driver)
+    jvm.kill()
+    if replaced:
+        (result,) = await spark.place([zone_of(8, 3)])
+        assert_right(result, zone_of(8, 3))
+        assert result.engine is Engine.SPARK
+    await until(lambda: spark.status().driver_pid not in (None, driver.pid), END_LIMIT_S)
+    await until(lambda: all(map(gone, family)), END_LIMIT_S)
+    if not replaced:
+        assert "Spark's JVM ended" in spark.status().message

@@ -45,7 +45,10 @@ def gone(process: psutil.Process) -> bool:
         return True
 
 
-@pytest.mark.parametrize("ready", [False, True], ids=["while starting", "when ready"])
+@pytest.mark.parametrize(
+    "ready",
+    [pytest.param(False, id="while starting"), pytest.param(True, id="when ready", marks=pytest.mark.soak)],
+)
 def test_a_killed_parent_leaves_no_driver_and_no_jvm(tmp_path: Path, ready: bool) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE)
     try:

@@ -1,4 +1,4 @@
-"""``zonectl up`` with its real children: etcd, the server with Spark's driver, nodes."""
+"""``zonectl up`` with its real children: etcd, the server, nodes. Spark is in ``test_up_surroundings``."""
 
 from __future__ import annotations
 
@@ -7,41 +7,31 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.e2e.installation import without_spark
 from tests.fixtures.ports import free_port
-from tests.fixtures.up_process import ENDED_WITHIN_S, SERVED_WITHIN_S, Up, start, until
+from tests.fixtures.up_process import ENDED_WITHIN_S, SERVED_WITHIN_S, Up, start, starting, until, until_gone
 
 __all__ = ["start"]
 pytestmark = pytest.mark.timeout(600)
 
 
-def left(tree: list[psutil.Process]) -> list[str]:
-    """Processes of an earlier tree that still run; a pid that was given to another does not count."""
-    return [
-        f"{process.pid} {process.name()}"
-        for process in tree
-        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    ]
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two nodes, with a tenth of the limits of silence or so. The last test of the file ends it."""
+    limits = {"ZONEKEEPER_UP_SERVER_SILENCE_S": "8", "ZONEKEEPER_UP_NODE_SILENCE_S": "10"}
+    with starting() as run:
+        yield run(
+            "--nodes", "2", environment={**limits, **without_spark(tmp_path_factory.mktemp("up"))}
+        ).served()
 
 
-def still_there(tree: list[psutil.Process]) -> list[str]:
-    try:
-        return left(tree)
-    except psutil.NoSuchProcess:
-        return still_there([process for process in tree if process.is_running()])
-
-
-def until_gone(tree: list[psutil.Process]) -> None:
-    """Children of children are ended by the kernel, and a large one takes a moment to die."""
-    until(lambda: still_there(tree) == [], ENDED_WITHIN_S, lambda: str(still_there(tree)))
-
-
-def test_one_life_of_an_installation(start: Callable[..., Up]) -> None:
-    up = start("--nodes", "2").served()
+def test_children_that_die_are_restarted(up: Up) -> None:
     seconds = re.search(r"API at http://127\.0\.0\.1:\d+ after ([\d.]+) s", up.printed())
     assert seconds is not None
     assert float(seconds[1]) < SERVED_WITHIN_S
@@ -58,9 +48,44 @@ def test_one_life_of_an_installation(start: Callable[..., Up]) -> None:
         until(
             lambda child=child, before=before: up.pid_of(child) not in (0, before), SERVED_WITHIN_S, up.printed
         )
-    until(up.healthy, SERVED_WITHIN_S)
-    until(lambda: up.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S)
+    until(lambda: up.living() == 2, SERVED_WITHIN_S, up.printed)
+    assert up.ctl("status").stdout.count(" yes ") == 2
 
+
+@pytest.mark.slow("a hang is believed after a silence")
+def test_what_hangs_is_restarted_and_a_stopped_supervisor_restarts_nobody(up: Up) -> None:
+    """The server and a node are stopped as a debugger would stop them."""
+    until(lambda: up.living() == 2, SERVED_WITHIN_S, up.printed)
+    children = [up.pid_of(name) for name in ("server", "n1")]
+    hangs = up.printed().count("has not answered")
+
+    for pid in (up.process.pid, *children):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(12.0)  # longer than both limits
+    os.kill(up.process.pid, signal.SIGCONT)
+    until(lambda: "stood still for" in up.printed(), SERVED_WITHIN_S, up.printed)
+    for pid in children:
+        os.kill(pid, signal.SIGCONT)
+    until(up.healthy, SERVED_WITHIN_S, up.printed)
+    assert [up.pid_of(name) for name in ("server", "n1")] == children
+    assert up.printed().count("has not answered") == hangs
+
+    for name, limit_s in (("server", 8), ("n1", 10)):
+        before, registered = up.pid_of(name), _log(up, "n1").count("node registered")
+        os.kill(before, signal.SIGSTOP)
+        until(lambda name=name, before=before: up.pid_of(name) not in (0, before), SERVED_WITHIN_S, up.printed)
+        silence = re.search(
+            rf"{name} has not answered for (\d+) s \(limit {limit_s} s\): restarting it", up.printed()
+        )
+        assert silence is not None, up.printed()
+        assert int(silence[1]) >= limit_s
+        assert "most recent call first" in _log(up, name)
+        until(up.healthy, SERVED_WITHIN_S, up.printed)
+    until(lambda: _log(up, "n1").count("node registered") > registered, SERVED_WITHIN_S, up.printed)
+
+
+def test_ctrl_c_ends_everything(up: Up) -> None:
+    until(lambda: up.living() == 2, SERVED_WITHIN_S, up.printed)
     tree = up.tree()
     assert len(tree) >= 4
     up.process.send_signal(signal.SIGINT)
@@ -71,31 +96,32 @@ def test_one_life_of_an_installation(start: Callable[..., Up]) -> None:
 
 
 @pytest.mark.slow("two installations, one after the other")
-def test_a_killed_up_leaves_nothing_and_the_next_one_continues(start: Callable[..., Up]) -> None:
-    first = start("--nodes", "2").served()
-    until(lambda: first.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S)
-    created = first.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 2)", "--wait", "--timeout", "90")
+def test_a_killed_up_leaves_nothing_and_the_next_one_continues(
+    start: Callable[..., Up], tmp_path: Path
+) -> None:
+    """With one node less, which is not the one that has the zone's data."""
+    quiet = without_spark(tmp_path)
+    first = start("--nodes", "2", environment=quiet).served()
+    until(lambda: first.living() == 2, SERVED_WITHIN_S, first.printed)
+    on_n1 = "CREATE ZONE kept (PARTITIONS 2, NODES FILTER '$[?(@.region == \"EU\")]')"
+    created = first.ctl("sql", "-e", on_n1, "--wait", "--timeout", "90")
     assert created.returncode == 0, created.stderr
     assert first.ctl("kv", "put", "kept", "key", "value").returncode == 0
     state, url = (first.directory / "state.json").read_text(), first.run_file()["url"]
-    until(lambda: any(each.endswith(" java") for each in still_there(first.tree())), SERVED_WITHIN_S)
     tree = first.tree()
     first.process.kill()
     first.process.wait()
     until_gone(tree)
 
-    second = start("--nodes", "1").served()
+    second = start("--nodes", "1", environment=quiet).served()
     assert (second.directory / "state.json").read_text() == state
     assert second.run_file()["url"] == url
     assert "not started, though an earlier run had them: n2" in second.printed()
+    until(lambda: second.living() == 1, SERVED_WITHIN_S, second.printed)
+    until(lambda: second.ctl("kv", "get", "kept", "key").stdout == "value\n", SERVED_WITHIN_S, second.printed)
+    tree = second.tree()
     second.process.terminate()
     assert second.process.wait(ENDED_WITHIN_S) == 0
-
-    third = start("--nodes", "2").served()
-    until(lambda: third.ctl("kv", "get", "kept", "key").stdout == "value\n", SERVED_WITHIN_S, third.printed)
-    tree = third.tree()
-    third.process.terminate()
-    assert third.process.wait(ENDED_WITHIN_S) == 0
     until_gone(tree)
 
 
@@ -109,39 +135,6 @@ def test_a_port_that_is_taken_is_refused_at_once(start: Callable[..., Up]) -> No
         assert up.process.wait(ENDED_WITHIN_S) == 1
     assert f"port {port} is taken" in up.printed()
     assert "Traceback" not in up.printed()
-
-
-@pytest.mark.slow("a hang is believed after a silence")
-def test_what_hangs_is_restarted_and_a_stopped_supervisor_restarts_nobody(start: Callable[..., Up]) -> None:
-    """With a tenth of the limits or so; the server and a node are stopped as a debugger would stop them."""
-    limits = {"ZONEKEEPER_UP_SERVER_SILENCE_S": "8", "ZONEKEEPER_UP_NODE_SILENCE_S": "10"}
-    up = start("--nodes", "1", environment=limits).served()
-    until(lambda: "node registered" in _log(up, "n1"), SERVED_WITHIN_S, up.printed)
-    children = [up.pid_of(name) for name in ("server", "n1")]
-
-    for pid in (up.process.pid, *children):
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(12.0)  # longer than both limits
-    os.kill(up.process.pid, signal.SIGCONT)
-    until(lambda: "stood still for" in up.printed(), SERVED_WITHIN_S, up.printed)
-    for pid in children:
-        os.kill(pid, signal.SIGCONT)
-    until(up.healthy, SERVED_WITHIN_S, up.printed)
-    assert [up.pid_of(name) for name in ("server", "n1")] == children
-    assert "has not answered" not in up.printed()
-
-    for name, limit_s in (("server", 8), ("n1", 10)):
-        before, registered = up.pid_of(name), _log(up, "n1").count("node registered")
-        os.kill(before, signal.SIGSTOP)
-        until(lambda name=name, before=before: up.pid_of(name) not in (0, before), SERVED_WITHIN_S, up.printed)
-        said = re.search(
-            rf"{name} has not answered for (\d+) s \(limit {limit_s} s\): restarting it", up.printed()
-        )
-        assert said is not None, up.printed()
-        assert int(said[1]) >= limit_s
-        assert "most recent call first" in _log(up, name)
-        until(up.healthy, SERVED_WITHIN_S, up.printed)
-    until(lambda: _log(up, "n1").count("node registered") > registered, SERVED_WITHIN_S, up.printed)
 
 
 def _log(up: Up, child: str) -> str:

@@ -20,13 +20,13 @@ from sqlalchemy import create_engine, inspect, text
 
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving, with_data
-from tests.fixtures.databases import PRODUCTS, new_database
+from tests.fixtures.databases import new_database
 from tests.fixtures.etcd_server import Etcd
 
 _names = (f"T{number}" for number in itertools.count(1))
 
 
-@pytest.fixture(scope="module", params=PRODUCTS)
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)])
 def server(request: pytest.FixtureRequest, etcd_server: Etcd) -> Iterator[ApiServer]:
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)

@@ -9,7 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,7 +22,17 @@ from sqlalchemy import make_url
 from rebalance.hosting.environment import ETCD
 from rebalance.hosting.etcd_binary import BUNDLED, dotted, find_etcd
 from tests.e2e.installation import without_spark
-from tests.fixtures.up_process import ENDED_WITHIN_S, SERVED_WITHIN_S, ZONECTL, Up, start, until
+from tests.fixtures.databases import new_postgres
+from tests.fixtures.up_process import (
+    ENDED_WITHIN_S,
+    SERVED_WITHIN_S,
+    ZONECTL,
+    Up,
+    start,
+    starting,
+    until,
+    until_gone,
+)
 
 __all__ = ["start"]
 pytestmark = pytest.mark.timeout(600)
@@ -82,14 +92,21 @@ def is_whole(up: Up) -> bool:
     return all(any(word in line for line in lines) for word in WORKERS)
 
 
-def test_nothing_of_an_installation_is_open_to_others(start: Callable[..., Up], empty_postgres: str) -> None:
-    url = make_url(empty_postgres).set(password=PASSWORD).render_as_string(hide_password=False)
-    up = start("--nodes", "2", environment={**SECRETS, "ZONEKEEPER_CATALOG_URL": url}).served()
-    until(lambda: up.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S, up.printed)
-    created = up.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 2); SELECT 1", "--wait", "--timeout", "90")
-    assert created.returncode == 0, created.stderr
-    until(lambda: is_whole(up), SERVED_WITHIN_S, lambda: str([each.line for each in told_to(up)]))
+@pytest.fixture(scope="module")
+def whole(postgres_server: str) -> Iterator[Up]:
+    """An installation with everything: Spark, PostgreSQL, a zone, and secrets around it."""
+    url = make_url(new_postgres(postgres_server)).set(password=PASSWORD).render_as_string(hide_password=False)
+    with starting() as run:
+        up = run("--nodes", "2", environment={**SECRETS, "ZONEKEEPER_CATALOG_URL": url}).served()
+        until(lambda: up.living() == 2, SERVED_WITHIN_S, up.printed)
+        created = up.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 2); SELECT 1", "--wait", "--timeout", "90")
+        assert created.returncode == 0, created.stderr
+        until(lambda: is_whole(up), SERVED_WITHIN_S, lambda: str([each.line for each in told_to(up)]))
+        yield up
 
+
+def test_nothing_of_an_installation_is_open_to_others(whole: Up) -> None:
+    up = whole
     server = up.pid_of("server")
     for process in told_to(up):
         line, given = process.line, process.variables
@@ -105,12 +122,9 @@ def test_nothing_of_an_installation_is_open_to_others(start: Callable[..., Up], 
     assert PASSWORD not in "".join(path.read_text() for path in (up.directory / "logs").glob("*.log"))
 
 
-def test_every_address_is_told_and_etcdctl_can_be_called(start: Callable[..., Up], tmp_path: Path) -> None:
+def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
     """As the README does it, with what is printed."""
-    up = start("--nodes", "2", environment=without_spark(tmp_path)).served()
-    until(lambda: up.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S, up.printed)
-    created = up.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 1, REPLICAS 2)", "--wait", "--timeout", "90")
-    assert created.returncode == 0, created.stderr
+    up = whole
     told = up.run_file()["addresses"]
     assert isinstance(told, dict)
     status = up.ctl("status")
@@ -144,6 +158,14 @@ def test_every_address_is_told_and_etcdctl_can_be_called(start: Callable[..., Up
         assert [port for port in listening if int(first) <= port <= int(last)], name
 
 
+def test_a_killed_up_leaves_neither_spark_nor_anything_else(whole: Up) -> None:
+    """Its JVM and Python workers, too."""
+    tree = whole.tree()
+    whole.process.kill()
+    whole.process.wait()
+    until_gone(tree)
+
+
 @pytest.mark.slow("three installations, one after the other")
 def test_a_directory_is_closed_and_remembers_its_etcd(start: Callable[..., Up], tmp_path: Path) -> None:
     """A trial on the wheel's etcd; then a release that closes its files, on a machine with an older etcd."""
@@ -154,7 +176,7 @@ def test_a_directory_is_closed_and_remembers_its_etcd(start: Callable[..., Up], 
     quiet = without_spark(tmp_path)
     trial = start("--nodes", "1", environment={**quiet, "PATH": f"{environments}:{tools}"}).served()
     assert f"warning: running etcd {dotted(BUNDLED)} (bundled), which can corrupt a cluster" in trial.printed()
-    until(lambda: trial.ctl("status").stdout.count(" yes ") == 1, SERVED_WITHIN_S, trial.printed)
+    until(lambda: trial.living() == 1, SERVED_WITHIN_S, trial.printed)
     created = trial.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 1)", "--wait", "--timeout", "90")
     assert created.returncode == 0, created.stderr
     assert trial.ctl("kv", "put", "kept", "key", "value").returncode == 0
@@ -165,6 +187,7 @@ def test_a_directory_is_closed_and_remembers_its_etcd(start: Callable[..., Up], 
     activated = {**quiet, "PATH": f"{environments}:{os.environ['PATH']}"}
     again = start("--nodes", "1", environment=activated).served()
     assert f"starting etcd {dotted(BUNDLED)}" in again.printed()
+    until(lambda: again.living() == 1, SERVED_WITHIN_S, again.printed)
     until(lambda: again.ctl("kv", "get", "kept", "key").stdout == "value\n", SERVED_WITHIN_S, again.printed)
     assert open_to_others(again.directory) == []
     assert (again.directory / "catalog.sqlite-wal").exists()

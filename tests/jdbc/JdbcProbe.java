@@ -58,7 +58,7 @@ public class JdbcProbe {
         section("session", this::session);
         section("cancel", this::cancel);
         section("query_timeout", this::queryTimeout);
-        section("valid", () -> connection.isValid(20));
+        section("valid", () -> connection.isValid(120));
         section("close", this::close);
     }
 
@@ -117,7 +117,8 @@ public class JdbcProbe {
     private Object warnings() throws SQLException {
         List<Object> found = new ArrayList<>();
         try (Statement statement = connection.createStatement()) {
-            statement.execute("CREATE ZONE warned (REPLICAS 7, QUORUM SIZE 2)");
+            // Warnings arrive with the pages of the answer, of which the driver reads the next ones in a thread.
+            rows(statement.executeQuery("CREATE ZONE warned (REPLICAS 7, QUORUM SIZE 2)"));
             for (SQLWarning each = statement.getWarnings(); each != null; each = each.getNextWarning()) {
                 found.add(each.getMessage());
             }
@@ -369,10 +370,10 @@ public class JdbcProbe {
     private Object queryTimeout() throws SQLException {
         try (Statement statement = connection.createStatement()) {
             statement.setQueryTimeout(1);
-            statement.executeQuery(ENDLESS);
+            rows(statement.executeQuery(ENDLESS));
             return "ended";
         } catch (SQLException error) {
-            return "stopped";
+            return error.getMessage().replaceFirst("^Query failed \\(#\\w+\\): ", "");
         }
     }
 

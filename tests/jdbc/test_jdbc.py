@@ -23,7 +23,9 @@ DRIVER = "io.trino:trino-jdbc:476"
 PROBE = Path(__file__).parent / "JdbcProbe.java"
 ZONE = "Europe/Berlin"
 DOWNLOAD_S = 300
-PROBE_S = 300
+PROBE_S = 480
+
+pytestmark = pytest.mark.timeout(1_200)
 REPOSITORY = Path.home() / ".m2/repository"
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """It lives for seconds: what a better compiler gains is less than it takes."""

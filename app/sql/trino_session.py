@@ -14,12 +14,14 @@ from catalog.core.errors import ErrorKind, RefusedError
 NO_TRANSACTION = "NONE"
 WAIT = "wait"
 TIMEOUT = "timeout"
+RUN_TIME = "query_max_run_time"
 REASON = "reason"
 TIMEOUT_S_MAX = 7 * 86_400.0
 
 PROPERTIES = {
     WAIT: "true: a statement that changes a zone ends when its data is where it belongs",
     TIMEOUT: "how long a statement may take, as 30, 30s, 5m or 2h",
+    RUN_TIME: "the same, as drivers name what a program sets for one statement",
     REASON: "why: kept with the changes that follow, and shown in audit and operations",
 }
 _UNITS_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -61,9 +63,9 @@ class TrinoSession:
 
     @property
     def timeout_s(self) -> float | None:
-        """Raises RefusedError."""
-        text = self.properties.get(TIMEOUT)
-        return seconds(text) if text is not None else None
+        """The shorter of both, where both are set. Raises RefusedError."""
+        texts = (self.properties.get(name) for name in (TIMEOUT, RUN_TIME))
+        return min((seconds(text) for text in texts if text is not None), default=None)
 
 
 def read_session(headers: Iterable[tuple[str, str]]) -> TrinoSession:
@@ -97,7 +99,7 @@ def check_property(name: str, value: str) -> None:
         raise RefusedError(ErrorKind.INVALID_REQUEST, f"there is no session property {name}; known: {known}")
     if name == WAIT and value.lower() not in ("true", "false"):
         raise RefusedError(ErrorKind.INVALID_REQUEST, f"session property wait is true or false, not {value}")
-    if name == TIMEOUT:
+    if name in (TIMEOUT, RUN_TIME):
         seconds(value)
     if name == REASON:
         checked_reason(value)

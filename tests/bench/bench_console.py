@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.fixtures.console_stage import CHROMIUM_FLAGS, Stage, find_chromium, visiting
+from tests.fixtures.console_stage import Chromium, Stage
 
 REPEATS = 5
 WATCHED_S = 20
@@ -54,11 +54,11 @@ def large() -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator[Chromium]:
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
-        yield found
-        found.close()
+        browser = Chromium.launch(playwright)
+        yield browser
+        browser.close()
 
 
 def seconds_to_view(page: Page, url: str) -> float:
@@ -72,8 +72,8 @@ def told(what: str, seconds: list[float]) -> None:
     print(f"{what:<52} {statistics.median(seconds) * 1000:8.0f} ms median, {max(seconds) * 1000:8.0f} max")
 
 
-def test_console(large: Stage, browser: Browser) -> None:
-    with visiting(browser, large.url) as visit:
+def test_console(large: Stage, browser: Chromium) -> None:
+    with browser.visiting(large.url) as visit:
         page = visit.page
         time.sleep(RESTED_S)
         print(

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
-from tests.fixtures.console_stage import (
-    CHROMIUM_FLAGS,
-    START_MS,
-    WAIT_MS,
-    Stage,
-    Theme,
-    Visit,
-    find_chromium,
-    visiting,
-)
+from tests.fixtures.console_stage import WAIT_MS, Chromium, Stage, Visit
 
 expect.set_options(timeout=WAIT_MS)
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium() -> Iterator[Chromium]:
     """Of a module: as long as Playwright runs there is an event loop, and other tests want their own."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=find_chromium(), args=CHROMIUM_FLAGS, timeout=START_MS
-        )
+        browser = Chromium.launch(playwright)
         yield browser
         browser.close()
 
@@ -48,16 +37,6 @@ def empty_stage() -> Iterator[Stage]:
 
 
 @pytest.fixture
-def visit(chromium: Browser, stage: Stage) -> Iterator[Visit]:
-    with visiting(chromium, stage.url) as found:
-        yield found
-
-
-@pytest.fixture
-def visit_of(chromium: Browser) -> Callable[..., object]:
-    """For other addresses and themes: ``with visit_of(url, "dark") as visit``."""
-
-    def opened(url: str, theme: Theme = "light") -> object:
-        return visiting(chromium, url, theme)
-
-    return opened
+def visit(chromium: Chromium, stage: Stage) -> Iterator[Visit]:
+    with chromium.visiting(stage.url) as visit:
+        yield visit

@@ -31,6 +31,8 @@ from tests.fixtures.script_runner import new_version
 from tests.unit.sql_world import World
 
 LARGE_PARTITIONS, LARGE_NODES, LARGE_REPLICAS = 65_000, 100, 3
+WIDE_PARTITIONS = 13_000
+"""Many more than a map has columns and a table has rows."""
 AT_MS = 1_795_000_000_000
 WRITES_MAX = 100
 SEEN_S = 60.0
@@ -90,17 +92,17 @@ async def small(world: World) -> None:
     await kill_node(world, "n7")
 
 
-async def large(world: World) -> None:
-    """65,000 partitions on 100 nodes, all at rest."""
+async def large(world: World, partitions: int = LARGE_PARTITIONS) -> None:
+    """A zone on 100 nodes, all at rest."""
     nodes = tuple(Node(f"node-{number:03d}", member_limit=10_000) for number in range(LARGE_NODES))
     for start in range(0, LARGE_NODES, WRITES_MAX // 2):
         await world.set_nodes(*nodes[: start + WRITES_MAX // 2])
     await _lead(world)
     names = tuple(each.name for each in nodes)
-    zone = Zone(ZoneId(1), "LARGE", LARGE_PARTITIONS, LARGE_REPLICAS, None, ("default",))
+    zone = Zone(ZoneId(1), "LARGE", partitions, LARGE_REPLICAS, None, ("default",))
     await _store_zone(world, zone)
-    matrix = place(names, range(LARGE_PARTITIONS), LARGE_REPLICAS)
-    keys, pointer = world.keyspace, _pointer(names)
+    matrix = place(names, range(partitions), LARGE_REPLICAS)
+    keys, pointer = world.keyspace, _pointer(names, partitions)
     data_nodes = DataNodes(names, 2, LARGE_REPLICAS)
     writes: list[Operation] = [
         Put(keys.intent(zone.zone_id), ZoneIntent(1, zone).encode()),
@@ -142,10 +144,12 @@ async def names(world: World) -> None:
     await world.put(world.keyspace.limits, Limits(zone_pauses={ZoneId(2): paused}).encode())
 
 
-def _pointer(names: tuple[str, ...]) -> TargetPointer:
-    return TargetPointer(
-        1, 1, 1, LARGE_PARTITIONS, LARGE_REPLICAS, LARGE_REPLICAS, names, "spark", "rendezvous"
-    )
+async def wide(world: World) -> None:
+    await large(world, WIDE_PARTITIONS)
+
+
+def _pointer(names: tuple[str, ...], partitions: int) -> TargetPointer:
+    return TargetPointer(1, 1, 1, partitions, LARGE_REPLICAS, LARGE_REPLICAS, names, "spark", "rendezvous")
 
 
 def at_rest(keys: Keyspace, partition: PartitionId, nodes: list[str], term: int = 1) -> list[Operation]:
@@ -230,4 +234,4 @@ async def _write(world: World, writes: list[Operation]) -> None:
     assert await world.mirror.wait_until(lambda: world.mirror.revision >= revision, SEEN_S)
 
 
-SCENES: dict[str, Scene] = {"empty": empty, "small": small, "large": large, "names": names}
+SCENES: dict[str, Scene] = {"empty": empty, "small": small, "wide": wide, "large": large, "names": names}

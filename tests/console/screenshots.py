@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import sync_playwright
 
 from tests.fixtures.console_pages import settled
-from tests.fixtures.console_stage import CHROMIUM_FLAGS, ROOT, Stage, Theme, Visit, find_chromium, visiting
+from tests.fixtures.console_stage import ROOT, Chromium, Stage, Theme, Visit
 
 TARGET = ROOT / "docs" / "screenshots"
 THEMES: tuple[Theme, ...] = ("light", "dark")
@@ -52,14 +52,14 @@ def main() -> None:
     TARGET.mkdir(parents=True, exist_ok=True)
     scenes = {"small": PICTURES, "lost": RECOVERY, "large": {"map-large": LARGE_MAP}}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
+        browser = Chromium.launch(playwright)
         for scene, pictures in scenes.items():
             stage = Stage.start(scene)
             try:
                 if scene == "large":
                     stage.tell("down node-012")
                 for theme in THEMES:
-                    with visiting(browser, stage.url, theme) as visit:
+                    with browser.visiting(stage.url, theme) as visit:
                         for name, path in pictures.items():
                             shoot(visit, name, path, theme)
             finally:

@@ -1,15 +1,17 @@
-"""65,000 partitions on 100 nodes: pages read as well as those of eight, and follow what changes."""
+"""13,000 partitions on 100 nodes, and in the long run 65,000: pages read as well as those of eight, and follow
+what changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
+from tests.console.scenes import LARGE_PARTITIONS, WIDE_PARTITIONS
 from tests.e2e.installation import wait_for
 from tests.fixtures.console_pages import faults, settled
-from tests.fixtures.console_stage import Stage, Theme, visiting
+from tests.fixtures.console_stage import Chromium, Stage, Theme
 from tests.fixtures.slices import in_every_run
 
 READ_MS = 300_000
@@ -18,7 +20,7 @@ PAGES = (
     "zones",
     "zones/LARGE",
     "map?zone=LARGE",
-    "zones/LARGE/partitions/64999",
+    "zones/LARGE/partitions/{last}",
     "nodes",
     "nodes/node-099",
 )
@@ -30,34 +32,40 @@ CELLS = """() => {
 }"""
 
 
+SIZES = {"wide": WIDE_PARTITIONS, "large": LARGE_PARTITIONS}
+LOOKS = [(scene, theme) for scene in SIZES for theme in ("light", "dark")]
+
+
 @pytest.fixture(scope="module")
-def large() -> Iterator[Stage]:
-    stage = Stage.start("large")
+def large(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """Of the scene that the test's parameter names."""
+    stage = Stage.start(request.param)
     yield stage
     stage.stop()
 
 
 @pytest.mark.slow("every element of seven large pages is looked at")
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("theme", in_every_run(("light", "dark"), ["light"]))
-def test_large_zones_have_no_serious_fault(chromium: Browser, large: Stage, theme: Theme) -> None:
-    with visiting(chromium, large.url, theme) as visit:
+@pytest.mark.parametrize(("large", "theme"), in_every_run(LOOKS, [("wide", "light")]), indirect=["large"])
+def test_large_zones_have_no_serious_fault(chromium: Chromium, large: Stage, theme: Theme) -> None:
+    with chromium.visiting(large.url, theme) as visit:
         for path in PAGES:
-            page = visit.open(path, READ_MS)
+            page = visit.open(path.format(last=SIZES[large.scene] - 1), READ_MS)
             settled(page)
             assert faults(page) == [], path
 
 
 @pytest.mark.timeout(1_800)
-def test_what_is_sent_of_a_map_makes_it_what_a_new_page_shows(chromium: Browser, large: Stage) -> None:
+@pytest.mark.parametrize("large", in_every_run(SIZES, ["wide"]), indirect=True)
+def test_what_is_sent_of_a_map_makes_it_what_a_new_page_shows(chromium: Chromium, large: Stage) -> None:
     """Only columns that changed are sent; together with the rest they are the whole."""
-    with visiting(chromium, large.url) as visit, visiting(chromium, large.url) as another:
+    with chromium.visiting(large.url) as visit, chromium.visiting(large.url) as another:
         page = visit.open("map?zone=LARGE", READ_MS)
         settled(page)
         before = page.evaluate(CELLS)
         large.tell("touch 20")
-        told = f"JSON.stringify(({CELLS})())"
-        page.wait_for_function(f"(before) => {told} !== before", arg=_text(page, before), timeout=READ_MS)
+        cells = f"JSON.stringify(({CELLS})())"
+        page.wait_for_function(f"(before) => {cells} !== before", arg=_text(page, before), timeout=READ_MS)
         new = another.open("map?zone=LARGE", READ_MS)
         settled(new)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.console.scenes import NASTY_NODE, NASTY_PERSON, NASTY_ZONES, STORED_ZONES
 from tests.fixtures.console_pages import (
@@ -16,7 +16,7 @@ from tests.fixtures.console_pages import (
     settled,
     type_into_editor,
 )
-from tests.fixtures.console_stage import Stage, Visit, visiting
+from tests.fixtures.console_stage import Chromium, Stage, Visit
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -54,9 +54,9 @@ def named_stage() -> Iterator[Stage]:
 
 
 @pytest.fixture
-def named(chromium: Browser, named_stage: Stage) -> Iterator[Visit]:
+def named(chromium: Chromium, named_stage: Stage) -> Iterator[Visit]:
     """Fails afterwards when a script of a name ran: it opens a dialog."""
-    with visiting(chromium, named_stage.url) as found:
+    with chromium.visiting(named_stage.url) as found:
         yield found
 
 

@@ -13,11 +13,19 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, CDPSession, Page, Request, Route, expect, sync_playwright
 
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
-from tests.fixtures.console_stage import CHROMIUM_FLAGS, START_MS, WAIT_MS, find_chromium
+from tests.fixtures.console_stage import (
+    CHROMIUM_FLAGS,
+    START_MS,
+    WAIT_MS,
+    Visit,
+    find_chromium,
+    is_dropped,
+    load,
+)
 from tests.fixtures.databases import new_database
 from tests.fixtures.etcd_server import Etcd
 
@@ -92,9 +100,15 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # The check of addresses is one more fence, which not every browser has.
         flags = [*CHROMIUM_FLAGS, f"--host-resolver-rules=MAP {FOREIGN_NAME} 127.0.0.1", FENCE_OFF]
-        opened = playwright.chromium.launch(executable_path=find_chromium(), args=flags, timeout=START_MS)
-        yield opened
-        opened.close()
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=flags, timeout=START_MS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Page:
+    """One for all attacks: each begins on another address."""
+    return browser.new_page()
 
 
 @dataclass
@@ -104,6 +118,9 @@ class Attack:
     page: Page
     url: str
     """The server's, as the page calls it."""
+    network: CDPSession
+    dropped: list[str] = field(default_factory=list)
+    """Addresses that were not asked because a network of the machine changed."""
     sent: dict[str, str] = field(default_factory=dict)
     """Addresses by the browser's number of the request."""
     answers: list[tuple[str, int]] = field(default_factory=list)
@@ -114,25 +131,38 @@ class Attack:
         return [status for number, status in self.answers if self.sent.get(number, "").startswith(self.url)]
 
     def fetch(self, path: str, **options: Any) -> str:
-        """What the page sees."""
-        return str(self.page.evaluate(TRY_FETCH, [f"{self.url}{path}", options]))
+        """What the page sees, of a request that went out."""
+        while True:
+            self.dropped.clear()
+            answer = str(self.page.evaluate(TRY_FETCH, [f"{self.url}{path}", options]))
+            if not self.dropped:
+                return answer
+
+    def note_failure(self, request: Request) -> None:
+        if is_dropped(request):
+            self.dropped.append(request.url)
+
+    def end(self) -> None:
+        self.page.remove_listener("requestfailed", self.note_failure)
+        self.network.detach()
 
     def refused(self) -> bool:
         """Every request since the last look; there is one, of which the browser tells a little later."""
         deadline = time.monotonic() + WAIT_MS / 1000
         while not self.statuses and time.monotonic() < deadline:
             self.page.wait_for_timeout(20)
-        found = self.statuses
+        statuses = self.statuses
         self.answers.clear()
-        return bool(found) and set(found) == {403}
+        return bool(statuses) and set(statuses) == {403}
 
 
 def attack_from(page: Page, address: str, url: str) -> Attack:
     page.set_default_timeout(WAIT_MS)
-    page.goto(address)
-    attack = Attack(page, url)
+    load(page, address)
     # Of all answers, those included that the browser keeps from the page.
     network = page.context.new_cdp_session(page)
+    attack = Attack(page, url, network)
+    page.on("requestfailed", attack.note_failure)
     network.send("Network.enable")
     network.on(
         "Network.requestWillBeSent",
@@ -146,21 +176,18 @@ def attack_from(page: Page, address: str, url: str) -> Attack:
 
 
 @pytest.fixture(params=["127.0.0.1", "localhost", FOREIGN_NAME])
-def foreign(
-    request: pytest.FixtureRequest, browser: Browser, server: ApiServer, elsewhere: int
-) -> Iterator[Attack]:
+def foreign(request: pytest.FixtureRequest, page: Page, server: ApiServer, elsewhere: int) -> Iterator[Attack]:
     """A page of another port, of another name of this machine, and of a stranger's."""
-    attack = attack_from(browser.new_page(), f"http://{request.param}:{elsewhere}/", server.url)
+    attack = attack_from(page, f"http://{request.param}:{elsewhere}/", server.url)
     yield attack
-    attack.page.context.close()
+    attack.end()
 
 
 @pytest.fixture
-def rebound(browser: Browser, server: ApiServer) -> Iterator[Attack]:
+def rebound(page: Page, server: ApiServer) -> Iterator[Attack]:
     """A page that came from a stranger's server, whose name means this server's address from then on: the
     browser takes both for one origin."""
     url = f"http://{FOREIGN_NAME}:{server.port}"
-    page = browser.new_page()
 
     def before(route: Route) -> None:
         route.fulfill(status=200, content_type="text/html", body=PAGE)
@@ -169,7 +196,7 @@ def rebound(browser: Browser, server: ApiServer) -> Iterator[Attack]:
     attack = attack_from(page, f"{url}/start", url)
     page.unroute_all()
     yield attack
-    page.context.close()
+    attack.end()
 
 
 @pytest.fixture
@@ -213,7 +240,7 @@ def test_a_foreign_form_is_refused(foreign: Attack, zone: str) -> None:
         ("/api/v1/metastore/adopt", "application/x-www-form-urlencoded", "epoch"),
         ("/api/v1/metastore/adopt", "multipart/form-data", "epoch"),
     ):
-        foreign.page.goto(start)
+        load(foreign.page, start)
         with foreign.page.expect_navigation() as sent:
             foreign.page.evaluate(TRY_FORM, [f"{foreign.url}{path}", kind, text, '"}'])
         assert sent.value.status == 403, path
@@ -259,10 +286,13 @@ def test_a_rebound_name_is_not_the_server(rebound: Attack, zone: str) -> None:
     assert rebound.page.evaluate(TRY_SOCKET, address) == "refused"
 
 
-def test_the_servers_own_page_does_all_of_it(browser: Browser, server: ApiServer) -> None:
+def test_the_servers_own_page_does_all_of_it(page: Page, server: ApiServer) -> None:
     """So that what is refused above is refused for its origin."""
-    own = attack_from(browser.new_page(), f"{server.url}/console/", server.url)
-    own.page.wait_for_function("window.socket?.connected")
+    own = attack_from(page, f"{server.url}/console/", server.url)
+    visit = Visit(page, f"{server.url}/console/")
+    page.on("requestfailed", visit.note_failure)
+    visit.open("")
+    page.remove_listener("requestfailed", visit.note_failure)
     assert own.fetch("/api/v1/zones").startswith("200 ")
     seen = own.fetch("/v1/statement", method="POST", headers={"X-Trino-User": "ada"}, body="SHOW ZONES")
     assert seen.startswith("200 ")
@@ -273,7 +303,7 @@ def test_the_servers_own_page_does_all_of_it(browser: Browser, server: ApiServer
     assert seen.startswith("200 ")
     address = f"{server.url.replace('http', 'ws')}{SOCKET}websocket"
     assert own.page.evaluate(TRY_SOCKET, address) != "refused"
-    own.page.context.close()
+    own.end()
 
 
 def test_the_documentation_works_under_its_policy(browser: Browser, server: ApiServer) -> None:
@@ -284,7 +314,7 @@ def test_the_documentation_works_under_its_policy(browser: Browser, server: ApiS
     outside: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("request", lambda request: outside.append(request.url))
-    page.goto(f"{server.url}/docs")
+    load(page, f"{server.url}/docs")
     expect(page.get_by_text("Run a statement or a script")).to_be_visible()
     assert complaints == []
     assert [each for each in outside if not each.startswith((server.url, "data:"))] == []

@@ -8,12 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Page, expect
 
 from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind
 from tests.fixtures.console_pages import click_a_cell, faults, settled, tab_to, type_into_editor
-from tests.fixtures.console_stage import Stage, Theme, Visit, visiting
-from tests.fixtures.ports import free_port
+from tests.fixtures.console_stage import Chromium, Stage, Theme, Visit
 from tests.fixtures.slices import in_every_run
 
 PAGES = (
@@ -46,30 +45,44 @@ DARK_PAGES = ("zones/ORDERS", "map?zone=ORDERS", "sql")
 LOOKED_AT = [(path, theme) for path, theme in LOOKS if theme == "light" or path in DARK_PAGES]
 
 
+@pytest.fixture(scope="module")
+def links() -> dict[str, frozenset[str]]:
+    """What pages that were open lead to, by their paths: each is drawn once for several tests."""
+    return {}
+
+
+def links_of(page: Page) -> frozenset[str]:
+    addresses = page.get_by_role("link").evaluate_all("links => links.map((link) => link.href)")
+    return frozenset(address for address in addresses if "#" not in address)
+
+
 @pytest.mark.parametrize(("path", "theme"), in_every_run(LOOKS, LOOKED_AT))
-def test_pages_have_no_serious_fault(chromium: Browser, stage: Stage, path: str, theme: Theme) -> None:
-    with visiting(chromium, stage.url, theme) as visit:
+def test_pages_have_no_serious_fault(
+    chromium: Chromium, stage: Stage, links: dict[str, frozenset[str]], path: str, theme: Theme
+) -> None:
+    with chromium.visiting(stage.url, theme) as visit:
         page = visit.open(path)
         if path != "zones/NOWHERE":
             settled(page)
+        links[path] = links_of(page)
         assert faults(page) == []
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (theme == "dark")
 
 
-def test_every_link_leads_to_a_page(visit: Visit) -> None:
-    links: set[str] = set()
+def test_every_link_leads_to_a_page(visit: Visit, links: dict[str, frozenset[str]]) -> None:
     for path in PAGES:
-        found = visit.open(path).get_by_role("link").evaluate_all("all => all.map((each) => each.href)")
-        links |= {each for each in found if "#" not in each}
-    assert len(links) > len(PAGES)
-    for each in sorted(links):
-        assert visit.page.request.get(each).status == 200, each
+        if path not in links:
+            links[path] = links_of(visit.open(path))
+    addresses = frozenset().union(*links.values())
+    assert len(addresses) > len(PAGES)
+    for address in sorted(addresses):
+        assert visit.page.request.get(address).status == 200, address
 
 
 @pytest.mark.parametrize("path", EMPTY_PAGES)
-def test_an_empty_installation_says_what_to_do(chromium: Browser, empty_stage: Stage, path: str) -> None:
-    with visiting(chromium, empty_stage.url) as visit:
+def test_an_empty_installation_says_what_to_do(chromium: Chromium, empty_stage: Stage, path: str) -> None:
+    with chromium.visiting(empty_stage.url) as visit:
         page = visit.open(path)
         settled(page)
         assert faults(page) == []
@@ -146,39 +159,20 @@ def test_the_theme_stays_when_it_was_chosen(visit: Visit) -> None:
     expect(page.locator("body.body--dark")).to_be_attached()
 
 
-def test_a_change_is_seen_without_reloading(chromium: Browser) -> None:
-    stage = Stage.start("small")
-    try:
-        with visiting(chromium, stage.url) as visit:
-            page = visit.open("")
-            expect(page.get_by_text("7 of 8 alive")).to_be_visible()
-            page.evaluate("window.sameDocument = true")
-            stage.tell("down n3")
-            expect(page.get_by_text("6 of 8 alive")).to_be_visible()
-            assert page.evaluate("window.sameDocument")
-    finally:
-        stage.stop()
-
-
-def test_a_lost_connection_is_told_and_found_again(chromium: Browser) -> None:
-    # Not one of the system's choice: an outgoing connection might take it meanwhile.
-    port = free_port()
-    stage = Stage.start("empty", port)
-    with visiting(chromium, stage.url) as visit:
+def test_a_lost_connection_is_told_and_found_again(chromium: Chromium, empty_stage: Stage) -> None:
+    """The empty stage is stopped and begins anew."""
+    with chromium.visiting(empty_stage.url) as visit:
         page = visit.open("operations?show=open")
         page.evaluate("window.sameDocument = true")
-        stage.stop()
+        empty_stage.stop()
         expect(page.get_by_text("Connection lost")).to_be_visible()
         status = "getComputedStyle(document.querySelector('[role=status]'), '::after').content"
         page.wait_for_function(f"{status}.includes('not connected')")
-        again = Stage.start("empty", port)
-        try:
-            expect(page.get_by_text("in progress")).to_be_visible()
-            page.wait_for_function("!window.sameDocument")
-            expect(page.get_by_role("status")).to_contain_text("live")
-            expect(page).to_have_url(re.compile("show=open"))
-        finally:
-            again.stop()
+        empty_stage.restart()
+        expect(page.get_by_text("in progress")).to_be_visible()
+        page.wait_for_function("!window.sameDocument")
+        expect(page.get_by_role("status")).to_contain_text("live")
+        expect(page).to_have_url(re.compile("show=open"))
 
 
 def test_the_map_leads_to_the_reasons_of_a_partition(visit: Visit) -> None:
@@ -212,10 +206,10 @@ def test_a_click_on_the_map_opens_what_it_shows(visit: Visit) -> None:
     expect(page.get_by_role("heading", name=re.compile("Partition [345]"))).to_be_visible()
 
 
-def test_the_address_holds_the_state_of_the_map(chromium: Browser, visit: Visit, stage: Stage) -> None:
+def test_the_address_holds_the_state_of_the_map(chromium: Chromium, visit: Visit, stage: Stage) -> None:
     page = visit.open("map?zone=SESSIONS&show=unsettled&from=2&to=9")
     expect(page.locator(".crumbs")).to_contain_text("partitions 2 to 9 of 24")
-    with visiting(chromium, stage.url) as other:
+    with chromium.visiting(stage.url) as other:
         again = other.open(page.url.removeprefix(stage.url))
         expect(again.locator(".crumbs")).to_contain_text("partitions 2 to 9 of 24")
         expect(again.get_by_text("not done", exact=True)).to_be_visible()
@@ -375,3 +369,13 @@ def test_the_bars_of_a_zone_add_up_to_its_replicas(visit: Visit) -> None:
     }"""
     page.wait_for_function(f"({total})() > 0")
     assert page.evaluate(total) == 8 * 3
+
+
+def test_a_change_is_seen_without_reloading(visit: Visit, stage: Stage) -> None:
+    """The last test of its stage, which loses a node."""
+    page = visit.open("")
+    expect(page.get_by_text("7 of 8 alive")).to_be_visible()
+    page.evaluate("window.sameDocument = true")
+    stage.tell("down n3")
+    expect(page.get_by_text("6 of 8 alive")).to_be_visible()
+    assert page.evaluate("window.sameDocument")

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.console.scenes import NASTY_NODE, NASTY_PERSON, NASTY_ZONES
 from tests.fixtures.console_pages import answer_and_leave, assert_nothing_is_injected, faults, settled, tab_to
-from tests.fixtures.console_stage import Stage, Theme, visiting
+from tests.fixtures.console_stage import Chromium, Stage, Theme
 from tests.fixtures.slices import in_every_run
 
 pytestmark = pytest.mark.timeout(600)
@@ -23,7 +23,7 @@ LOST_PAGES = ("", "zones/ORDERS", "recovery", "recovery?zone=REFERENCE", "recove
 
 @pytest.fixture(scope="module")
 def lost_stage() -> Iterator[Stage]:
-    """Shared by tests that change nothing."""
+    """Shared: tests that change what is lost come last, each in a zone of its own."""
     whole = Stage.start("lost")
     yield whole
     whole.stop()
@@ -31,7 +31,7 @@ def lost_stage() -> Iterator[Stage]:
 
 @pytest.fixture
 def own_stage() -> Iterator[Stage]:
-    """Of one test, which changes what is lost."""
+    """Of one test, which loses what the others look at."""
     whole = Stage.start("lost")
     yield whole
     whole.stop()
@@ -48,10 +48,10 @@ def make_dry_run(page: Page) -> None:
 @pytest.mark.parametrize("theme", in_every_run(("light", "dark"), ["light"]))
 @pytest.mark.parametrize("path", LOST_PAGES)
 def test_pages_of_a_loss_have_no_serious_fault(
-    chromium: Browser, lost_stage: Stage, path: str, theme: Theme
+    chromium: Chromium, lost_stage: Stage, path: str, theme: Theme
 ) -> None:
     """With the dry run and its last question, where there is one."""
-    with visiting(chromium, lost_stage.url, theme) as visit:
+    with chromium.visiting(lost_stage.url, theme) as visit:
         page = visit.open(path)
         settled(page)
         assert faults(page) == []
@@ -64,9 +64,9 @@ def test_pages_of_a_loss_have_no_serious_fault(
             assert [each for each in faults(page, ".ask") if not each.startswith("color-contrast")] == []
 
 
-def test_each_cause_of_a_loss_leads_to_its_recovery(chromium: Browser, lost_stage: Stage) -> None:
+def test_each_cause_of_a_loss_leads_to_its_recovery(chromium: Chromium, lost_stage: Stage) -> None:
     """From the overview by zone, from a zone, and from a partition to that partition alone."""
-    with visiting(chromium, lost_stage.url) as visit:
+    with chromium.visiting(lost_stage.url) as visit:
         page = visit.open("")
         causes = page.locator(".panel").filter(has_text="Blocked by")
         expect(causes.get_by_role("link", name="recovery of CACHE")).to_be_visible()
@@ -88,8 +88,8 @@ def test_each_cause_of_a_loss_leads_to_its_recovery(chromium: Browser, lost_stag
         expect(page.get_by_role("link", name="recovery of this partition")).to_have_count(0)
 
 
-def test_a_zone_without_a_loss_says_so_and_resets_nothing(chromium: Browser, lost_stage: Stage) -> None:
-    with visiting(chromium, lost_stage.url) as visit:
+def test_a_zone_without_a_loss_says_so_and_resets_nothing(chromium: Chromium, lost_stage: Stage) -> None:
+    with chromium.visiting(lost_stage.url) as visit:
         page = visit.open("recovery?zone=LEDGER")
         expect(page.get_by_text("every group of the zone has a majority")).to_be_visible()
         page.get_by_role("button", name="Dry run").click()
@@ -102,19 +102,85 @@ def test_a_zone_without_a_loss_says_so_and_resets_nothing(chromium: Browser, los
     ("typed", "words"), [("x", '"x" is not a partition'), ("0-6", "the zone has partitions 0 to 5")]
 )
 def test_partitions_that_are_not_there_are_refused(
-    chromium: Browser, lost_stage: Stage, typed: str, words: str
+    chromium: Chromium, lost_stage: Stage, typed: str, words: str
 ) -> None:
-    with visiting(chromium, lost_stage.url) as visit:
+    with chromium.visiting(lost_stage.url) as visit:
         page = visit.open(f"recovery?zone=ORDERS&partitions={typed}")
         page.get_by_role("button", name="Dry run").click()
         expect(page.locator(".problem")).to_contain_text(words)
 
 
+@pytest.mark.row("R2", shows="service")
+def test_every_copy_is_shown_with_what_it_has(chromium: Chromium, lost_stage: Stage) -> None:
+    """R2: voters and learners by data revision; one that is not the best is used where it is named."""
+    with chromium.visiting(lost_stage.url) as visit:
+        page = visit.open("recovery?zone=REFERENCE")
+        make_dry_run(page)
+        copies = page.locator(".panel").filter(has_text="survivor").first.get_by_role("table")
+        for title in (
+            "Replica on",
+            "Kind",
+            "Data revision",
+            "Generation",
+            "Committed log entries",
+            "State",
+            "Use",
+        ):
+            expect(copies.get_by_role("columnheader", name=title)).to_be_visible()
+        best, other = copies.get_by_role("row").nth(1), copies.get_by_role("row").nth(2)
+        for text in ("voter", "4,120", "4,131 of 4,133", "running", "the survivor"):
+            expect(best).to_contain_text(text)
+        for text in ("learner", "4,117", "candidate"):
+            expect(other).to_contain_text(text)
+        node = other.get_by_role("rowheader").inner_text()
+        page.get_by_label("Replica on node").fill(node)
+        make_dry_run(page)
+        named = copies.get_by_role("row", name=re.compile(f"^{node} learner"))
+        expect(named).to_contain_text("the survivor")
+        expect(page.get_by_text("3 entries").first).to_be_visible()
+
+
+@pytest.mark.row("R5", shows="service")
+def test_a_partition_begins_without_data_only_when_its_copies_are_given_up(
+    chromium: Chromium, lost_stage: Stage
+) -> None:
+    """R5: the dry run names the copies that live; once they are given up, it says that everything is lost."""
+    with chromium.visiting(lost_stage.url) as visit:
+        page = visit.open("recovery?zone=CACHE")
+        page.get_by_role("checkbox", name="Start empty").click()
+        page.get_by_role("button", name="Dry run").click()
+        expect(page.get_by_role("heading", name="No partition can be reset")).to_be_visible()
+        expect(page.get_by_text("COPIES_LEFT: n3").first).to_be_visible()
+        expect(page.get_by_role("button", name="Reset partitions")).to_be_hidden()
+        page.get_by_label("Replicas to discard").fill("n3")
+        make_dry_run(page)
+        expect(page.get_by_text("everything").first).to_be_visible()
+        page.get_by_role("button", name="Reset partitions").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("2 of them start empty: all of their data is lost.")
+        dialog.get_by_role("button", name="Cancel").click()
+
+
+def test_a_highly_available_zone_asks_for_no_names(chromium: Chromium, lost_stage: Stage) -> None:
+    with chromium.visiting(lost_stage.url) as visit:
+        page = visit.open("recovery?zone=CACHE&partitions=1")
+        make_dry_run(page)
+        expect(page.get_by_role("heading", name="1 of 1 partitions can be reset")).to_be_visible()
+        page.get_by_role("button", name="Reset partitions").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_label("Your name")).to_be_visible()
+        expect(dialog.get_by_label("Names of the dead nodes")).to_have_count(0)
+        dialog.get_by_label("Your name").fill("ada")
+        dialog.get_by_label("Reason").fill("both are gone")
+        dialog.get_by_role("button", name="Reset", exact=True).click()
+        expect(page.get_by_text("Requested: partitions 1.")).to_be_visible()
+
+
 @pytest.mark.row("R1", shows="service")
-def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browser, own_stage: Stage) -> None:
+def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Chromium, lost_stage: Stage) -> None:
     """R1: a zone of STRONG_CONSISTENCY is reset once the dead nodes are named; then it is followed on the same
     page until every group has its replicas again."""
-    with visiting(chromium, own_stage.url) as visit:
+    with chromium.visiting(lost_stage.url) as visit:
         page = visit.open("recovery?zone=ORDERS")
         lost = page.get_by_role("table").first.get_by_role("row")
         expect(lost.nth(1)).to_contain_text("1 of 3")
@@ -145,7 +211,7 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browse
         expect(page.get_by_text("founded anew on").first).to_be_visible()
         assert faults(page, ".page") == []
         page.evaluate("window.sameDocument = true")
-        own_stage.tell("found ORDERS")
+        lost_stage.tell("found ORDERS")
         expect(watched).to_contain_text(f"{count} of {count} partitions have been recovered")
         expect(page.get_by_text("every group of the zone has a majority")).to_be_visible()
         assert page.evaluate("window.sameDocument")
@@ -153,97 +219,16 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browse
         expect(books).to_contain_text("the rack burnt down")
 
 
-@pytest.mark.row("R2", shows="service")
-def test_every_copy_is_shown_with_what_it_has(chromium: Browser, lost_stage: Stage) -> None:
-    """R2: voters and learners by data revision; one that is not the best is used where it is named."""
-    with visiting(chromium, lost_stage.url) as visit:
-        page = visit.open("recovery?zone=REFERENCE")
-        make_dry_run(page)
-        copies = page.locator(".panel").filter(has_text="survivor").first.get_by_role("table")
-        for title in (
-            "Replica on",
-            "Kind",
-            "Data revision",
-            "Generation",
-            "Committed log entries",
-            "State",
-            "Use",
-        ):
-            expect(copies.get_by_role("columnheader", name=title)).to_be_visible()
-        best, other = copies.get_by_role("row").nth(1), copies.get_by_role("row").nth(2)
-        for text in ("voter", "4,120", "4,131 of 4,133", "running", "the survivor"):
-            expect(best).to_contain_text(text)
-        for text in ("learner", "4,117", "candidate"):
-            expect(other).to_contain_text(text)
-        node = other.get_by_role("rowheader").inner_text()
-        page.get_by_label("Replica on node").fill(node)
-        make_dry_run(page)
-        named = copies.get_by_role("row", name=re.compile(f"^{node} learner"))
-        expect(named).to_contain_text("the survivor")
-        expect(page.get_by_text("3 entries").first).to_be_visible()
-
-
-@pytest.mark.row("R5", shows="service")
-def test_a_partition_begins_without_data_only_when_its_copies_are_given_up(
-    chromium: Browser, lost_stage: Stage
-) -> None:
-    """R5: the dry run names the copies that live; once they are given up, it says that everything is lost."""
-    with visiting(chromium, lost_stage.url) as visit:
-        page = visit.open("recovery?zone=CACHE")
-        page.get_by_role("checkbox", name="Start empty").click()
-        page.get_by_role("button", name="Dry run").click()
-        expect(page.get_by_role("heading", name="No partition can be reset")).to_be_visible()
-        expect(page.get_by_text("COPIES_LEFT: n3").first).to_be_visible()
-        expect(page.get_by_role("button", name="Reset partitions")).to_be_hidden()
-        page.get_by_label("Replicas to discard").fill("n3")
-        make_dry_run(page)
-        expect(page.get_by_text("everything").first).to_be_visible()
-        page.get_by_role("button", name="Reset partitions").click()
-        dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("2 of them start empty: all of their data is lost.")
-        dialog.get_by_role("button", name="Cancel").click()
-
-
-def test_a_highly_available_zone_asks_for_no_names(chromium: Browser, own_stage: Stage) -> None:
-    with visiting(chromium, own_stage.url) as visit:
-        page = visit.open("recovery?zone=CACHE&partitions=1")
-        make_dry_run(page)
-        expect(page.get_by_role("heading", name="1 of 1 partitions can be reset")).to_be_visible()
-        page.get_by_role("button", name="Reset partitions").click()
-        dialog = page.get_by_role("dialog")
-        expect(dialog.get_by_label("Your name")).to_be_visible()
-        expect(dialog.get_by_label("Names of the dead nodes")).to_have_count(0)
-        dialog.get_by_label("Your name").fill("ada")
-        dialog.get_by_label("Reason").fill("both are gone")
-        dialog.get_by_role("button", name="Reset", exact=True).click()
-        expect(page.get_by_text("Requested: partitions 1.")).to_be_visible()
-
-
-def test_a_dry_run_that_is_out_of_date_cannot_be_run(chromium: Browser, own_stage: Stage) -> None:
-    """Another node goes: what was shown says so, and has to be made again."""
-    with visiting(chromium, own_stage.url) as visit:
-        page = visit.open("recovery?zone=ORDERS")
-        make_dry_run(page)
-        reset = page.get_by_role("button", name="Reset partitions")
-        expect(reset).to_be_visible()
-        own_stage.tell("down n3")
-        expect(page.get_by_text("The state has changed since this dry run.")).to_be_visible()
-        expect(reset).to_be_hidden()
-        make_dry_run(page)
-        expect(page.get_by_text("The state has changed since")).to_have_count(0)
-        expect(page.get_by_text("n1, n2, n3").first).to_be_visible()
-
-
-def test_what_has_changed_behind_the_last_question_is_refused(chromium: Browser, own_stage: Stage) -> None:
+def test_what_has_changed_behind_the_last_question_is_refused(chromium: Chromium, lost_stage: Stage) -> None:
     """The page has asked already when the node of the best copy goes: its loss was not confirmed, and once it
     is, another copy would be used than the one that was shown."""
-    with visiting(chromium, own_stage.url) as visit:
+    with chromium.visiting(lost_stage.url) as visit:
         page = visit.open("recovery?zone=REFERENCE")
         make_dry_run(page)
         copies = page.locator(".panel").filter(has_text="survivor").first.get_by_role("table")
         best = copies.get_by_role("row").nth(1).get_by_role("rowheader").inner_text()
         page.get_by_role("button", name="Reset partitions").click()
-        own_stage.tell(f"down {best}")
+        lost_stage.tell(f"down {best}")
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Names of the dead nodes").fill(DEAD)
         dialog.get_by_label("Your name").fill("ada")
@@ -258,11 +243,26 @@ def test_what_has_changed_behind_the_last_question_is_refused(chromium: Browser,
         expect(page.get_by_text("too late")).to_have_count(0)
 
 
-def test_names_of_a_loss_are_text(chromium: Browser) -> None:
+def test_a_dry_run_that_is_out_of_date_cannot_be_run(chromium: Chromium, own_stage: Stage) -> None:
+    """Another node goes: what was shown says so, and has to be made again."""
+    with chromium.visiting(own_stage.url) as visit:
+        page = visit.open("recovery?zone=ORDERS")
+        make_dry_run(page)
+        reset = page.get_by_role("button", name="Reset partitions")
+        expect(reset).to_be_visible()
+        own_stage.tell("down n3")
+        expect(page.get_by_text("The state has changed since this dry run.")).to_be_visible()
+        expect(reset).to_be_hidden()
+        make_dry_run(page)
+        expect(page.get_by_text("The state has changed since")).to_have_count(0)
+        expect(page.get_by_text("n1, n2, n3").first).to_be_visible()
+
+
+def test_names_of_a_loss_are_text(chromium: Chromium) -> None:
     """Zones, nodes and people, from the list over the dry run and the dialog to the end."""
     stage = Stage.start("lost-names")
     try:
-        with visiting(chromium, stage.url) as visit:
+        with chromium.visiting(stage.url) as visit:
             page = visit.open("recovery")
             expect(page.get_by_role("link", name=NASTY_ZONES[1], exact=True)).to_be_visible()
             assert_nothing_is_injected(page)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
-from tests.fixtures.console_stage import visiting
+from tests.fixtures.console_stage import Chromium
 from tests.fixtures.recovery_commands import freeze
 
 ENDED_MS = 240_000
@@ -28,7 +28,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 
 @pytest.mark.slow("a majority is killed and its lease waited for")
 @pytest.mark.timeout(1_800)
-def test_a_lost_majority_is_recovered_in_the_console(chromium: Browser, installation: Installation) -> None:
+def test_a_lost_majority_is_recovered_in_the_console(chromium: Chromium, installation: Installation) -> None:
     """From the cause on the overview to a group that takes writes again, with what was acknowledged before."""
     installation.execute(ZONE)
     key = f"{installation.url}/api/v1/zones/SHOP/kv/k"
@@ -36,7 +36,7 @@ def test_a_lost_majority_is_recovered_in_the_console(chromium: Browser, installa
     voters = installation.partitions("SHOP")[0]["stable"]["peers"]
     frozen = [freeze(installation, name) for name in voters[1:]]
     try:
-        with visiting(chromium, f"{installation.url}/console/") as visit:
+        with chromium.visiting(f"{installation.url}/console/") as visit:
             page = visit.open("")
             page.get_by_role("link", name="recovery of SHOP").click(timeout=ENDED_MS)
             expect(page.get_by_text("1 of 1 partitions has no majority")).to_be_visible()

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.e2e.installation import Installation, without_spark
 from tests.fixtures.console_pages import click_a_cell, settled, type_into_editor
-from tests.fixtures.console_stage import Visit, visiting
+from tests.fixtures.console_stage import Chromium, Visit
 
 CONVERGED_MS = 240_000
 ZONE = "CREATE ZONE shop (PARTITIONS 4, REPLICAS 1) STORAGE PROFILES ['default']"
@@ -27,10 +27,10 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 
 @pytest.mark.row("VOL-009", shows="service")
 @pytest.mark.timeout(1_800)
-def test_the_walk(chromium: Browser, installation: Installation) -> None:
+def test_the_walk(chromium: Chromium, installation: Installation) -> None:
     """A zone is created in the editor after an error was marked, a plan is made, shown and run by two buttons
     (VOL-009), held by a pause and watched to its end; then asked for reasons, compared, and reversed."""
-    with visiting(chromium, f"{installation.url}/console/") as visit:
+    with chromium.visiting(f"{installation.url}/console/") as visit:
         _create(visit)
         _run_a_plan_that_is_held(visit)
         _let_it_go(visit)

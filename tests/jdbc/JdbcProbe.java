@@ -58,7 +58,7 @@ public class JdbcProbe {
         section("session", this::session);
         section("cancel", this::cancel);
         section("query_timeout", this::queryTimeout);
-        section("valid", () -> connection.isValid(20));
+        section("valid", () -> connection.isValid(120));
         section("close", this::close);
     }
 
@@ -369,10 +369,10 @@ public class JdbcProbe {
     private Object queryTimeout() throws SQLException {
         try (Statement statement = connection.createStatement()) {
             statement.setQueryTimeout(1);
-            statement.executeQuery(ENDLESS);
+            rows(statement.executeQuery(ENDLESS));
             return "ended";
         } catch (SQLException error) {
-            return "stopped";
+            return error.getMessage().replaceFirst("^Query failed \\(#\\w+\\): ", "");
         }
     }
 

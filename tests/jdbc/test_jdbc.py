@@ -1,7 +1,7 @@
 """The official JDBC driver against a real server: ``JdbcProbe.java`` says what a program sees.
 
 The driver comes from Maven's registry by its coordinates; where that is not to be had, or there is no JDK, the
-tests are skipped and say so.
+tests are skipped and say so. What Maven has fetched once is taken from its repository, without starting Maven.
 """
 
 from __future__ import annotations
@@ -23,14 +23,23 @@ DRIVER = "io.trino:trino-jdbc:476"
 PROBE = Path(__file__).parent / "JdbcProbe.java"
 ZONE = "Europe/Berlin"
 DOWNLOAD_S = 300
-PROBE_S = 300
+PROBE_S = 480
+
+pytestmark = pytest.mark.timeout(1_200)
+REPOSITORY = Path.home() / ".m2/repository"
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+"""It lives for seconds: what a better compiler gains is less than it takes."""
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for tool in ("javac", "mvn"):
+    group, name, version = DRIVER.split(":")
+    fetched = REPOSITORY / group.replace(".", "/") / name / version / f"{name}-{version}.jar"
+    for tool in ("javac",) if fetched.exists() else ("javac", "mvn"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed: the JDBC driver is not tried")
+    if fetched.exists():
+        return fetched
     folder = tmp_path_factory.mktemp("jdbc")
     command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={DRIVER}", f"-DoutputDirectory={folder}"]
     try:
@@ -55,11 +64,11 @@ def server(tmp_path_factory: pytest.TempPathFactory, etcd_server: Etcd) -> Itera
 @pytest.fixture(scope="module")
 def seen(driver: Path, server: ApiServer) -> dict[str, Any]:
     address = f"jdbc:trino://127.0.0.1:{server.port}/zonekeeper/system"
-    command = ["java", f"-Duser.timezone={ZONE}", "-cp", str(driver), str(PROBE), address]
+    command = ["java", *QUICK_JVM, f"-Duser.timezone={ZONE}", "-cp", str(driver), str(PROBE), address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answers: dict[str, Any] = json.loads(done.stdout)
+    return answers
 
 
 @pytest.mark.slow("a JVM reads everything that a driver may ask for")
@@ -176,4 +185,4 @@ def test_errors_have_code_and_sqlstate(seen: dict[str, Any]) -> None:
 
 def test_a_query_is_cancelled_and_ends_at_its_timeout(seen: dict[str, Any]) -> None:
     assert seen["cancel"] == {"outcome": "canceled", "still_there": 0, "next": [{"1": 1}]}
-    assert seen["query_timeout"] == "stopped"
+    assert seen["query_timeout"] == "the query took longer than its timeout"

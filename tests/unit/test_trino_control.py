@@ -100,9 +100,30 @@ def test_headers() -> None:
 
 def test_properties() -> None:
     assert [seconds(text) for text in ("30", "1.5s", "2m", "300ms")] == [30, 1.5, 120, 0.3]
-    for name, value in (("wait", "perhaps"), ("timeout", "soon"), ("timeout", "0"), ("nonsense", "1")):
+    for name, value in (
+        ("wait", "perhaps"),
+        ("timeout", "soon"),
+        ("timeout", "0"),
+        ("query_max_run_time", "long"),
+        ("nonsense", "1"),
+    ):
         with pytest.raises(RefusedError):
             check_property(name, value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "timeout_s"),
+    [
+        ("wait=true", None),
+        ("query_max_run_time=1s", 1),
+        ("timeout=30s,query_max_run_time=1s", 1),
+        ("timeout=30s,query_max_run_time=2m", 30),
+    ],
+)
+def test_a_statement_ends_at_the_shorter_of_its_sessions_and_its_drivers_timeout(
+    properties: str, timeout_s: float | None
+) -> None:
+    assert read_session([("X-Trino-Session", properties)]).timeout_s == timeout_s
 
 
 def test_ddl_by_its_first_word() -> None:

@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup tools browser run demo check test lint rows format soak bench screenshots lock clean
 
+# What tests start by the hundred is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 # Inside .venv, so that it goes with it.
 STAMP := .venv/.installed

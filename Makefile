@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup tools browser run demo check test lint rows format soak bench screenshots lock clean
 
+# What tests start by the hundred is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 # Inside .venv, so that it goes with it.
 STAMP := .venv/.installed
@@ -68,7 +71,9 @@ format: setup ## rewrite the code the way ruff wants it
 
 soak: setup browser ## the long runs; their results go to docs/soak.md
 	$(BIN)/pytest -m soak --timeout 0 -s --ledger soak
-	HYPOTHESIS_PROFILE=random $(BIN)/pytest --timeout 0 --ledger "new examples" tests/property tests/unit
+	HYPOTHESIS_PROFILE=random $(BIN)/pytest --timeout 0 --ledger "new examples" tests/property tests/unit \
+		tests/linearizability/test_checker.py tests/simulation/test_whole_checks.py \
+		tests/simulation/test_exchange_release.py tests/simulation/test_exchange_seeds.py::TestExchangeMachine
 
 bench: setup browser ## the measurements
 	$(BIN)/pytest -q -s --timeout 0 tests/bench/bench_*.py

@@ -23,10 +23,10 @@ pytest_plugins = [
     "tests.fixtures.places",
 ]
 
-# The same examples in each run, so that what fails fails again; `make soak` draws others.
+# The same examples in each run, so that what fails fails again; `make soak` draws others, and twice as many.
 # Nothing depends on how fast an example is drawn or run: a machine may be busy.
 _AT_ANY_PACE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("steady", _AT_ANY_PACE, derandomize=True)
+settings.register_profile("steady", _AT_ANY_PACE, derandomize=True, max_examples=50)
 settings.register_profile("random", _AT_ANY_PACE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 

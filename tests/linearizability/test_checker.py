@@ -12,6 +12,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from tests.fixtures.examples import examples
 from tests.linearizability.brute_force import is_linearizable
 from tests.linearizability.checker import violations
 from tests.linearizability.history import Action, Operation, Recorder, read, write
@@ -99,7 +100,7 @@ def histories(draw: st.DrawFn) -> list[Operation]:
     return operations
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=examples(1_500), deadline=None)
 @given(histories())
 def test_the_checker_says_what_the_definition_says(history: list[Operation]) -> None:
     expected = is_linearizable(history)
@@ -107,7 +108,7 @@ def test_the_checker_says_what_the_definition_says(history: list[Operation]) -> 
     assert (not violations(history)) is expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 6))
 def test_what_a_register_did_is_accepted_and_a_changed_answer_is_not(seed: int, clients: int) -> None:
     """Histories of 120 operations taken from a real register, with unknown outcomes; then one read is told a

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -40,21 +39,25 @@ _NOT_PART_OF_IT = ("encode_", "decode_")
 
 @dataclass(frozen=True)
 class Mutant:
-    """``name`` says what was done, and where: module, function and line."""
+    """``name`` says what is done, and where: module, function and line. It is done when it is asked for: each
+    worker of a run collects every mutant."""
 
     name: str
-    decisions: Decisions
+    module: str
+    place: int
+
+    def decisions(self) -> Decisions:
+        """With a copy of all modules of its own."""
+        trees = {module.__name__: source_of(module) for module in MODULES}
+        places_in(trees[self.module], self.module)[self.place].apply()
+        return Decisions.of(*loaded_from(trees))
 
 
 def mutants() -> Iterator[Mutant]:
-    """Every one, one after the other; each has its own copy of all modules."""
-    trees = {module.__name__: source_of(module) for module in MODULES}
-    for module, tree in trees.items():
-        for number in range(len(places_in(tree, module))):
-            changed = deepcopy(tree)
-            done = places_in(changed, module)[number].apply()
-            decisions = Decisions.of(*loaded_from({**trees, module: changed}))
-            yield Mutant(f"{module.rsplit('.', 1)[1]}: {done}", decisions)
+    """Every one, one after the other."""
+    for module in MODULES:
+        for number, place in enumerate(places_in(source_of(module), module.__name__)):
+            yield Mutant(f"{module.__name__.rsplit('.', 1)[1]}: {place.name()}", module.__name__, number)
 
 
 @dataclass
@@ -65,20 +68,34 @@ class Place:
     node: ast.Call | ast.Tuple | ast.Compare | ast.BoolOp
     index: int
 
-    def apply(self) -> str:
+    def name(self) -> str:
         node, index = self.node, self.index
-        before = ast.unparse(node)
         if isinstance(node, ast.Call):
-            done = f"no guard on {ast.unparse(node.args.pop(index))}"
+            change = f"no guard on {ast.unparse(node.args[index])}"
         elif isinstance(node, ast.Tuple):
-            done = f"no {ast.unparse(node.elts.pop(index))} in {before}"
+            change = f"no {ast.unparse(node.elts[index])} in {ast.unparse(node)}"
         elif isinstance(node, ast.Compare):
-            node.ops[index] = _TURNED[type(node.ops[index])]()
-            done = f"{before} turned to {ast.unparse(node)}"
+            turned = ast.Compare(node.left, self._turned_ops(node), node.comparators)
+            change = f"{ast.unparse(node)} turned to {ast.unparse(turned)}"
         else:
-            done = f"no {ast.unparse(node.values.pop(index))} in {before}"
+            change = f"no {ast.unparse(node.values[index])} in {ast.unparse(node)}"
+        return f"{self.function}:{node.lineno}: {change}"
+
+    def apply(self) -> None:
+        """Changes the tree that the place is in."""
+        node, index = self.node, self.index
+        if isinstance(node, ast.Call):
+            del node.args[index]
+        elif isinstance(node, ast.Tuple):
+            del node.elts[index]
+        elif isinstance(node, ast.Compare):
+            node.ops = self._turned_ops(node)
+        else:
+            del node.values[index]
             node.values = node.values * 2 if len(node.values) == 1 else node.values
-        return f"{self.function}:{node.lineno}: {done}"
+
+    def _turned_ops(self, node: ast.Compare) -> list[ast.cmpop]:
+        return [_TURNED[type(op)]() if number == self.index else op for number, op in enumerate(node.ops)]
 
 
 def places_in(tree: ast.Module, module: str) -> list[Place]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -17,31 +16,32 @@ CHECKS = step_checks.__name__
 
 @dataclass(frozen=True)
 class StepMutant:
-    """``name`` says what was done, and where; ``checks`` stands in for ``rebalance.core.step_checks``."""
+    """``name`` says what is done, and where; ``number`` is that of its place, or of its condition."""
 
     name: str
-    checks: ModuleType
+    number: int
+    is_condition: bool
+
+    def checks(self) -> ModuleType:
+        """Stands in for ``rebalance.core.step_checks``."""
+        tree = source_of(step_checks)
+        if self.is_condition:
+            _conditions(tree)[self.number][1].test = ast.Constant(value=False)
+        else:
+            places_in(tree, CHECKS)[self.number].apply()
+        return loaded_from({CHECKS: tree})[0]
 
 
 def step_mutants() -> Iterator[StepMutant]:
     tree = source_of(step_checks)
-    for number in range(len(places_in(tree, CHECKS))):
-        changed = deepcopy(tree)
-        done = places_in(changed, CHECKS)[number].apply()
-        yield StepMutant(done, _loaded(changed))
-    for number in range(len(_conditions(tree))):
-        changed = deepcopy(tree)
-        function, node = _conditions(changed)[number]
-        done = f"{function}:{node.lineno}: not asked: {ast.unparse(node.test)}"
-        node.test = ast.Constant(value=False)
-        yield StepMutant(done, _loaded(changed))
+    for number, place in enumerate(places_in(tree, CHECKS)):
+        yield StepMutant(place.name(), number, is_condition=False)
+    for number, (function, node) in enumerate(_conditions(tree)):
+        name = f"{function}:{node.lineno}: not asked: {ast.unparse(node.test)}"
+        yield StepMutant(name, number, is_condition=True)
 
 
 def _conditions(tree: ast.Module) -> list[tuple[str, ast.If]]:
     """What ends in another answer than the rest of its function."""
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
     return [(each.name, node) for each in functions for node in ast.walk(each) if isinstance(node, ast.If)]
-
-
-def _loaded(tree: ast.Module) -> ModuleType:
-    return loaded_from({CHECKS: tree})[0]

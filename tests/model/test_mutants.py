@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.model.world import REAL, Decisions
 ALL = list(mutants())
 
 
+@cache
 def blocks() -> list[Block]:
     return [block for name in (*PROTOCOL_SCRIPTS, *ENDING_SCRIPTS) for block in read_blocks(SCRIPTS / name)]
 
@@ -73,7 +75,7 @@ def test_the_mutants_are_many() -> None:
 def test_behaviour_catches(mutant: Mutant) -> None:
     """I3-016..025, I3-036, I3-037, I3A-004..010, I3A-014..027, M1, M2, M8, M10, VOL-095: nothing of
     a decision can be left out unseen."""
-    assert caught_by_behaviour(mutant.decisions)
+    assert caught_by_behaviour(mutant.decisions())
 
 
 @pytest.mark.soak
@@ -82,7 +84,7 @@ def test_what_the_model_catches() -> None:
     ``rebalance/tech-notes/protocol-model.md``: it protects from writers that the model does not have."""
     missed = []
     for mutant in ALL:
-        rule = caught_by_model(mutant.decisions)
+        rule = caught_by_model(mutant.decisions())
         print(f"{'-' if rule else 'MISSED'} {mutant.name}: {rule}", flush=True)
         if not rule:
             missed.append(mutant.name)

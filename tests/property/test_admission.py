@@ -15,6 +15,7 @@ from rebalance.core.admission import Limits, Loads, Move, Pause, Rooms, Waiting,
 from rebalance.core.assignments import Assignments
 from rebalance.core.bulk_write import BulkDecisions
 from rebalance.core.target import StoredTarget, TargetPointer
+from tests.fixtures.examples import examples
 
 NODES = ("n1", "n2", "n3")
 ZONES = (ZoneId(1), ZoneId(2), ZoneId(7))
@@ -67,7 +68,7 @@ class Cluster:
             assert cap is None or max(counts.values(), default=0) <= cap
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(limits_of, worlds, st.data())
 def test_caps_hold_and_nothing_starves(
     limits: Limits, world: dict[ZoneId, list[Move]], data: st.DataObject

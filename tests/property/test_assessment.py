@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from rebalance.kernels.assessment import assess
 from rebalance.kernels.rendezvous import place
+from tests.fixtures.examples import examples
 
 NODES = st.integers(1, 9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.integers(1, 9), st.integers(1, 6), st.integers(1, 30), st.integers(1, 6), st.integers(1, 9), st.data()
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rebalance.kernels.balanced import Placed, PlacementProblem, balance, plan, settle
 from tests.fixtures.balanced_events import DOMAIN_SHAPES, SHAPES, Shape, Zone, assert_valid, spreads
+from tests.fixtures.examples import examples
 
 EVENTS = 12
 PER_EVENT, PER_RUN = 1.1, 1.01
@@ -81,7 +82,7 @@ def problems(
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_small_zones_stay_valid_and_even(data: st.DataObject) -> None:
     """Anything may change at once, and the zone is too small for statistics to help."""

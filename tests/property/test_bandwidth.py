@@ -11,6 +11,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits, Loads, Move, Rooms, admit
 from rebalance.core.bandwidth import BURST_S, AdmissionRecord, ByteRates, TokenBuckets, buckets_of
 from rebalance.core.limit_options import RATES
+from tests.fixtures.examples import examples
 
 NODES = ("n1", "n2")
 Z = ZoneId(1)
@@ -34,7 +35,7 @@ def bytes_of(move: Move, size: int) -> dict[str, float]:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(limits_of, lines, st.data())
 def test_rates_hold_and_nothing_starves(
     limits: Limits, line: list[tuple[Move, int]], data: st.DataObject

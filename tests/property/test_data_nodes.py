@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from catalog.core.zone import EVERY_NODE, TIMER_OFF
 from rebalance.core.keys import Keyspace
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.fixtures.examples import examples
 from tests.fixtures.timer_world import ZONE, TimerWorld
 
 NAMES = st.sampled_from("ABC")
@@ -141,4 +142,4 @@ class Timers(RuleBasedStateMachine):
 class TestTimers(Timers.TestCase):
     """IEP-039, IEP-045, IEP-052: whatever happens in whatever order, with and without a controller."""
 
-    settings = settings(max_examples=100, stateful_step_count=35, deadline=None)
+    settings = settings(max_examples=examples(100), stateful_step_count=35, deadline=None)

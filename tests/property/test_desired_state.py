@@ -21,6 +21,7 @@ from catalog.core.snapshot import CatalogSnapshot, ZoneDefaults, apply_command, 
 from catalog.core.zone import Node, Zone
 from catalog.filters.json_path import JSON_PATH
 from parser.to_command import parse_ddl
+from tests.fixtures.examples import examples
 
 NODES = tuple(
     Node(f"n{number}", (("region", "EU" if number % 2 else "US"),), ("default", "rocks")) for number in range(7)
@@ -100,7 +101,7 @@ def seen(zone: Zone) -> Zone:
     return replace(zone, zone_id=0, quorum_size=quorum_of(zone))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(LIVE, DESIRED, st.booleans())
 def test_a_plan_leads_to_what_the_files_say(live_texts: list[str], texts: list[str], prune: bool) -> None:
     live, _ = ran(CatalogSnapshot(), live_texts)
@@ -159,7 +160,7 @@ DECLARED = (
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.permutations(DECLARED), st.permutations(range(len(DECLARED))), st.booleans())
 def test_files_have_no_order(texts: list[str], handed: list[int], prune: bool) -> None:
     """Whatever the files are called and however they are handed over: the same plan, but for the order of

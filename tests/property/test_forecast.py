@@ -32,6 +32,7 @@ from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.fixtures.examples import examples
 from tests.fixtures.timer_world import TimerWorld
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -231,7 +232,7 @@ def moves_of(before: list[Roles], after: list[Roles]) -> Counter[tuple[str, str]
 
 
 @pytest.mark.row("VOL-087", shows="service")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(creations, min_size=2, max_size=4), st.lists(happenings, min_size=3, max_size=10))
 def test_what_is_said_is_what_applying_does(begin: list[str], course: list[tuple[object, ...]]) -> None:
     """VOL-087: every kind of statement, alone and in scripts, and drains; nodes that died, leave, are filtered

@@ -39,6 +39,7 @@ from rebalance.core.records import (
 )
 from rebalance.core.txn import Delete, KeyValue, Operation, Put
 from rebalance.core.withdrawal import decide_on_withdrawal
+from tests.fixtures.examples import examples
 
 PARTITIONS = 3
 EVENT, EARLIER, LATER = 20, 10, 30
@@ -189,7 +190,7 @@ class Progress(RuleBasedStateMachine):
 
 
 TestProgress = Progress.TestCase
-TestProgress.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestProgress.settings = settings(max_examples=examples(120), stateful_step_count=40, deadline=None)
 
 
 def test_the_estimate_follows_the_pace() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from catalog.core.quorum import ALL_REPLICAS, consensus_size, effective_replicas, quorum_bounds
 from rebalance.kernels.balanced import Placed, PlacementProblem, balance
 from rebalance.kernels.rendezvous import place, voters
+from tests.fixtures.examples import examples
 from tests.fixtures.kernels import only
 
 MASK = (1 << 64) - 1
@@ -47,7 +48,7 @@ REPLICAS = st.integers(1, 22) | st.just(ALL_REPLICAS)
 
 @pytest.mark.row("PME-077", "IEP-038", shows="core")
 @pytest.mark.parametrize("kernel", ["numpy", "compiled"])
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(NODES, PARTITIONS, REPLICAS)
 def test_equals_the_plain_version(kernel: str, nodes: list[str], partitions: list[int], replicas: int) -> None:
     """IEP-038, PME-077."""

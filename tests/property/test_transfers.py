@@ -14,9 +14,10 @@ from rebalance.kernels.transfers import NOBODY, named_twice, totals
 from rebalance.ports.placement import PreviousPlacement
 from spark import copies, plan_transfers, skew
 from spark.copies import Copy
+from tests.fixtures.examples import examples
 
 NAMES = tuple("abcdef")
-LIMITS = settings(max_examples=150, deadline=None)
+LIMITS = settings(max_examples=examples(150), deadline=None)
 
 
 @st.composite

@@ -6,6 +6,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
+
 from rebalance.simulation.run import Simulation, simulate
 
 SIZES = (
@@ -28,6 +30,11 @@ def simulation_of(seed: int) -> Simulation:
     events = rng.choice((8, 14, 20))
     cap = max(2, partitions // 4) if rng.random() < LIMITED else None
     return Simulation(seed, nodes, partitions, events, cluster_moves=cap)
+
+
+def in_soak(*seeds: int) -> list[object]:
+    """Seeds that ``make test`` leaves out."""
+    return [pytest.param(seed, marks=pytest.mark.soak) for seed in seeds]
 
 
 def first_broken(simulation: Simulation, seeds: int) -> str:

@@ -18,6 +18,7 @@ from rebalance.exchange.simulation.exchange_rules import ExchangeRules, RuleBrok
 from rebalance.exchange.simulation.exchange_run import ExchangeRun, ExchangeShape, NoRestError, settle
 from rebalance.exchange.simulation.exchange_workload import SyncMode, Workload
 from rebalance.exchange.simulation.exchange_world import ExchangeWorld
+from tests.fixtures.examples import examples
 
 POLICIES = tuple(LossPolicy)
 
@@ -32,6 +33,9 @@ def shape(seed: int) -> ExchangeShape:
         faults=seed % 5 != 0,
     )
 
+
+SHAPES = 30
+"""Seeds until ``shape`` repeats itself."""
 
 REUSED_NAME = 16_354
 """A server counts down at one that failed, and whoever has its name by then gets the message."""
@@ -57,7 +61,7 @@ def checked(world: ExchangeWorld) -> None:
 
 
 @pytest.mark.row("PME-001", "PME-123", "PME-128", shows="model")
-@pytest.mark.parametrize("seed", [*range(60), REUSED_NAME])
+@pytest.mark.parametrize("seed", [*range(SHAPES), REUSED_NAME])
 def test_seeds(seed: int) -> None:
     """PME-001, PME-123, PME-128: messages lost, repeated and overtaken, servers and coordinators killed: never
     two primaries, no acknowledged update lost while an owner lives, one map for all in the end."""
@@ -196,6 +200,6 @@ class ExchangeMachine(RuleBasedStateMachine):
 
 
 ExchangeMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestExchangeMachine = ExchangeMachine.TestCase

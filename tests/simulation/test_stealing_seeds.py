@@ -18,8 +18,9 @@ from rebalance.stealing.simulation.steal_stores import ReadOnlyStore
 from rebalance.stealing.simulation.steal_workload import HistoryError
 from rebalance.stealing.simulation.unit_job import UnitJob
 
-BLOCKS = 8
-SEEDS = 200
+BLOCKS = 4
+SEEDS = 60
+"""The first of the thousands of ``make soak``."""
 MUTANT_SEEDS = 600
 
 

@@ -24,6 +24,7 @@ from rebalance.simulation.simulated_cluster import SimulatedCluster
 from rebalance.simulation.simulated_raft import GroupRates, SimulatedGroup
 from rebalance.simulation.trace import Trace
 from rebalance.simulation.virtual_time import run_virtually
+from tests.fixtures.examples import examples
 
 ZONE, PARTITIONS, TARGET = ZoneId(1), 6, 5
 BROKEN = {
@@ -89,7 +90,7 @@ class Place:
         return broken.result().invariant if broken.done() else ""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     kind=st.sampled_from(sorted(BROKEN)),
     number=st.integers(0, PARTITIONS - 1),

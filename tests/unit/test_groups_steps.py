@@ -29,6 +29,7 @@ from rebalance.core.group_steps import (
     stage_of,
 )
 from rebalance.core.records import MemberRole, Stage
+from tests.fixtures.examples import examples
 
 V, L = MemberRole.VOTER, MemberRole.LEARNER
 
@@ -209,7 +210,7 @@ targets = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True)
 
 
 @pytest.mark.row("I3-041", "I3-056", "I3-060", shows="core")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(group=groups(), target=targets, interrupted=st.integers(0, 12), then=targets)
 def test_any_state_ends_in_the_target(
     group: GroupView, target: list[str], interrupted: int, then: list[str]
@@ -236,7 +237,7 @@ def test_any_state_ends_in_the_target(
 
 
 @pytest.mark.row("M9", shows="core")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     stable=st.sets(st.sampled_from(NAMES), min_size=1, max_size=3),
     wishes=st.lists(st.tuples(targets, st.integers(0, 9)), min_size=1, max_size=5),
@@ -268,7 +269,7 @@ def test_targets_that_follow_each_other_leave_no_pile_of_voters(
 
 
 @pytest.mark.row("IEP-043", "IEP-044", shows="core")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     before=st.sets(st.sampled_from(NAMES), min_size=1, max_size=5),
     target=st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True),

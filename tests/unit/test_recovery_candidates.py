@@ -27,6 +27,7 @@ from rebalance.core.records import (
 )
 from rebalance.core.recovery import BEST_COPY, ResetPlan, ResetTerms, plan_reset, unconfirmed_loss
 from rebalance.core.recovery_candidates import CandidateKind, ResetCandidate, candidates_of
+from tests.fixtures.examples import examples
 
 RUNNING, STARTING, FAILED = MemberState.RUNNING, MemberState.STARTING, MemberState.FAILED
 
@@ -334,7 +335,7 @@ COPIES = st.one_of(
 
 
 @pytest.mark.row("R2", "R5", shows="core")
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=examples(600))
 @given(
     copies=st.dictionaries(st.sampled_from("abcd"), COPIES, max_size=4),
     alive=st.sets(st.sampled_from("abcd")),

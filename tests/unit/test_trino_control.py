@@ -15,6 +15,7 @@ from app.sql.trino_control import Control, ControlKind, bind, literal, parse_con
 from app.sql.trino_session import check_property, read_session, seconds
 from app.sql.trino_work import is_ddl
 from catalog.core.errors import RefusedError, StatementError
+from tests.fixtures.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_a_minus_never_makes_a_comment() -> None:
     assert bind("SELECT 1-?", (literal("-1"),)) == "SELECT 1- -1"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text(alphabet=st.sampled_from("a'\"?;-/*\\\n ")))
 def test_a_string_stays_one_string(value: str) -> None:
     """Bound into a statement it is exactly one token, and that token is the value."""

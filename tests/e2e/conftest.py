@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.installation import Installation, wait_for, without_spark
 from tests.fixtures.cut_installation import CutInstallation, cut_installation
 from tests.fixtures.cut_networks import missing
+from tests.fixtures.places import file_of, group_of
 from tests.fixtures.strict_steps import STRICT_STEPS
 
 QUICKER = {
@@ -67,10 +68,10 @@ SHARED_OF_SESSION = pytest.StashKey[Shared]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
-    """What is shared stops with its file: a worker goes on with a file of another folder."""
+    """What is shared stops with its group: a worker goes on with something else."""
     yield
     shared = item.session.stash.get(SHARED_OF_SESSION, None)
-    if shared is not None and (nextitem is None or nextitem.path != item.path):
+    if shared is not None and (nextitem is None or group_of(file_of(nextitem)) != group_of(file_of(item))):
         shared.stop()
 
 

@@ -326,19 +326,3 @@ def are_everywhere(installation: Installation, zone: str, nodes: set[str]) -> bo
     """Every partition has a running replica on these nodes, and on no other."""
     by_stable = [voters | learners for voters, learners in roles(installation, zone)]
     return all(each == nodes for each in by_stable) and all_replicas_run(installation, zone)
-
-
-@pytest.mark.row("IEP-009", shows="service")
-def test_filter_and_profile_choose_the_nodes_of_a_replicated_zone(installation: Installation) -> None:
-    """IEP-009: members are those that match; a node that does not gets none."""
-    nodes = installation.get("/api/v1/nodes")["nodes"]
-    matching = {each["name"] for each in nodes if each["attributes"].get("region") == "EU"}
-    assert matching
-    assert len(matching) < len(nodes)
-    installation.execute(
-        "CREATE ZONE chosen (PARTITIONS 2, REPLICAS ALL, NODES FILTER '$[?(@.region == \"EU\")]') "
-        "STORAGE PROFILES ['ssd']"
-    )
-    for partition in installation.partitions("CHOSEN"):
-        assert {*partition["stable"]["peers"], *partition["stable"]["learners"]} == matching
-    installation.execute("DROP ZONE chosen")

@@ -30,6 +30,7 @@ WAIT_S = 240.0
 """For what an idle machine does within seconds."""
 WITHOUT_TLS = httpx.create_ssl_context(verify=False)
 """For ``verify``, at addresses of http: reading the certificates of a machine takes 40 ms of each call."""
+PAUSES_S = (0.1, 0.5)
 PUT_PAUSE_S = 0.03
 """Of a writer. Without one it takes a whole processor from what is tested."""
 SPARK = "spark"
@@ -38,10 +39,14 @@ WITH_SPARK = pytest.mark.parametrize("installation", [SPARK], indirect=True)
 ZONECTL = (sys.executable, "-m", "app.cli")
 
 
-def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S, pause_s: float = 0.1) -> Any:
+def wait_for(
+    what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S, pause_s: float | None = None
+) -> Any:
     """The first true answer of ``condition``; fails naming ``what`` when the time is over. A server that is
-    away, or has not read its stores yet (503), is asked again."""
-    deadline = time.monotonic() + timeout_s
+    away, or has not read its stores yet (503), is asked again. ``pause_s``: between two answers; None: a tenth
+    of what was waited so far, within ``PAUSES_S``, for what stays once it is so."""
+    begun = time.monotonic()
+    deadline = begun + timeout_s
     while True:
         try:
             found = condition()
@@ -54,7 +59,12 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S,
         if found:
             return found
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(pause_s)
+        time.sleep(_next_pause_s(time.monotonic() - begun) if pause_s is None else pause_s)
+
+
+def _next_pause_s(waited_s: float) -> float:
+    shortest_s, longest_s = PAUSES_S
+    return min(max(waited_s / 10, shortest_s), longest_s)
 
 
 def without_spark(directory: Path) -> dict[str, str]:

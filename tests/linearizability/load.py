@@ -19,7 +19,7 @@ from tests.linearizability.lossy_network import LossyNetwork, LossyRouting
 from tests.linearizability.rewritten_routing import RotatedRouting
 
 REGISTERS = 6
-PAUSE_S, BUSY_PAUSE_S = 0.1, 0.01
+PAUSE_S, BUSY_PAUSE_S = 0.2, 0.01
 """Of each client, after each operation; the long runs are the busy ones."""
 READS_MAX = 20
 """Of one key in the end, each with the time limit of a client: a busy machine may need some."""

@@ -34,7 +34,7 @@ run: setup ## start three nodes in ./zonekeeper-data, run the demo, keep serving
 demo: setup ## the same in a fresh directory; exit code 0 if everything was as said
 	@$(GUARDED) scripts/demo.sh
 
-# A file is run by one worker, and files take turns by folder (tests/fixtures/places.py).
+# A file, or a group of files, is run by one worker; their order is in tests/fixtures/places.py.
 PARALLEL := --dist loadfile --no-loadscope-reorder --durations=25
 # Tests of servers mostly wait, so more run at once than there are processors.
 WORKERS ?= 3

@@ -29,10 +29,16 @@ class JavaRuntime:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
-    """The Java that Spark's scripts pick: JAVA_HOME if it is set, else PATH. Runs it once to ask its version.
+    """The Java at ``java_path``. Runs it once to ask its version.
 
     Raises JavaMissingError, whose message says what was looked at and what to install.
     """
+    path = java_path(environment)
+    return JavaRuntime(path, _checked_version(path))
+
+
+def java_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """The Java that Spark's scripts pick: JAVA_HOME if it is set, else PATH. Raises JavaMissingError."""
     home = environment.get("JAVA_HOME")
     if home:
         path = Path(home) / "bin" / "java"
@@ -43,7 +49,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
         if executable is None:
             raise JavaMissingError(f"Spark needs Java and there is none on PATH: {_ADVICE}")
         path = Path(executable)
-    return JavaRuntime(path, _checked_version(path))
+    return path
 
 
 def _checked_version(path: Path) -> str:

@@ -30,7 +30,9 @@ from rebalance.hosting.environment import SPARK
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
 from spark.board import DriverState, JobExitCode
+from spark.errors import JavaMissingError
 from spark.frames import Frame, FrameKind
+from spark.java import java_path
 
 WARM_UP_LIMIT_S = 300.0
 STEADY_S = 20.0
@@ -40,6 +42,7 @@ NEVER_READY = Backoff(PAUSE_SHAKY_S, 30.0)
 """Before the next driver: after one that was ready for STEADY_S, for less, and, doubling up to the maximum,
 after each one that never was."""
 
+DRIVER_MODULE = "spark.driver"
 POLL_S = 0.05
 LISTEN_LIMIT_S = 60.0
 LOG_BYTES_MAX = 16 << 20
@@ -66,7 +69,7 @@ class DriverConfig:
     work_dir: Path
     memory: str = "1g"
     silence_limit_s: float = 10.0
-    module: str = "spark.driver"
+    module: str = DRIVER_MODULE
 
     @property
     def log(self) -> Path:
@@ -152,6 +155,8 @@ class DriverSupervisor:
             self._ready_s = 0.0
             try:
                 reason = await self._one_driver()
+            except JavaMissingError as error:
+                reason = str(error)
             except (OSError, MissingToolError) as error:
                 reason = f"the Spark driver could not be spawned: {error}"
             if self._ready_s > 0.0:
@@ -185,6 +190,9 @@ class DriverSupervisor:
         return reason
 
     def _spawn(self) -> subprocess.Popen[bytes]:
+        if self._config.module == DRIVER_MODULE:
+            # Else each attempt costs a Python process, and there is one every half minute.
+            java_path()
         command = [sys.executable, "-P", "-m", self._config.module, "--socket", str(self._socket_path())]
         command += ["--master", self._config.master, "--memory", self._config.memory]
         command += ["--scratch", str(self._scratch)]

@@ -8,20 +8,23 @@ from typing import TypeVar
 
 import pytest
 
-from tests.e2e.installation import Installation, wait_for, without_spark
+from tests.e2e.installation import SPARK, Installation, wait_for, without_spark
 from tests.fixtures.cut_installation import CutInstallation, cut_installation
 from tests.fixtures.cut_networks import missing
+from tests.fixtures.fenced_trial import LEASES
+from tests.fixtures.places import file_of, group_of
+from tests.fixtures.shifted_clock import ShiftedClock
+from tests.fixtures.shifted_clock import missing as no_shifted_clock
 from tests.fixtures.strict_steps import STRICT_STEPS
 
 QUICKER = {
-    "ZONEKEEPER_QUERY_TIMEOUT_S": "20",
+    # One of the tests asks what has no end.
+    "ZONEKEEPER_QUERY_TIMEOUT_S": "5",
     # Tests let agents stand still, and decide themselves for how long.
     "ZONEKEEPER_UP_NODE_SILENCE_S": "0",
 }
-SHARED = {"installation": 3, "five_nodes": 5}
-"""Fixture -> nodes."""
+NODES, MORE_NODES = 3, 5
 AnInstallation = TypeVar("AnInstallation", bound=Installation)
-STEPS = {"ZONEKEEPER_NODE_STRICT_STEPS": str(STRICT_STEPS)}
 
 
 class Shared:
@@ -30,25 +33,36 @@ class Shared:
     def __init__(self, directories: pytest.TempPathFactory) -> None:
         self._directories = directories
         self._running: Installation | None = None
+        self._spark = False
         self._cuttable: CutInstallation | None = None
+        self.clock: ShiftedClock | None = None
+        """Of the controller of the one whose links can be cut; None: no process can have one of its own."""
         self._networks = ExitStack()
 
-    def of(self, nodes: int) -> Installation:
-        """The running one when it has so many nodes, else a new one in its place."""
-        if self._running is None or self._running.nodes != nodes or not self._running.is_running():
+    def of(self, nodes: int, *, spark: bool = False) -> Installation:
+        """The running one when it has so many nodes and is with Spark or without, else a new one in its
+        place."""
+        running = self._running
+        if running is None or (running.nodes, self._spark) != (nodes, spark) or not running.is_running():
             self.stop()
             directory = self._directories.mktemp("up")
-            spark = {} if nodes == SHARED["installation"] else without_spark(directory)
-            self._running = Installation(directory / "data", nodes, {**QUICKER, **spark})
+            environment = QUICKER if spark else {**QUICKER, **without_spark(directory)}
+            self._running, self._spark = Installation(directory / "data", nodes, environment), spark
             self._running.start()
-        return self._running
+            running = self._running
+        return running
 
     def cuttable(self) -> CutInstallation:
         """The running one whose links can be cut, else a new one in the place of any other."""
         if self._cuttable is None:
             self.stop()
             directory = self._directories.mktemp("cuts")
-            self._cuttable = self._networks.enter_context(cut_installation(directory, STEPS))
+            environment = {**LEASES, "ZONEKEEPER_NODE_STRICT_STEPS": str(STRICT_STEPS)}
+            self.clock = None if no_shifted_clock() else ShiftedClock(directory)
+            own = self.clock.environment if self.clock is not None else None
+            self._cuttable = self._networks.enter_context(
+                cut_installation(directory / "sites", environment, own)
+            )
         return self._cuttable
 
     def is_current(self, whole: Installation) -> bool:
@@ -67,10 +81,10 @@ SHARED_OF_SESSION = pytest.StashKey[Shared]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
-    """What is shared stops with its file: a worker goes on with a file of another folder."""
+    """What is shared stops with its group: a worker goes on with something else."""
     yield
     shared = item.session.stash.get(SHARED_OF_SESSION, None)
-    if shared is not None and (nextitem is None or nextitem.path != item.path):
+    if shared is not None and (nextitem is None or group_of(file_of(nextitem)) != group_of(file_of(item))):
         shared.stop()
 
 
@@ -83,23 +97,44 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def installation(shared: Shared) -> Iterator[Installation]:
-    """Running, with no zone in it at the start of a module."""
-    yield from _cleared(shared, shared.of(SHARED["installation"]))
+def installation(request: pytest.FixtureRequest, shared: Shared) -> Iterator[Installation]:
+    """Running, with no zone in it at the start of a module. Its placement is the kernel's own, but for tests
+    with the marker ``WITH_SPARK``."""
+    spark = getattr(request, "param", "") == SPARK
+    whole = shared.of(NODES, spark=spark)
+    if spark:
+        wait_for("Spark", lambda: whole.get("/readyz")["spark"] == "ready")
+    yield from _cleared(shared, whole)
 
 
 @pytest.fixture(scope="module")
 def five_nodes(shared: Shared) -> Iterator[Installation]:
-    """The same with five nodes, and without Spark."""
-    yield from _cleared(shared, shared.of(SHARED["five_nodes"]))
+    """The same with five nodes, always without Spark."""
+    yield from _cleared(shared, shared.of(MORE_NODES))
 
 
 @pytest.fixture(scope="module")
 def cuttable(shared: Shared) -> Iterator[CutInstallation]:
-    """Each process at a site of its own, with no zone in it at the start of a module."""
+    """Each process at a site of its own, with short leases, and no zone in it at the start of a module."""
     if reason := missing():
         pytest.skip(reason)
     yield from _cleared(shared, shared.cuttable())
+
+
+@pytest.fixture
+def clock_or_none(shared: Shared, cuttable: CutInstallation) -> Iterator[ShiftedClock | None]:
+    """Of the controller of ``cuttable`` alone; it is right again afterwards. None: it has the machine's."""
+    yield shared.clock
+    if shared.clock is not None:
+        shared.clock.jump(0)
+
+
+@pytest.fixture
+def clock(clock_or_none: ShiftedClock | None) -> ShiftedClock:
+    """The same, for tests that show nothing without it."""
+    if clock_or_none is None:
+        pytest.skip(no_shifted_clock())
+    return clock_or_none
 
 
 def _cleared(shared: Shared, whole: AnInstallation) -> Iterator[AnInstallation]:

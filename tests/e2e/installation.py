@@ -18,6 +18,9 @@ from typing import Any
 
 import httpx
 import psutil
+import pytest
+
+from tests.fixtures.warm_zonectl import warm_zonectl
 
 MARK = "LC_ZK_TEST_MARK"
 """Of the family that every child inherits; no program knows this one."""
@@ -25,13 +28,25 @@ ANSWER_S = 60.0
 """For one request: far more than a server may take by itself, also on a machine that is busy."""
 WAIT_S = 240.0
 """For what an idle machine does within seconds."""
+WITHOUT_TLS = httpx.create_ssl_context(verify=False)
+"""For ``verify``, at addresses of http: reading the certificates of a machine takes 40 ms of each call."""
+PAUSES_S = (0.1, 0.5)
+PUT_PAUSE_S = 0.03
+"""Of a writer. Without one it takes a whole processor from what is tested."""
+SPARK = "spark"
+WITH_SPARK = pytest.mark.parametrize("installation", [SPARK], indirect=True)
+"""For tests that show Spark: a JVM takes as long as a whole installation without one."""
 ZONECTL = (sys.executable, "-m", "app.cli")
 
 
-def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S, pause_s: float = 0.1) -> Any:
+def wait_for(
+    what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S, pause_s: float | None = None
+) -> Any:
     """The first true answer of ``condition``; fails naming ``what`` when the time is over. A server that is
-    away, or has not read its stores yet (503), is asked again."""
-    deadline = time.monotonic() + timeout_s
+    away, or has not read its stores yet (503), is asked again. ``pause_s``: between two answers; None: a tenth
+    of what was waited so far, within ``PAUSES_S``, for what stays once it is so."""
+    begun = time.monotonic()
+    deadline = begun + timeout_s
     while True:
         try:
             found = condition()
@@ -44,7 +59,12 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S,
         if found:
             return found
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(pause_s)
+        time.sleep(_next_pause_s(time.monotonic() - begun) if pause_s is None else pause_s)
+
+
+def _next_pause_s(waited_s: float) -> float:
+    shortest_s, longest_s = PAUSES_S
+    return min(max(waited_s / 10, shortest_s), longest_s)
 
 
 def without_spark(directory: Path) -> dict[str, str]:
@@ -111,19 +131,20 @@ class Installation:
         return response.status_code == 200 and response.json()["nodes"] >= self.nodes
 
     def _readiness(self) -> httpx.Response:
-        return httpx.get(f"{self.url}/readyz", timeout=ANSWER_S)
+        return httpx.get(f"{self.url}/readyz", timeout=ANSWER_S, verify=WITHOUT_TLS)
 
     @property
     def url(self) -> str:
         return str(json.loads((self.directory / "run.json").read_text())["url"])
 
     def get(self, path: str) -> Any:
-        response = httpx.get(f"{self.url}{path}", timeout=ANSWER_S)
+        response = httpx.get(f"{self.url}{path}", timeout=ANSWER_S, verify=WITHOUT_TLS)
         response.raise_for_status()
         return response.json()
 
     def sql(self, text: str) -> Any:
-        response = httpx.post(f"{self.url}/api/v1/statements", json={"sql": text}, timeout=2 * ANSWER_S)
+        url = f"{self.url}/api/v1/statements"
+        response = httpx.post(url, json={"sql": text}, timeout=2 * ANSWER_S, verify=WITHOUT_TLS)
         assert response.status_code == 200, response.text
         return response.json()["results"]
 
@@ -142,14 +163,7 @@ class Installation:
                 wait_for(f"convergence of {text}", lambda result=result: self.converged(result), timeout_s)
 
     def zonectl(self, *arguments: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*ZONECTL, *arguments],
-            env=self._of_commands(),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        return warm_zonectl().run(arguments, self._of_commands(), timeout_s)
 
     @contextmanager
     def zonectl_beside(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -204,7 +218,7 @@ class Installation:
 
 @dataclass
 class Writer:
-    """Puts keys without a pause, each with a value of its own, and remembers what was acknowledged."""
+    """Puts keys one after the other, each with a value of its own, and remembers what was acknowledged."""
 
     installation: Installation
     zone: str
@@ -215,7 +229,7 @@ class Writer:
 
     def run(self) -> None:
         url = self.installation.url
-        with httpx.Client(base_url=url, timeout=ANSWER_S) as client:
+        with httpx.Client(base_url=url, timeout=ANSWER_S, verify=WITHOUT_TLS) as client:
             number = 0
             while not self.stopped.is_set():
                 key, value = f"written-{number}", uuid.uuid4().hex
@@ -228,14 +242,14 @@ class Writer:
                         self.errors.append(response.text)
                 except httpx.TransportError as error:
                     self.errors.append(repr(error))
-                    time.sleep(0.05)
                 self.longest_stall_s = max(self.longest_stall_s, time.monotonic() - begun)
                 number += 1
+                self.stopped.wait(PUT_PAUSE_S)
 
     def read_back(self) -> None:
         """Every acknowledged put is there with its value."""
         assert self.acknowledged
-        with httpx.Client(base_url=self.installation.url, timeout=ANSWER_S) as client:
+        with httpx.Client(base_url=self.installation.url, timeout=ANSWER_S, verify=WITHOUT_TLS) as client:
             for key, value in self.acknowledged.items():
                 response = client.get(f"/api/v1/zones/{self.zone}/kv/{key}")
                 assert response.status_code == 200, f"{key}: {response.text}"

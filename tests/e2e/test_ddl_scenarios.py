@@ -62,6 +62,22 @@ def test_a_filter_shrinks_a_zone(installation: Installation) -> None:
     installation.execute("DROP ZONE shrunk")
 
 
+@pytest.mark.row("IEP-009", shows="service")
+def test_filter_and_profile_choose_the_nodes_of_a_replicated_zone(installation: Installation) -> None:
+    """IEP-009: members are those that match; a node that does not gets none."""
+    nodes = installation.get("/api/v1/nodes")["nodes"]
+    matching = {each["name"] for each in nodes if each["attributes"].get("region") == "EU"}
+    assert matching
+    assert len(matching) < len(nodes)
+    installation.execute(
+        "CREATE ZONE chosen (PARTITIONS 2, REPLICAS ALL, NODES FILTER '$[?(@.region == \"EU\")]') "
+        "STORAGE PROFILES ['ssd']"
+    )
+    for partition in installation.partitions("CHOSEN"):
+        assert {*partition["stable"]["peers"], *partition["stable"]["learners"]} == matching
+    installation.execute("DROP ZONE chosen")
+
+
 @contextmanager
 def compacting(installation: Installation) -> Iterator[list[int]]:
     """Compacts the metastore's whole history all the time; yields the revisions."""
@@ -102,20 +118,3 @@ def test_compaction_of_the_metastore_during_moves(installation: Installation) ->
     assert writer.errors == []
     writer.read_back()
     installation.execute("DROP ZONE compacted")
-
-
-def test_placement_follows_a_node_that_leaves_and_returns(five_nodes: Installation) -> None:
-    """S038: with timers of 0 a node that is silent for its lease is replaced, and takes its place again when it
-    is back; the data is readable throughout. Its members go on meanwhile, and one of them leads."""
-    five_nodes.execute("CREATE ZONE followed (PARTITIONS 2, REPLICAS 3, AUTO SCALE UP 0, AUTO SCALE DOWN 0)")
-    before = peers(five_nodes, "FOLLOWED")
-    gone = before[0][0]
-    (agent,) = five_nodes.processes("app.cli", " node ", f"--name {gone}")
-    with writing(five_nodes, "FOLLOWED") as writer:
-        agent.suspend()
-        try:
-            wait_for("the others", lambda: not any(gone in each for each in peers(five_nodes, "FOLLOWED")))
-        finally:
-            agent.resume()
-        wait_for("its return", lambda: peers(five_nodes, "FOLLOWED") == before)
-    writer.read_back()

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.installation import ZONECTL, Installation, wait_for, writing
+from tests.e2e.installation import ZONECTL, Installation, wait_for, without_spark, writing
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -48,7 +48,8 @@ def two_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installati
         json.dumps([{"name": name, "profiles": ["default", "archive=acme", cold[name]]} for name in NODES])
     )
     path = f"{package(directory / 'packages')}:{os.environ.get('PYTHONPATH', '')}"
-    whole = Installation(directory / "data", 3, {"PYTHONPATH": path}, ("--topology", str(topology)))
+    environment = {"PYTHONPATH": path, **without_spark(directory)}
+    whole = Installation(directory / "data", 3, environment, ("--topology", str(topology)))
     whole.start()
     yield whole
     whole.stop()

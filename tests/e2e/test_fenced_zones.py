@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,10 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.installation import wait_for
-from tests.fixtures.cut_installation import CONTROLLER, NODES, CutInstallation, cut_installation
-from tests.fixtures.cut_networks import missing
+from tests.fixtures.cut_installation import CONTROLLER, NODES, CutInstallation
 from tests.fixtures.fenced_trial import (
-    ENVIRONMENT,
     FENCE_S,
     LEASE_S,
     RESET_S,
@@ -32,7 +29,6 @@ from tests.fixtures.fenced_trial import (
     trial,
 )
 from tests.fixtures.shifted_clock import ShiftedClock
-from tests.fixtures.shifted_clock import missing as no_shifted_clock
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("fences and leases have to expire")]
 
@@ -47,38 +43,10 @@ BEFORE_RESET_S = 20
 """The time of resets before somebody makes it shorter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """``clock`` is the controller's wall clock; None where no process can have one of its own."""
-
-    whole: CutInstallation
-    clock: ShiftedClock | None
-
-
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    if reason := missing():
-        pytest.skip(reason)
-    directory = tmp_path_factory.mktemp("fenced")
-    clock = None if no_shifted_clock() else ShiftedClock(directory)
-    own = clock.environment if clock is not None else None
-    with cut_installation(directory / "sites", ENVIRONMENT, own) as whole:
-        create_zones(whole)
-        yield Place(whole, clock)
-
-
-@pytest.fixture
-def whole(place: Place) -> CutInstallation:
-    return place.whole
-
-
-@pytest.fixture
-def clock(place: Place) -> Iterator[ShiftedClock]:
-    """Of the controller alone; it is right again afterwards."""
-    if place.clock is None:
-        pytest.skip(no_shifted_clock())
-    yield place.clock
-    place.clock.jump(0)
+def whole(cuttable: CutInstallation) -> CutInstallation:
+    create_zones(cuttable)
+    return cuttable
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +117,23 @@ async def test_a_majority_is_cut_from_the_metastore(whole: CutInstallation, is_a
 @pytest.mark.parametrize(
     "is_apart", [pytest.param(False, marks=pytest.mark.soak), True], ids=["connected", "apart"]
 )
-async def test_a_majority_loses_its_agents(place: Place, is_apart: bool) -> None:
+async def test_a_majority_loses_its_agents(
+    whole: CutInstallation, clock_or_none: ShiftedClock | None, is_apart: bool
+) -> None:
     """H3, H5: they stand still (SIGSTOP), and their members' processes do not. H1: that the controller's wall
     clock goes on an hour earlier makes no difference."""
-    whole = place.whole
     async with trial(whole) as running:
         generation, split = await running.generation(), await split_of(running)
         with ExitStack() as stack:
             struck = strike(lambda: stack.enter_context(whole.frozen_agents(*split.lost)))
             if is_apart:
                 await asyncio.to_thread(separate, whole, split)
-            if place.clock is not None:
-                place.clock.jump(-HOUR_S)
+            if clock_or_none is not None:
+                clock_or_none.jump(-HOUR_S)
             reset, had = await served_anew(running, struck, generation, split)
-            if place.clock is not None:
+            if clock_or_none is not None:
                 assert wall_s(whole.sites.log(CONTROLLER)) < time.time() - HOUR_S / 2
-                place.clock.jump(0)
+                clock_or_none.jump(0)
             await asyncio.to_thread(whole.networks.heal)
         await judged(running, struck, reset, generation, had)
 

@@ -9,24 +9,14 @@ from types import FunctionType
 import psutil
 import pytest
 
-from tests.e2e.installation import Installation, wait_for, writing
+from tests.e2e.installation import WITH_SPARK, Installation, wait_for, writing
 from tests.fixtures.installation_kills import kill_metastore, kill_parent, kill_server, kill_spark
-from tests.fixtures.slices import in_every_run
 
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.slow("a process is killed during a move, and the whole installation comes back"),
 ]
 PARTITIONS = 8
-
-
-@pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    whole = Installation(tmp_path_factory.mktemp("kill") / "data")
-    whole.start()
-    wait_for("Spark", lambda: one_spark(whole), 240)
-    yield whole
-    whole.stop()
 
 
 @contextmanager
@@ -57,12 +47,13 @@ def one_spark(victim: Installation) -> bool:
     return ready and len(victim.processes("java", "org.apache.spark")) == 1
 
 
+@WITH_SPARK
 @pytest.mark.row("I3-006", "I3-016", "I3-034", "I3-050", shows="service")
-@pytest.mark.parametrize(
-    "kill", in_every_run((kill_parent, kill_server, kill_metastore, kill_spark), [kill_server, kill_metastore])
-)
-def test_kill_during_an_alter(victim: Installation, kill: FunctionType) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("kill", [kill_parent, kill_server, kill_metastore, kill_spark])
+def test_kill_during_an_alter(installation: Installation, kill: FunctionType) -> None:
     """I3-006, I3-016, I3-034, I3-050: it converges, the keys are all there, nobody is left over."""
+    victim = installation
     wait_for("the whole installation", victim.is_whole)
     zone = kill.__name__.upper()
     victim.execute(f"CREATE ZONE {zone} (PARTITIONS {PARTITIONS}, REPLICAS 1)")

@@ -1,4 +1,4 @@
-"""Nodes are lost one after another: with QUORUM SIZE nodes left, nothing that was written is lost."""
+"""Nodes are lost: with QUORUM SIZE nodes left nothing that was written is, and timers replace who is silent."""
 
 from __future__ import annotations
 
@@ -41,3 +41,24 @@ def test_quorum_size_nodes_keep_every_write(five_nodes: Installation) -> None:
     finally:
         for agent in lost:
             agent.resume()
+
+
+def stable_peers(installation: Installation) -> list[list[str]]:
+    return [sorted(partition["stable"]["peers"]) for partition in installation.partitions("FOLLOWED")]
+
+
+def test_placement_follows_a_node_that_leaves_and_returns(five_nodes: Installation) -> None:
+    """S038: with timers of 0 a node that is silent for its lease is replaced, and takes its place again when it
+    is back; the data is readable throughout. Its members go on meanwhile, and one of them leads."""
+    five_nodes.execute("CREATE ZONE followed (PARTITIONS 2, REPLICAS 3, AUTO SCALE UP 0, AUTO SCALE DOWN 0)")
+    before = stable_peers(five_nodes)
+    gone = before[0][0]
+    (agent,) = five_nodes.processes("app.cli", " node ", f"--name {gone}")
+    with writing(five_nodes, "FOLLOWED") as writer:
+        agent.suspend()
+        try:
+            wait_for("the others", lambda: not any(gone in each for each in stable_peers(five_nodes)))
+        finally:
+            agent.resume()
+        wait_for("its return", lambda: stable_peers(five_nodes) == before)
+    writer.read_back()

@@ -26,7 +26,7 @@ def test_learners_found_the_group_where_every_voter_is_lost(five_nodes: Installa
     voters, learners = before["stable"]["peers"], before["stable"]["learners"]
     assert (len(voters), len(learners)) == (3, 2)
     with writing(five_nodes, "ROWFOUR") as writer:
-        wait_for("writes", lambda: len(writer.acknowledged) > 100)
+        wait_for("writes", lambda: len(writer.acknowledged) > 50)
 
     def is_caught_up() -> bool:
         done = five_nodes.zonectl("verify", "rowfour", "--format", "json")

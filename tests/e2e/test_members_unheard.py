@@ -1,5 +1,6 @@
 """Members that the metastore does not hear, or that hear nothing of it, go on serving a STRONG_CONSISTENCY
-zone: whole processes, each at a site of its own."""
+zone: whole processes, each at a site of its own. In every run the zone beside the one of ``test_fenced_zones``
+shows it; here each member does."""
 
 from __future__ import annotations
 
@@ -14,13 +15,12 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from tests.e2e.installation import wait_for
 from tests.fixtures.cut_installation import NODES, CutInstallation
+from tests.fixtures.fenced_trial import RESET_S
 from tests.fixtures.pinned_puts import Acknowledged, PinnedPuts, outlived, pinned_puts
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("members live on for longer than their lease")]
+pytestmark = pytest.mark.timeout(600)
 
 UNHEARD = NODES[:2]
-RESET_S = 7
-"""The least that nodes with these leases can keep to."""
 SILENT_S = RESET_S + 1.0
 """After the lease's end: zones of HIGH_AVAILABILITY would be reset."""
 ANSWER_S = 60.0
@@ -70,6 +70,7 @@ def test_two_groups_that_both_serve_are_seen() -> None:
 
 
 @pytest.mark.row("H1", shows="service")
+@pytest.mark.soak
 async def test_members_whose_nodes_are_cut_from_the_metastore_go_on(
     whole: CutInstallation, group: Group
 ) -> None:
@@ -89,6 +90,7 @@ async def test_members_whose_nodes_are_cut_from_the_metastore_go_on(
     assert not outlived(puts.acknowledged)
 
 
+@pytest.mark.soak
 async def test_members_whose_agents_stand_still_go_on(whole: CutInstallation, group: Group) -> None:
     """SIGSTOP of two agents only."""
     urls = tuple(group.urls.values())
@@ -104,6 +106,7 @@ async def test_members_whose_agents_stand_still_go_on(whole: CutInstallation, gr
 
 
 @pytest.mark.row("H4", shows="service")
+@pytest.mark.soak
 async def test_members_go_on_while_the_metastore_is_stopped(whole: CutInstallation, group: Group) -> None:
     """H4: an outage is no cut. No member stops, and none is another process afterwards."""
     urls = tuple(group.urls.values())

@@ -26,10 +26,10 @@ LONG = pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(LONG_S)])
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """Of this module's own: limits, drains and pauses are made at random."""
     directory = tmp_path_factory.mktemp("openapi")
-    whole = Installation(directory / "data", 3, without_spark(directory))
+    whole = Installation(directory / "data", 2, without_spark(directory))
     try:
         whole.start()
-        whole.execute("CREATE ZONE orders (PARTITIONS 2, REPLICAS 3)")
+        whole.execute("CREATE ZONE orders (PARTITIONS 2, REPLICAS 2)")
         yield whole
     finally:
         whole.stop()

@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.slow("one operation is altered, paused, resumed, waited for and reversed"),
 ]
 
-PARTITIONS = 8
+PARTITIONS = 4
 
 
 def newest(installation: Installation) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -20,6 +21,14 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.slow("majorities are killed, and leases and elections waited for"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def without_zones(five_nodes: Installation) -> Iterator[None]:
+    """Members that nobody needs any more take time from those that come."""
+    yield
+    for zone in five_nodes.get("/api/v1/zones")["zones"]:
+        five_nodes.execute(f"DROP ZONE {zone['name']}")
 
 
 async def fenced(installation: Installation) -> None:
@@ -46,7 +55,7 @@ def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
     the group is whole again with other nodes; the lost ones come back and are emptied."""
     five_nodes.execute("CREATE ZONE lost (PARTITIONS 1, REPLICAS 3)")
     with writing(five_nodes, "LOST") as writer:
-        wait_for("writes", lambda: len(writer.acknowledged) > 200)
+        wait_for("writes", lambda: len(writer.acknowledged) > 50)
     refused = five_nodes.zonectl("recovery", "reset", "lost")
     assert refused.returncode == 1
     assert "RECOVERY_NOT_NEEDED (5201, 55000)" in refused.stderr
@@ -104,7 +113,7 @@ def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
     late = next(name for name in before["stable"]["peers"] if name != before["leader"])
     away = freeze(five_nodes, late)
     with writing(five_nodes, "APART") as writer:
-        wait_for("writes", lambda: len(writer.acknowledged) > 100)
+        wait_for("writes", lambda: len(writer.acknowledged) > 50)
     others = [name for name in before["stable"]["peers"] if name != late]
     frozen = [freeze(five_nodes, name) for name in others[1:]]
     try:
@@ -139,7 +148,7 @@ def test_a_lost_majority_beside_learners(five_nodes: Installation) -> None:
     voters = before["stable"]["peers"]
     assert (len(voters), len(before["stable"]["learners"])) == (3, 2)
     with writing(five_nodes, "BESIDE") as writer:
-        wait_for("writes", lambda: len(writer.acknowledged) > 100)
+        wait_for("writes", lambda: len(writer.acknowledged) > 50)
     frozen = [freeze(five_nodes, name) for name in voters[1:]]
     try:
         wait_for("the loss", lambda: states(five_nodes, "beside")[0]["state"] == "READ_ONLY")
@@ -189,7 +198,7 @@ def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:
     asyncio.run(fenced(five_nodes))
     five_nodes.execute("CREATE ZONE ha (PARTITIONS 1, REPLICAS 3, CONSISTENCY MODE 'HIGH_AVAILABILITY')")
     with writing(five_nodes, "HA") as writer:
-        wait_for("writes", lambda: len(writer.acknowledged) > 100)
+        wait_for("writes", lambda: len(writer.acknowledged) > 50)
     names = five_nodes.partitions("HA")[0]["stable"]["peers"]
     frozen = [freeze(five_nodes, name) for name in names[1:]]
     try:

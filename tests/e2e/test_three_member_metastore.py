@@ -16,7 +16,7 @@ from tests.fixtures.fault_rig import ZONE_ID, fault_rig
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow("members of the metastore are killed during moves")]
 
-PARTITIONS = 1_000
+PARTITIONS = 400
 FINISH_S = 240.0
 
 

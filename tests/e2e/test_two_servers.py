@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.installation import ANSWER_S, MARK, Installation, wait_for, without_spark, writing
+from tests.e2e.installation import ANSWER_S, MARK, WITHOUT_TLS, Installation, wait_for, without_spark, writing
 from tests.fixtures.ports import free_block
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("two servers are started and killed in turns")]
-ZONES = 6
+ZONES = 4
 
 
 @pytest.fixture
@@ -61,7 +61,8 @@ class SecondServer:
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=ANSWER_S).status_code == 200
+            answer = httpx.get(f"{self.url}/readyz", trust_env=False, timeout=ANSWER_S, verify=WITHOUT_TLS)
+            return answer.status_code == 200
         except httpx.TransportError:
             return False
 
@@ -112,11 +113,17 @@ def _everywhere(urls: tuple[str, ...], statements: list[str]) -> list[list[httpx
 
 
 def _post(url: str, sql: str) -> httpx.Response:
-    return httpx.post(f"{url}/api/v1/statements", json={"sql": sql}, trust_env=False, timeout=2 * ANSWER_S)
+    return httpx.post(
+        f"{url}/api/v1/statements",
+        json={"sql": sql},
+        trust_env=False,
+        timeout=2 * ANSWER_S,
+        verify=WITHOUT_TLS,
+    )
 
 
 def _get(url: str, path: str) -> dict[str, Any]:
-    answer = httpx.get(f"{url}{path}", trust_env=False, timeout=ANSWER_S)
+    answer = httpx.get(f"{url}{path}", trust_env=False, timeout=ANSWER_S, verify=WITHOUT_TLS)
     found: dict[str, Any] = answer.raise_for_status().json()
     return found
 

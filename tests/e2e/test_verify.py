@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,10 @@ from aetcd import rpc
 
 from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
-from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
+from tests.e2e.installation import ANSWER_S, WITHOUT_TLS, Installation, wait_for
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("all copies are read before and after a move")]
 KEYS = 30
-
-
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """Four nodes: three voters and a learner."""
-    directory = tmp_path_factory.mktemp("verify")
-    made = Installation(directory / "data", nodes=4, environment=without_spark(directory))
-    made.start()
-    yield made
-    made.stop()
 
 
 def verify(installation: Installation, *more: str) -> tuple[int, dict[str, Any]]:
@@ -57,14 +46,14 @@ async def tamper(url: str, lost: str, changed: str) -> None:
 
 
 @pytest.mark.row("VOL-011", "VOL-082", "VOL-083", shows="service")
-def test_samples_before_and_after_a_move_and_a_forged_copy(wide: Installation, tmp_path: Path) -> None:
+def test_samples_before_and_after_a_move_and_a_forged_copy(five_nodes: Installation, tmp_path: Path) -> None:
     """VOL-011, VOL-082, VOL-083: saved keys are on all copies that a change leads to, voters and learners; a
     key that one copy lost and one that was changed there are named with the copy, with exit code 1."""
-    installation, file = wide, tmp_path / "keys.json"
+    installation, file = five_nodes, tmp_path / "keys.json"
     installation.execute("CREATE ZONE checked (PARTITIONS 1, REPLICAS 1)")
     for number in range(KEYS):
         path = f"{installation.url}/api/v1/zones/checked/kv/k-{number}"
-        httpx.put(path, json={"value": f"v-{number}"}, timeout=ANSWER_S).raise_for_status()
+        httpx.put(path, json={"value": f"v-{number}"}, timeout=ANSWER_S, verify=WITHOUT_TLS).raise_for_status()
     code, before = verify(installation, "--samples", "20", "--save", str(file))
     assert (code, before["agrees"]) == (0, True)
     assert sum(len(each["keys"]) for each in before["partitions"]) == 20
@@ -95,6 +84,6 @@ def test_samples_before_and_after_a_move_and_a_forged_copy(wide: Installation, t
     number = next(each for each in range(KEYS) if f"k-{each}" == changed)
     path = f"{installation.url}/api/v1/zones/checked/kv/{changed}"
     for _ in range(3):
-        httpx.put(path, json={"value": f"v-{number}"}, timeout=ANSWER_S).raise_for_status()
+        httpx.put(path, json={"value": f"v-{number}"}, timeout=ANSWER_S, verify=WITHOUT_TLS).raise_for_status()
     wait_for("a new copy", lambda: verify(installation, "--keys", str(file))[0] == 0, pause_s=1.0)
     installation.execute("DROP ZONE checked")

@@ -19,7 +19,8 @@ from tests.linearizability.lossy_network import LossyNetwork, LossyRouting
 from tests.linearizability.rewritten_routing import RotatedRouting
 
 REGISTERS = 6
-PAUSE_S = 0.01
+PAUSE_S, BUSY_PAUSE_S = 0.2, 0.01
+"""Of each client, after each operation; the long runs are the busy ones."""
 READS_MAX = 20
 """Of one key in the end, each with the time limit of a client: a busy machine may need some."""
 ONCE_SHARE = 0.1
@@ -61,10 +62,17 @@ class Figures:
 
 class Load:
     """Clients of every way, all of one recorder. ``errors``: what no client may ever be told. ``prefix`` is
-    that of every key: nobody may have put one before. Their puts and gets take ``limit_s`` at most."""
+    that of every key: nobody may have put one before. Their puts and gets take ``limit_s`` at most, with some
+    ``pause_s`` after each."""
 
     def __init__(
-        self, urls: Sequence[str], zone: str, seed: int, prefix: str = "", limit_s: float = TIME_LIMIT_S
+        self,
+        urls: Sequence[str],
+        zone: str,
+        seed: int,
+        prefix: str = "",
+        limit_s: float = TIME_LIMIT_S,
+        pause_s: float = PAUSE_S,
     ) -> None:
         self.recorder = Recorder()
         self.figures = {way: Figures() for way in Way}
@@ -73,6 +81,7 @@ class Load:
         self._zone = zone
         self._seed = seed
         self._prefix = prefix
+        self._pause_s = pause_s
         self._clients = {
             Way.DIRECT: [ZoneClient(urls, time_limit_s=limit_s)],
             Way.ROUTED: [ZoneClient(urls, mode=Mode.ROUTED, time_limit_s=limit_s)],
@@ -96,7 +105,7 @@ class Load:
                     key = f"{self._prefix}once-{number}-{turn}"
                     self._once.append(key)
                 await self.put(number, way, key, f"{number}/{turn}")
-            await asyncio.sleep(PAUSE_S * chooser.uniform(0.5, 1.5))
+            await asyncio.sleep(self._pause_s * chooser.uniform(0.5, 1.5))
 
     async def put(self, number: int, way: Way, key: str, value: str) -> None:
         handle, begun = self.recorder.begin(number, key, Action.PUT, value), _now()
@@ -164,9 +173,10 @@ async def load(
     clients: Mapping[Way, int] = CLIENTS,
     prefix: str = "",
     limit_s: float = TIME_LIMIT_S,
+    pause_s: float = PAUSE_S,
 ) -> AsyncIterator[Load]:
     """So many ``clients`` work for the length of the block."""
-    running = Load(urls, zone, seed, prefix, limit_s)
+    running = Load(urls, zone, seed, prefix, limit_s, pause_s)
     tasks = [
         asyncio.create_task(running.run_client(number, way))
         for number, way in enumerate([way for way, count in clients.items() for _ in range(count)])

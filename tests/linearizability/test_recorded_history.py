@@ -16,7 +16,7 @@ from tests.e2e.installation import Installation, wait_for, without_spark
 from tests.linearizability.checker import violations
 from tests.linearizability.faults import Fault, plan, settle, strike_all
 from tests.linearizability.history import write
-from tests.linearizability.load import CLIENTS, Load, load
+from tests.linearizability.load import BUSY_PAUSE_S, CLIENTS, PAUSE_S, Load, load
 
 pytestmark = pytest.mark.slow("three rebalances with kills, under load")
 
@@ -24,7 +24,7 @@ SEED = int(os.environ.get("SOAK_SEED", "1"))
 REBALANCES = int(os.environ.get("SOAK_REBALANCES", "50"))
 SLICE = 3
 NODES = 4
-PARTITIONS = 3
+PARTITIONS = 2
 ZONE, ZONE_OF_ALL = "RECORDED", "RECORDED_ALL"
 CONVERGENCE_S = 180.0
 
@@ -39,7 +39,7 @@ def test_a_plan_follows_from_its_seed() -> None:
     assert all(before != after for before, after in itertools.pairwise(targets))
 
 
-async def run_through(directory: Path, seed: int, rebalances: int) -> None:
+async def run_through(directory: Path, seed: int, rebalances: int, pause_s: float) -> None:
     whole = Installation(directory / "data", NODES, without_spark(directory))
     await asyncio.to_thread(whole.start)
     print(f"seed {seed}, {rebalances} rebalances", flush=True)
@@ -48,7 +48,10 @@ async def run_through(directory: Path, seed: int, rebalances: int) -> None:
             created = f"CREATE ZONE {zone} (PARTITIONS {PARTITIONS}, {replicas})"
             await asyncio.to_thread(whole.execute, created)
         begun = time.monotonic()
-        async with load([whole.url], ZONE, seed) as regular, load([whole.url], ZONE_OF_ALL, seed) as of_all:
+        async with (
+            load([whole.url], ZONE, seed, pause_s=pause_s) as regular,
+            load([whole.url], ZONE_OF_ALL, seed, pause_s=pause_s) as of_all,
+        ):
             loads = {ZONE: regular, ZONE_OF_ALL: of_all}
             for number, rebalance in enumerate(plan(seed, rebalances)):
                 statements = f"{rebalance.statement(ZONE)}; {rebalance.statement_for_all(ZONE_OF_ALL)}"
@@ -95,11 +98,11 @@ async def test_three_rebalances(tmp_path: Path) -> None:
     network that loses answers, see one linearizable register a key; every acknowledged put is there in the
     end. The very same clients do so in a regular zone and in one with REPLICAS ALL."""
     with capture_logs():
-        await run_through(tmp_path, SEED, SLICE)
+        await run_through(tmp_path, SEED, SLICE, PAUSE_S)
 
 
 @pytest.mark.soak
 async def test_many_rebalances(tmp_path: Path) -> None:
     """As above, with fifty rebalances."""
     with capture_logs():
-        await run_through(tmp_path, SEED, REBALANCES)
+        await run_through(tmp_path, SEED, REBALANCES, BUSY_PAUSE_S)

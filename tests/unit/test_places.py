@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.fixtures.places import GROUPS, TESTS, GroupScheduling, group_of
 from tests.fixtures.shared_server import shared_by_workers
 from tests.fixtures.slices import in_every_run
 
+SHARED_INSTALLATIONS = {"installation", "five_nodes", "cuttable"}
+"""Fixtures of tests/e2e/conftest.py."""
 ROOT = Path(__file__).parents[2]
 WORKER = """
 import sys, time
 from contextlib import contextmanager
 from pathlib import Path
+from tests.fixtures.places import GROUPS, TESTS, GroupScheduling, group_of
 from tests.fixtures.shared_server import shared_by_workers
 @contextmanager
 def started():
@@ -45,6 +51,62 @@ def test_what_needs_no_server_is_checked_and_the_rest_is_hosted() -> None:
     assert any("[etcd]" in name for name in hosted)
     assert any("test_kill.py" in name for name in hosted)
     assert not set(checked) & set(hosted)
+
+
+def requested(path: Path) -> set[str]:
+    """Fixtures that the tests and the fixtures of a file ask for."""
+    functions = [
+        node
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.name.startswith("test_") or any("fixture" in ast.dump(each) for each in node.decorator_list))
+    ]
+    return {argument.arg for function in functions for argument in function.args.args}
+
+
+def test_files_that_share_an_installation_are_in_a_group_of_their_own() -> None:
+    """What is started for one of them serves all: nobody else is in the group, and in it there is one kind."""
+    installations = {
+        path.relative_to(TESTS).as_posix(): SHARED_INSTALLATIONS & requested(path)
+        for path in TESTS.glob("e2e/test_*.py")
+    }
+    alone = [file for file, names in installations.items() if names and group_of(file) == file]
+    assert not alone, "they start an installation for themselves"
+    for group, files in GROUPS.items():
+        names = [installations[file] for file in files if file.startswith("e2e/")]
+        assert all(each == names[0] and len(each) == 1 for each in names), group
+    assert len({file for files in GROUPS.values() for file in files}) == sum(map(len, GROUPS.values()))
+    assert all((TESTS / file).exists() for files in GROUPS.values() for file in files)
+
+
+class Worker:
+    """As the scheduler knows one: what it was given to run, by numbers of the collection."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.shutting_down = False
+        self.given: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.given += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_one_worker_runs_the_files_of_a_group() -> None:
+    (first, second, *_), *_ = GROUPS.values()
+    options = SimpleNamespace(tx=["2*popen"], loadscopereorder=False)
+    config = SimpleNamespace(option=options, getvalue=options.__dict__.__getitem__)
+    tests = [f"tests/{first}::{name}" for name in "abc"] + [f"tests/{second}::d"]
+    tests += [f"tests/unit/test_epoch.py::{name}" for name in "efg"]
+    scheduler, workers = GroupScheduling(config), [Worker("one"), Worker("two")]
+    for worker in workers:
+        scheduler.add_node(worker)
+    for worker in workers:
+        scheduler.add_node_collection(worker, tests)
+    scheduler.schedule()
+    assert [worker.given for worker in workers] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
 def test_cases_that_are_not_chosen_are_for_the_long_run() -> None:

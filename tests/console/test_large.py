@@ -37,11 +37,20 @@ LOOKS = [(scene, theme) for scene in SIZES for theme in ("light", "dark")]
 
 
 @pytest.fixture(scope="module")
-def large(request: pytest.FixtureRequest) -> Iterator[Stage]:
+def stages() -> Iterator[dict[str, Stage]]:
+    """By their scenes; each is started once."""
+    stages: dict[str, Stage] = {}
+    yield stages
+    for stage in stages.values():
+        stage.stop()
+
+
+@pytest.fixture
+def large(request: pytest.FixtureRequest, stages: dict[str, Stage]) -> Stage:
     """Of the scene that the test's parameter names."""
-    stage = Stage.start(request.param)
-    yield stage
-    stage.stop()
+    if request.param not in stages:
+        stages[request.param] = Stage.start(request.param)
+    return stages[request.param]
 
 
 @pytest.mark.slow("every element of seven large pages is looked at")

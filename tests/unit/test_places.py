@@ -37,7 +37,8 @@ with shared_by_workers(Path(sys.argv[1]), "thing", started) as address:
 
 def collected(*options: str) -> list[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 

@@ -18,10 +18,12 @@ from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 class PartitionOutcome:
     """``in_sync``: whose copies may own, by name. They have every write that was acknowledged, less those that
     left or failed since; the last one stays, as nobody else can bring the partition back.
-    ``position``: a copy in the set has at least this. ``epoch``: the exchange that made the primary, which is
+    ``filling``: copies that the primary waits for, too, while they are filled. ``position``: a copy in the set
+    has at least this. ``epoch``: the exchange that made the primary, which is
     the first of ``effective``. ``is_lost``: until it is reset."""
 
     in_sync: tuple[str, ...] = ()
+    filling: tuple[str, ...] = ()
     position: StorePosition = NO_RECORD
     epoch: int = 0
     effective: tuple[str, ...] = ()

@@ -62,9 +62,14 @@ class AnswerCode(Enum):
     LOST = ("LOST", "58030")
     WAITING_FOR_OWNERS = ("WAITING_FOR_OWNERS", "57P04")  # in-sync members have not come back yet
 
-    def __init__(self, label: str, sqlstate: str) -> None:
-        self.label = label
-        self.sqlstate = sqlstate
+    label: str
+    sqlstate: str
+
+    def __new__(cls, label: str, sqlstate: str) -> AnswerCode:
+        code = object.__new__(cls)
+        code._value_ = code.label = label
+        code.sqlstate = sqlstate
+        return code
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,153 @@
+"""What a store's disk keeps and answers: LMDB, and the rules written as plainly as possible."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from catalog.core.zone import ZoneId
+from rebalance.core.affinity import CopyState
+from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.store.core.disk_changes import (
+    ClearBatch,
+    CutLog,
+    DiskChange,
+    DropCopy,
+    DropTail,
+    DropTombstones,
+    KeepHead,
+    KeepMark,
+    KeepRecords,
+    KeepRows,
+    StoreReader,
+)
+from rebalance.store.core.log_records import (
+    CopyHead,
+    EpochStart,
+    KeyChange,
+    LogRecord,
+    PartitionKey,
+    StoredRow,
+    StoredWriteId,
+    WriteId,
+)
+from rebalance.store.core.store_inputs import DiskDone
+from rebalance.store.shell.disk_format import WHOLE_KEY_BYTES_MAX
+from tests.fixtures.memory_store import MemoryStore
+from tests.fixtures.store_disks import driven_disk
+
+PARTITIONS: tuple[PartitionKey, ...] = ((ZoneId(7), 3), (ZoneId(7), 4))
+KEYS = (b"a", b"b", b"b\0", b"\xff", b"l" * (WHOLE_KEY_BYTES_MAX + 1))
+WRITES = tuple(map(WriteId, ("w1", "w2", "ü")))
+POSITIONS = tuple(StorePosition(epoch, counter) for epoch in (1, 2) for counter in (1, 2, 3))
+LIMITS = (0, 3, 1 << 20)
+
+
+def time_of(position: StorePosition) -> int:
+    """Times of a log never go back."""
+    return 1_000 * position.epoch + position.counter
+
+
+partitions = st.sampled_from(PARTITIONS)
+positions = st.sampled_from(POSITIONS)
+values = st.sampled_from((None, b"", b"v", b"value"))
+records = st.builds(
+    lambda write, position, changes: LogRecord(write, position, NO_RECORD, time_of(position), changes),
+    st.sampled_from(WRITES),
+    positions,
+    st.lists(st.builds(KeyChange, st.sampled_from(KEYS), values), max_size=2).map(tuple),
+)
+rows = st.builds(StoredRow, st.sampled_from(KEYS), values, positions)
+ids = st.builds(
+    lambda write, position: StoredWriteId(write, position, time_of(position)),
+    st.sampled_from(WRITES),
+    positions,
+)
+heads = st.builds(
+    CopyHead,
+    st.sampled_from(CopyState),
+    positions,
+    st.none() | positions,
+    positions,
+    st.sampled_from(((), (EpochStart(1, 0), EpochStart(2, 7)))),
+)
+
+
+def lists(entries: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(entries, max_size=3).map(tuple)
+
+
+changes = st.one_of(
+    st.builds(KeepHead, partitions, heads),
+    st.builds(KeepRecords, partitions, lists(records)),
+    st.builds(KeepRows, partitions, lists(rows), lists(ids)),
+    st.builds(DropTail, partitions, positions, lists(st.sampled_from(KEYS))),
+    st.builds(ClearBatch, partitions, positions, st.just(1 << 20)),
+    st.builds(CutLog, partitions, positions, st.sampled_from((0, 1_002, 2_002, 9_000))),
+    st.builds(DropTombstones, partitions, positions),
+    st.builds(DropCopy, partitions),
+    st.builds(KeepMark, st.sampled_from(("one", "two")), st.sampled_from((b"", b"x"))),
+)
+
+
+def answers(reader: StoreReader, partition: PartitionKey) -> list[object]:
+    """Everything that a reader can be asked about a copy."""
+    return [
+        [reader.row(partition, key) for key in KEYS],
+        [reader.write_id(partition, write) for write in WRITES],
+        [reader.records(partition, after, limit) for after in (NO_RECORD, *POSITIONS) for limit in LIMITS],
+        [reader.rows(partition, after, limit) for after in (b"", *KEYS) for limit in LIMITS],
+        [reader.ids(partition, after, limit) for after in (b"", b"w1") for limit in LIMITS],
+        [reader.has_older(partition, until) for until in POSITIONS],
+    ]
+
+
+@settings(max_examples=80)
+@given(st.lists(st.lists(changes, min_size=1, max_size=4), min_size=1, max_size=4))
+def test_lmdb_keeps_and_answers_what_the_rules_say(transactions: list[list[DiskChange]]) -> None:
+    with tempfile.TemporaryDirectory() as directory, driven_disk(Path(directory)) as driven:
+        memory = MemoryStore()
+        for transaction in transactions:
+            memory.carry_out(transaction)
+            assert isinstance(driven.carry_out(transaction), DiskDone)
+            reader = driven.disk.reader
+            for partition in PARTITIONS:
+                assert answers(reader, partition) == answers(memory, partition)
+            assert reader.heads() == memory.heads()
+            assert [reader.mark(name) for name in ("one", "two")] == [
+                memory.mark(name) for name in ("one", "two")
+            ]
+
+
+@settings(max_examples=30)
+@given(st.lists(changes, min_size=1, max_size=8), positions)
+def test_a_copy_is_cleared_in_small_batches_as_in_one(contents: list[DiskChange], until: StorePosition) -> None:
+    partition = PARTITIONS[0]
+    with tempfile.TemporaryDirectory() as directory, driven_disk(Path(directory)) as driven:
+        memory = MemoryStore()
+        memory.carry_out((*contents, ClearBatch(partition, until, 1)))
+        driven.carry_out(contents)
+        batches = 0
+        while driven.disk.reader.has_older(partition, until):
+            driven.carry_out([ClearBatch(partition, until, limit_bytes=1)])
+            batches += 1
+            assert batches <= 100
+        assert answers(driven.disk.reader, partition) == answers(memory, partition)
+
+
+def test_rows_whose_keys_begin_alike_are_all_read_in_batches(tmp_path: Path) -> None:
+    partition = PARTITIONS[0]
+    beginning = b"k" * WHOLE_KEY_BYTES_MAX
+    long_rows = tuple(StoredRow(beginning + b"%04d" % n, b"v", POSITIONS[0]) for n in range(50))
+    with driven_disk(tmp_path) as driven:
+        driven.carry_out([KeepRows(partition, long_rows)])
+        batch = driven.disk.reader.rows(partition, b"", limit_bytes=1_500)
+        rows_read = list(batch)
+        while batch:
+            batch = driven.disk.reader.rows(partition, batch[-1].key, limit_bytes=1_500)
+            rows_read += batch
+        assert sorted(rows_read, key=lambda row: row.key) == list(long_rows)
+        assert [driven.disk.reader.row(partition, row.key) for row in long_rows] == list(long_rows)

@@ -109,8 +109,7 @@ def test_a_node_of_the_baseline_leaves_in_order(
         (Trigger.SNAPSHOT_RESTORE, "", (A,), "a", (A,), (A.zone_id,)),
         (Trigger.NODE_LEFT, "b", (), "a", (), ()),
         (Trigger.NODE_FAILED, "b", (), "a", (), ()),
-        (Trigger.BASELINE_SET,
-    Trigger.TARGET_SET, "", (), "a", (), ()),
+        (Trigger.BASELINE_SET, "", (), "a", (), ()),
         (Trigger.SNAPSHOT_CREATE, "", (), "a", (), ()),
         (Trigger.LOG_SWITCH, "", (), "a", (), ()),
         (Trigger.AFFINITY_CHANGE, "", (), "a", (), ()),
@@ -135,6 +134,7 @@ ASSIGNS = {
     Trigger.NODE_JOINED,
     Trigger.ACTIVATE,
     Trigger.BASELINE_SET,
+    Trigger.TARGET_SET,
     Trigger.ZONE_START,
     Trigger.SNAPSHOT_RESTORE,
 }

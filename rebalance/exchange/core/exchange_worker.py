@@ -68,7 +68,7 @@ class ExchangeWorker(StateUpdates):
         gone: Sequence[tuple[TopologyVersion, str]] = (),
     ) -> None:
         super().__init__(name, order, cluster, results, gone)
-        self._begins_after = cluster.version
+        self.begins_after = cluster.version
         self._affinity = affinity
         self._can_calculate = can_calculate
         self._obeys = 0
@@ -371,7 +371,7 @@ class ExchangeWorker(StateUpdates):
         return []
 
     def _on_count(self, message: LatchCount) -> list[Effect]:
-        if message.exchange <= self._begins_after:
+        if message.exchange <= self.begins_after:
             return []  # meant for the server that had this name before: how that latch ended is not known here
         running = self.running if self.running and self.running.version == message.exchange else None
         if message.exchange <= self.held.version or (running and running.latch_open):

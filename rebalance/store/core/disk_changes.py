@@ -23,7 +23,9 @@ from rebalance.store.core.log_records import (
 
 @dataclass(frozen=True, slots=True)
 class KeepHead:
-    """Store or replace the copy's head. First seen, it makes the copy."""
+    """Store or replace the copy's head. First seen, it makes the copy. While the state is OWNING it is not
+    stored anew with every record: ``StoreReader.heads`` gives it with the later records of the log
+    ``appended``."""
 
     partition: PartitionKey
     head: CopyHead
@@ -32,10 +34,11 @@ class KeepHead:
 @dataclass(frozen=True, slots=True)
 class KeepRecords:
     """Add to the log and to the id index; apply each change as ``KeepRows`` does. An id that is there already
-    takes the later position."""
+    takes the later position. ``tombstones``: a delete leaves one; else it removes the row."""
 
     partition: PartitionKey
     records: tuple[LogRecord, ...]
+    tombstones: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,12 @@ class KeepRows:
 
 @dataclass(frozen=True, slots=True)
 class DropTail:
-    """Remove the log's records above ``above``, their ids, and the rows of ``keys`` whose position is above
-    it."""
+    """Remove the log's records above ``above`` and at most ``until``, their ids, and the rows of ``keys`` with
+    such a position."""
 
     partition: PartitionKey
     above: StorePosition
+    until: StorePosition
     keys: tuple[bytes, ...]
 
 

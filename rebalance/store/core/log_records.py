@@ -90,9 +90,10 @@ EpochTable = tuple[EpochStart, ...]
 class CopyHead:
     """What a copy is, stored in one transaction with the rows and records that made it so.
 
-    - ``state``: as the node has it. ``tail``: the last record of its log.
-    - ``filled``: no write up to here is missing in its rows. For an owner that is ``tail``; None while rows of
-      another log may be among its own, so that it must be cleared before it is filled.
+    - ``state``: as the node has it.
+    - ``tail``: the last record up to which log and rows are complete. A MOVING copy has records of its primary
+      beyond it, after a gap.
+    - ``is_clean``: False while rows of another log may be among its own: it is cleared before it is filled.
     - ``log_start``: records after it are in the log, without a gap; one filled from a snapshot has no earlier
       ones and supplies no history from before.
     - ``epochs``: of the whole log, also where records were cut off.
@@ -100,7 +101,7 @@ class CopyHead:
 
     state: CopyState
     tail: StorePosition = NO_RECORD
-    filled: StorePosition | None = NO_RECORD
+    is_clean: bool = True
     log_start: StorePosition = NO_RECORD
     epochs: EpochTable = ()
 
@@ -115,14 +116,12 @@ class CopyHead:
             if not epochs or epochs[-1].epoch < record.position.epoch:
                 epochs = (*epochs, EpochStart(record.position.epoch, tail.counter))
             tail = record.position
-        filled = tail if self.state is CopyState.OWNING else self.filled
-        return replace(self, tail=tail, filled=filled, epochs=epochs)
+        return replace(self, tail=tail, epochs=epochs)
 
     def rewound(self, to: StorePosition) -> CopyHead:
         """Without the records after ``to``."""
-        filled = None if self.filled is None else min(self.filled, to)
         epochs = tuple(each for each in self.epochs if each.after < to.counter)
-        return replace(self, tail=to, filled=filled, epochs=epochs, log_start=min(self.log_start, to))
+        return replace(self, tail=to, epochs=epochs, log_start=min(self.log_start, to))
 
     def holds(self, position: StorePosition) -> bool:
         """Whether the record of ``position`` is in this log, be it cut off or not."""

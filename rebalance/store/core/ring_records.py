@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, Trigger
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.result_record import ResultState
 
 
@@ -30,22 +30,26 @@ class RingRecord:
 
 @dataclass(frozen=True, slots=True)
 class RingState:
-    """After the event of ``number``. ``incarnations``: by name of each server that is there."""
+    """After the event of ``number``. ``incarnations``: by name of each server that is there. ``gone``: the
+    last time that each name went, in order: results that are older do not know of it."""
 
     number: int = 0
     cluster: Cluster = field(default_factory=Cluster)
     incarnations: Mapping[str, str] = field(default_factory=dict)
+    gone: tuple[tuple[TopologyVersion, str], ...] = ()
 
     def after(self, record: RingRecord) -> RingState:
         """Raises ValueError for a record that is not the next."""
         if record.number != self.number + 1:
             raise ValueError(f"event {record.number} of the ring came after event {self.number}")
-        event, incarnations = record.event, dict(self.incarnations)
+        event, incarnations, gone = record.event, dict(self.incarnations), self.gone
         if event.trigger is Trigger.NODE_JOINED:
             incarnations[event.node] = record.incarnation
         elif event.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED):
             incarnations.pop(event.node, None)
-        return replace(self, number=record.number, cluster=self.cluster.after(event), incarnations=incarnations)
+            gone = (*(each for each in gone if each[1] != event.node), (event.version, event.node))
+        cluster = self.cluster.after(event)
+        return replace(self, number=record.number, cluster=cluster, incarnations=incarnations, gone=gone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from catalog.core.zone import ZoneId
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_messages import Message as ExchangeMessage
 from rebalance.store.core.log_records import (
@@ -193,7 +193,9 @@ class SupplyRequest:
 
 @dataclass(frozen=True, slots=True)
 class SupplyBatch:
-    """At most 1 MiB. ``next_after``: to go on from, in the same stage; None when the stage is over."""
+    """At most 1 MiB. ``next_after``: to go on from, in the same stage; None when the stage is over.
+    ``read_at``: the supplier's tail. Rows may be as new as that, so the asker does not own before its own
+    stream has come as far."""
 
     partition: PartitionKey
     basis: TopologyVersion
@@ -203,10 +205,18 @@ class SupplyBatch:
     rows: tuple[StoredRow, ...] = ()
     ids: tuple[StoredWriteId, ...] = ()
     epochs: EpochTable = ()
+    read_at: StorePosition = NO_RECORD
     next_after: bytes | None = None
 
 
 # Servers
+
+
+@dataclass(frozen=True, slots=True)
+class PeerPing:
+    """Whoever waits for an exchange asks whether the other is there; the answer comes at once."""
+
+    is_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +237,7 @@ StoreMessage = (
     | LevelSeen
     | SupplyRequest
     | SupplyBatch
+    | PeerPing
     | ServerRoom
     | ExchangeMessage
 )

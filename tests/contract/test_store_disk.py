@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,12 +54,16 @@ def time_of(position: StorePosition) -> int:
     return 1_000 * position.epoch + position.counter
 
 
+def write_at(position: StorePosition) -> WriteId:
+    """At a position there is one write; a write that was repeated late has two positions."""
+    return WRITES[POSITIONS.index(position) % len(WRITES)]
+
+
 partitions = st.sampled_from(PARTITIONS)
 positions = st.sampled_from(POSITIONS)
 values = st.sampled_from((None, b"", b"v", b"value"))
 records = st.builds(
-    lambda write, position, changes: LogRecord(write, position, NO_RECORD, time_of(position), changes),
-    st.sampled_from(WRITES),
+    lambda position, changes: LogRecord(write_at(position), position, NO_RECORD, time_of(position), changes),
     positions,
     st.lists(st.builds(KeyChange, st.sampled_from(KEYS), values), max_size=2).map(tuple),
 )
@@ -68,9 +75,9 @@ ids = st.builds(
 )
 heads = st.builds(
     CopyHead,
-    st.sampled_from(CopyState),
+    st.sampled_from([state for state in CopyState if state is not CopyState.OWNING]),
     positions,
-    st.none() | positions,
+    st.booleans(),
     positions,
     st.sampled_from(((), (EpochStart(1, 0), EpochStart(2, 7)))),
 )
@@ -82,9 +89,9 @@ def lists(entries: st.SearchStrategy) -> st.SearchStrategy:
 
 changes = st.one_of(
     st.builds(KeepHead, partitions, heads),
-    st.builds(KeepRecords, partitions, lists(records)),
+    st.builds(KeepRecords, partitions, lists(records), st.booleans()),
     st.builds(KeepRows, partitions, lists(rows), lists(ids)),
-    st.builds(DropTail, partitions, positions, lists(st.sampled_from(KEYS))),
+    st.builds(DropTail, partitions, positions, positions, lists(st.sampled_from(KEYS))),
     st.builds(ClearBatch, partitions, positions, st.just(1 << 20)),
     st.builds(CutLog, partitions, positions, st.sampled_from((0, 1_002, 2_002, 9_000))),
     st.builds(DropTombstones, partitions, positions),
@@ -105,7 +112,7 @@ def answers(reader: StoreReader, partition: PartitionKey) -> list[object]:
     ]
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(st.lists(st.lists(changes, min_size=1, max_size=4), min_size=1, max_size=4))
 def test_lmdb_keeps_and_answers_what_the_rules_say(transactions: list[list[DiskChange]]) -> None:
     with tempfile.TemporaryDirectory() as directory, driven_disk(Path(directory)) as driven:
@@ -151,3 +158,20 @@ def test_rows_whose_keys_begin_alike_are_all_read_in_batches(tmp_path: Path) -> 
             rows_read += batch
         assert sorted(rows_read, key=lambda row: row.key) == list(long_rows)
         assert [driven.disk.reader.row(partition, row.key) for row in long_rows] == list(long_rows)
+
+
+@pytest.mark.parametrize("epochs", [(1, 1, 1), (1, 2, 2)])
+def test_an_owners_head_goes_on_with_its_log(tmp_path: Path, epochs: tuple[int, ...]) -> None:
+    partition = PARTITIONS[0]
+    places = (NO_RECORD, *(StorePosition(epoch, counter) for counter, epoch in enumerate(epochs, 1)))
+    log = tuple(
+        LogRecord(WriteId(f"w{position}"), position, previous, 0, (KeyChange(b"k", b"v"),))
+        for previous, position in pairwise(places)
+    )
+    head = CopyHead(CopyState.OWNING).appended(log[:1])
+    with driven_disk(tmp_path) as driven:
+        driven.carry_out([KeepRecords(partition, log[:1]), KeepHead(partition, head)])
+        driven.carry_out([KeepRecords(partition, log[1:]), KeepRecords(PARTITIONS[1], log)])
+        assert driven.disk.reader.heads() == {partition: head.appended(log[1:])}
+        driven.carry_out([KeepHead(partition, replace(head, state=CopyState.MOVING))])
+        assert driven.disk.reader.heads() == {partition: replace(head, state=CopyState.MOVING)}

@@ -72,12 +72,12 @@ class _CopyChanges:
         match change:
             case KeepHead(_, head):
                 self._put("heads", b"", encoded(head))
-            case KeepRecords(_, records):
+            case KeepRecords(_, records, tombstones):
                 for record in records:
                     self._put("log", position_bytes(record.position), encoded(record))
                     self._keep_id(StoredWriteId(record.write, record.position, record.time_ms))
                     for written in record.changes:
-                        self._keep_row(StoredRow(written.key, written.value, record.position))
+                        self._keep_row(StoredRow(written.key, written.value, record.position), tombstones)
             case KeepRows(_, rows, ids):
                 for row in rows:
                     self._keep_row(row)
@@ -85,8 +85,8 @@ class _CopyChanges:
                     if self._keep_id(entry):
                         bare = bare_id_value(entry.write, entry.time_ms)
                         self._put("bare_ids", position_bytes(entry.position), bare)
-            case DropTail(_, above, keys):
-                self._drop_tail(above, keys)
+            case DropTail(_, above, until, keys):
+                self._drop_tail(above, until, keys)
             case ClearBatch(_, until, limit_bytes):
                 self._clear(until, limit_bytes)
             case CutLog(_, until, ids_before_ms):
@@ -106,15 +106,20 @@ class _CopyChanges:
     def _delete(self, database: str, key: bytes) -> None:
         self._txn.delete(self._prefix + key, db=self._databases[database])
 
-    def _keep_row(self, row: StoredRow) -> None:
+    def _keep_row(self, row: StoredRow, tombstones: bool = True) -> None:
         key = row_key(row.key)
         stored = self._get("rows", key)
         if stored is not None and row_position(stored) >= row.position:
             return
-        self._put("rows", key, row_value(row))
-        if row.value is None:
+        if row.value is None and tombstones:
+            self._put("rows", key, row_value(row))
             self._put("tombstones", key, b"")
-        elif stored is not None:
+            return
+        if row.value is None:
+            self._delete("rows", key)
+        else:
+            self._put("rows", key, row_value(row))
+        if stored is not None:
             self._delete("tombstones", key)
 
     def _keep_id(self, entry: StoredWriteId) -> bool:
@@ -135,18 +140,16 @@ class _CopyChanges:
         if stored is not None and stored.position == position:
             self._delete("ids", write.encode())
 
-    def _drop_tail(self, above: StorePosition, keys: tuple[bytes, ...]) -> None:
+    def _drop_tail(self, above: StorePosition, until: StorePosition, keys: tuple[bytes, ...]) -> None:
         with self._cursor("log") as cursor:
             there = cursor.set_range(self._prefix + position_after(above))
-            while there and cursor.key().startswith(self._prefix):
+            while there and self._is_up_to(cursor, until):
                 record = record_of(cursor.value())
-                stored = self._stored_id(record.write)
-                if stored is not None and stored.position > above:
-                    self._delete("ids", record.write.encode())
+                self._delete_id_at(record.write, record.position)
                 there = _delete_here(cursor)
         for key in map(row_key, keys):
             row = self._get("rows", key)
-            if row is not None and row_position(row) > above:
+            if row is not None and above < row_position(row) <= until:
                 self._delete("rows", key)
                 self._delete("tombstones", key)
 

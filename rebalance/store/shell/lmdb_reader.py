@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 import lmdb
 
+from rebalance.core.affinity import CopyState
 from rebalance.core.store_positions import StorePosition
 from rebalance.store.core.log_records import (
     CopyHead,
@@ -17,6 +19,7 @@ from rebalance.store.core.log_records import (
     WriteId,
 )
 from rebalance.store.shell.disk_format import (
+    POSITION_BYTES,
     bare_id_of,
     head_of,
     id_of,
@@ -53,7 +56,8 @@ class LmdbReader:
 
     def heads(self) -> dict[PartitionKey, CopyHead]:
         with self._cursor("heads") as cursor:
-            return {partition_of(key): head_of(value) for key, value in cursor}
+            heads = {partition_of(key): head_of(value) for key, value in cursor}
+        return {partition: self._with_log(partition, head) for partition, head in heads.items()}
 
     def row(self, partition: PartitionKey, key: bytes) -> StoredRow | None:
         stored = partition_prefix(partition) + row_key(key)
@@ -84,6 +88,26 @@ class LmdbReader:
 
     def mark(self, name: str) -> bytes | None:
         return self._get("marks", name.encode())
+
+    def _with_log(self, partition: PartitionKey, head: CopyHead) -> CopyHead:
+        """An owner's head is stored less often than its records."""
+        if head.state is not CopyState.OWNING:
+            return head
+        last = self._last_position(partition)
+        if last is None or last <= head.tail:
+            return head
+        if head.epochs and head.epochs[-1].epoch == last.epoch:
+            return replace(head, tail=last)
+        first = position_after(head.tail)
+        return head.appended(record_of(value) for _, value in self._entries("log", partition, first))
+
+    def _last_position(self, partition: PartitionKey) -> StorePosition | None:
+        """Of the log."""
+        prefix = partition_prefix(partition)
+        with self._cursor("log") as cursor:
+            there = cursor.set_range(prefix + b"\xff" * POSITION_BYTES)
+            there = cursor.prev() if there else cursor.last()
+            return position_of(cursor.key()) if there and cursor.key().startswith(prefix) else None
 
     def _has_older_rows(self, partition: PartitionKey, until: StorePosition) -> bool:
         if any(row_position(value) <= until for _, value in self._entries("rows", partition)):

@@ -93,10 +93,9 @@ def test_a_frame_that_nobody_would_take_is_not_written() -> None:
 def test_any_bytes_are_messages_or_refused(content: bytes) -> None:
     try:
         messages = decode_frame(content)
-    except FrameError as error:
-        assert error.code is RefusalCode.UNREADABLE
-    else:
-        assert all(type(message) in TAGS.values() for message in messages)
+    except FrameError:
+        return
+    assert all(type(message) in TAGS.values() for message in messages)
 
 
 def test_damaged_frames_are_messages_or_refused() -> None:

@@ -41,7 +41,8 @@ def partition_outcome(
     """
     states = {node: each.state for node, each in reports.items()}
     in_sync = agreed_set(ideal, effective, states) or before.in_sync
-    filling = tuple(node for node in ideal if states.get(node) is CopyState.MOVING)
+    # Without a primary there is nothing to be filled with, and nobody who waits for it.
+    filling = tuple(node for node in ideal if states.get(node) is CopyState.MOVING and effective)
     stays = bool(effective) and effective[:1] == before.effective[:1] and effective[0] not in joined
     if stays or not effective:
         epoch = before.epoch

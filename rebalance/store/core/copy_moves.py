@@ -153,6 +153,9 @@ class CopyMoves:
         supplier = message.suppliers.get(copy_id)
         copy.stream = copy.stored = actual
         self._end_filling(copy)
+        if not outcome.effective:
+            # What it has is kept: it may be all that is left of a partition.
+            return
         copy.filling = filling
         if supplier is not None and copy.is_clean:
             filling.supplier = supplier.node

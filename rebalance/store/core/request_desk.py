@@ -21,7 +21,7 @@ from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAn
 Request = ReadRequest | WriteRequest
 
 
-class Verdict(Enum):
+class RequestTurn(Enum):
     WAIT = "WAIT"  # for an exchange, or for the levelling of the partition
 
 
@@ -32,20 +32,20 @@ class RequestDesk:
         self._waiting: deque[tuple[int, Request]] = deque()
 
     def take(self, client: int, request: Request) -> None:
-        verdict = self._judged(request)
-        if verdict is Verdict.WAIT:
+        turn = self._judged(request)
+        if turn is RequestTurn.WAIT:
             if len(self._waiting) < self._books.limits.waiting_max:
                 self._waiting.append((client, request))
             else:
                 self._refuse(client, request, AnswerCode.TOO_MANY, "too many requests wait for an exchange")
             return
-        if isinstance(verdict, tuple):
-            self._refuse(client, request, *verdict)
+        if isinstance(turn, tuple):
+            self._refuse(client, request, *turn)
             return
         if isinstance(request, ReadRequest):
-            self._read(client, request, verdict)
+            self._read(client, request, turn)
         else:
-            self._write(client, request, verdict)
+            self._write(client, request, turn)
 
     def go_on(self) -> None:
         """Something that requests wait for has ended."""
@@ -58,13 +58,13 @@ class RequestDesk:
     def gone(self, client: int) -> None:
         self._waiting = deque(each for each in self._waiting if each[0] != client)
 
-    def _judged(self, request: Request) -> ServedCopy | Verdict | tuple[AnswerCode, str]:
+    def _judged(self, request: Request) -> ServedCopy | RequestTurn | tuple[AnswerCode, str]:
         """The copy that carries it out, which is led here; or why not."""
         books, key = self._books, (request.zone, request.partition)
         if not books.life.serves(books.now_ms):
             return AnswerCode.NOT_SERVING, f"{books.name} has no confirmed heartbeat"
         if not books.has_finished or not books.takes_writes or books.worker is None:
-            return Verdict.WAIT
+            return RequestTurn.WAIT
         cluster, held = books.worker.cluster, books.worker.held
         zone = cluster.zones.get(request.zone)
         if zone is None:
@@ -79,7 +79,7 @@ class RequestDesk:
         if refusal:
             return AnswerCode.LOST, refusal
         if request.zone not in held.maps:
-            return Verdict.WAIT
+            return RequestTurn.WAIT
         copy, primary = books.copies.get(key), books.primary(key)
         if primary is None:
             outcome = books.outcome(key)
@@ -87,7 +87,7 @@ class RequestDesk:
             return AnswerCode.WAITING_FOR_OWNERS, f"in-sync copies are on {members or 'no server'}"
         if primary != books.name or copy is None or copy.leading is None:
             return AnswerCode.NOT_PRIMARY, f"{primary} leads partition {request.partition}"
-        return Verdict.WAIT if copy.leading.unlevelled else copy
+        return RequestTurn.WAIT if copy.leading.unlevelled else copy
 
     def _refuse(self, client: int, request: Request, code: AnswerCode, detail: str) -> None:
         """Nothing was done, so no clock matters."""

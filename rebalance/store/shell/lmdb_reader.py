@@ -32,7 +32,7 @@ from rebalance.store.shell.disk_format import (
     row_of,
     row_position,
 )
-from rebalance.store.shell.lmdb_changes import Databases
+from rebalance.store.shell.lmdb_changes import OF_COPIES, Databases
 
 Entry = TypeVar("Entry", LogRecord, StoredRow, StoredWriteId)
 
@@ -58,6 +58,18 @@ class LmdbReader:
         with self._cursor("heads") as cursor:
             heads = {partition_of(key): head_of(value) for key, value in cursor}
         return {partition: self._with_log(partition, head) for partition, head in heads.items()}
+
+    def partitions(self) -> set[PartitionKey]:
+        """Of which anything is stored, with a head or without."""
+        partitions = set()
+        for database in OF_COPIES:
+            with self._cursor(database) as cursor:
+                there = cursor.first()
+                while there:
+                    partition = partition_of(cursor.key())
+                    partitions.add(partition)
+                    there = cursor.set_range(partition_prefix((partition[0], partition[1] + 1)))
+        return partitions
 
     def row(self, partition: PartitionKey, key: bytes) -> StoredRow | None:
         stored = partition_prefix(partition) + row_key(key)

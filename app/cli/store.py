@@ -1,0 +1,89 @@
+"""``zonectl store``: what a store server has on its disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.exits import CliError, ExitCode
+from app.cli.options import flag, group
+from app.cli.output import print_rows
+from app.cli.say import counted, say, say_json
+
+if TYPE_CHECKING:
+    from rebalance.store.core.store_check import CopyCheck
+
+app = group("Check the files of a store server.")
+
+
+@app.command()
+def fsck(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the store: that of data.mdb.")],
+    as_json: Annotated[bool, flag("--json", "Print one JSON document, with all copies.")] = False,
+) -> int:
+    """Check that a store's log, rows and operation ids belong together.
+
+    For every copy: the log has no gap, its epochs ascend, each row is what its newest
+    record says, and each operation id leads to its record. Nothing is changed. The
+    server may run meanwhile: what is checked is its last transaction.
+
+    \b
+    Examples:
+      zonectl store fsck zonekeeper-data/n1/store
+      zonectl store fsck zonekeeper-data/n1/store --json | jq '.copies[] | select(.defects != [])'
+
+    JSON: {"copies": [{"zone", "partition", "state", "log_start", "tail", "records",
+    "rows", "ids", "defects": [{"code", "place", "detail"}]}], "defects"}; state, log_start
+    and tail null: there is no copy, but entries of one.
+
+    Exit codes: 0 no defect, 1 defects, or the store cannot be read, 64 usage error, 130
+    interrupted.
+    """
+    from rebalance.store.core.store_check import check_copy
+    from rebalance.store.shell.lmdb_disk import StoreDiskError, stored
+
+    try:
+        with stored(directory) as reader:
+            heads = reader.heads()
+            partitions = sorted(reader.partitions())
+            checks = [check_copy(reader, partition, heads.get(partition)) for partition in partitions]
+    except (StoreDiskError, ValueError) as error:
+        raise CliError(ExitCode.FAILED, f"zonectl store fsck: {error}") from error
+    defects = sum(len(check.defects) for check in checks)
+    if as_json:
+        say_json({"copies": [_document(check) for check in checks], "defects": defects}, indent=2)
+    else:
+        _print_checks(checks, defects)
+    return ExitCode.FAILED if defects else ExitCode.OK
+
+
+def _document(check: CopyCheck) -> dict[str, Any]:
+    head = check.head
+    return {
+        "zone": check.partition[0],
+        "partition": check.partition[1],
+        "state": head.state.value if head is not None else None,
+        "log_start": str(head.log_start) if head is not None else None,
+        "tail": str(head.tail) if head is not None else None,
+        "records": check.records,
+        "rows": check.rows,
+        "ids": check.ids,
+        "defects": [asdict(defect) | {"code": defect.code.value} for defect in check.defects],
+    }
+
+
+def _print_checks(checks: Sequence[CopyCheck], defects: int) -> None:
+    rows = [
+        (f"{check.partition[0]}/{check.partition[1]}", defect.code.value, defect.place, defect.detail)
+        for check in checks
+        for defect in check.defects
+    ]
+    if rows:
+        print_rows(("COPY", "DEFECT", "PLACE", "DETAIL"), rows)
+    records, keys, ids = (sum(getattr(check, name) for check in checks) for name in ("records", "rows", "ids"))
+    contents = f"{counted(records, 'log record')}, {counted(keys, 'row')}, {counted(ids, 'operation id')}"
+    say(f"{counted(len(checks), 'copy', 'copies')}, {contents}: {counted(defects, 'defect')}")

@@ -162,6 +162,8 @@ def decide_states(
         if not rules.reset:
             return decided, True
         kept = [node for node in decided if decided[node].state is CopyState.LOST]
+        for node in kept:
+            decided[node] = replace(decided[node], state=CopyState.MOVING)
         return _newest_owns(decided, [node for node in kept if node in outcome.in_sync] or kept), False
     if outcome.in_sync:
         for node in untrusted(reports, outcome, rules.joined):

@@ -221,10 +221,10 @@ def decided_before(
     """The states as an outcome that was committed has them."""
     decided = {}
     for node, each in reports.items():
-        if node in outcome.in_sync and each.state in (CopyState.OWNING, CopyState.MOVING):
-            state = CopyState.LOST if outcome.is_lost else CopyState.OWNING
-        elif outcome.is_lost and node in ideal:
+        if outcome.is_lost and (node in ideal or each.state in (CopyState.OWNING, CopyState.LOST)):
             state = CopyState.LOST
+        elif outcome.effective and node in outcome.in_sync:
+            state = CopyState.OWNING
         else:
             state = CopyState.MOVING if each.state in (CopyState.OWNING, CopyState.LOST) else each.state
         decided[node] = replace(each, state=state)

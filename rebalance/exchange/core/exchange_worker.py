@@ -258,6 +258,8 @@ class ExchangeWorker(StateUpdates):
         for record in records:
             if record.previous != self.held.results.version:
                 continue
+            if running.conclusion is not None and record == running.conclusion.record:
+                return self._concluded(running) + self._go_on()
             if record.exchange <= running.version <= record.version:
                 running.follow(record)
                 break

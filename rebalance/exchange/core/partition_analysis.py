@@ -162,6 +162,8 @@ def decide_states(
         if not rules.reset:
             return decided, True
         kept = [node for node in decided if decided[node].state is CopyState.LOST]
+        for node in kept:
+            decided[node] = replace(decided[node], state=CopyState.MOVING)
         return _newest_owns(decided, [node for node in kept if node in outcome.in_sync] or kept), False
     if outcome.in_sync:
         for node in untrusted(reports, outcome, rules.joined):
@@ -219,10 +221,10 @@ def decided_before(
     """The states as an outcome that was committed has them."""
     decided = {}
     for node, each in reports.items():
-        if node in outcome.in_sync and each.state in (CopyState.OWNING, CopyState.MOVING):
-            state = CopyState.LOST if outcome.is_lost else CopyState.OWNING
-        elif outcome.is_lost and node in ideal:
+        if outcome.is_lost and (node in ideal or each.state in (CopyState.OWNING, CopyState.LOST)):
             state = CopyState.LOST
+        elif outcome.effective and node in outcome.in_sync:
+            state = CopyState.OWNING
         else:
             state = CopyState.MOVING if each.state in (CopyState.OWNING, CopyState.LOST) else each.state
         decided[node] = replace(each, state=state)

@@ -69,7 +69,6 @@ class FillWork:
     def _ask(self, copy: ServedCopy, filling: Filling) -> None:
         supplier = self._supplier(copy, filling)
         if supplier is None:
-            filling.avoided.clear()
             return
         filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, self._books.now_ms
         request = request_of(filling, copy.partition, self._books.basis, copy.tail, copy.epochs)
@@ -94,7 +93,7 @@ class FillWork:
         if filling.supplier in fresh:
             return filling.supplier
         # Those that have most come first: the others are levelled themselves.
-        return min(fresh, key=lambda node: (-reports[node].counter, node), default=None)
+        return min(fresh or owners, key=lambda node: (-reports[node].counter, node), default=None)
 
     def supply(self, sender: str, request: SupplyRequest) -> None:
         """On the supplier: what is on its disk now."""

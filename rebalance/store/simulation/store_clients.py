@@ -94,7 +94,5 @@ class SimulatedClients:
             self._leaders[operation.partition[1]] = self._leaders.get(operation.partition[1], "")
             if operation.write is None:
                 operation.value = answer.value
-        else:
-            # Refused, nothing was done: it never was.
-            self.history.operations = [each for each in self.history.operations if each is not operation]
+        # A refusal says that this request did nothing; an earlier one of the same write may have.
         self._world.time.after(self._rng.randint(0, 60), lambda: self._begin(client))

@@ -46,7 +46,11 @@ class StoreHistory:
             by_key[each.partition, each.key].append(each)
         for (partition, key), operations in sorted(by_key.items()):
             _values_fit(partition, key, operations)
-            _never_back(partition, key, [each for each in operations if each.position is not None])
+            told = [each for each in operations if each.position is not None]
+            if any(each.write is not None and each.value is None for each in operations):
+                # A read of nothing says little once somebody deletes the key.
+                told = [each for each in told if each.value is not None]
+            _never_back(partition, key, told)
 
 
 def _values_fit(partition: PartitionKey, key: bytes, operations: list[StoreOperation]) -> None:
@@ -67,10 +71,7 @@ def _values_fit(partition: PartitionKey, key: bytes, operations: list[StoreOpera
 
 
 def _never_back(partition: PartitionKey, key: bytes, told: list[StoreOperation]) -> None:
-    """``told`` were answered: what began after another one returned is not before it. A read of nothing says
-    little once somebody deleted the key."""
-    if any(each.write is not None and each.value is None for each in told):
-        told = [each for each in told if each.value is not None]
+    """``told`` were answered: what began after another one returned is not before it."""
     events = sorted(
         # In one instant, begins come first: such operations overlap.
         [(each.invoked_ms, 0, index) for index, each in enumerate(told)]

@@ -15,8 +15,8 @@ from rebalance.store.shell.wire_codec import (
     FRAME_BYTES_MAX,
     LENGTH,
     TAGS,
-    FrameError,
-    RefusalCode,
+    CloseCode,
+    WireError,
     decode_frame,
     encode_frame,
 )
@@ -76,24 +76,24 @@ def test_fields_of_a_later_build_are_skipped_and_those_of_an_earlier_one_have_de
     ],
 )
 def test_what_is_no_message_is_refused_by_name(content: object, text: str) -> None:
-    with pytest.raises(FrameError) as refused:
+    with pytest.raises(WireError) as refused:
         decode_frame(msgspec.msgpack.encode(content))
-    assert refused.value.code is RefusalCode.UNREADABLE
+    assert refused.value.code is CloseCode.UNREADABLE
     assert text in refused.value.accepted
 
 
 def test_a_frame_that_nobody_would_take_is_not_written() -> None:
     batch = [ReadRequest(1, 7, 3, b"x" * (FRAME_BYTES_MAX // 2))] * 3
-    with pytest.raises(FrameError) as refused:
+    with pytest.raises(WireError) as refused:
         encode_frame(batch)
-    assert refused.value.code is RefusalCode.FRAME_TOO_LARGE
+    assert refused.value.code is CloseCode.FRAME_TOO_LARGE
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_messages_or_refused(content: bytes) -> None:
     try:
         messages = decode_frame(content)
-    except FrameError:
+    except WireError:
         return
     assert all(type(message) in TAGS.values() for message in messages)
 
@@ -109,13 +109,13 @@ def test_damaged_frames_are_messages_or_refused() -> None:
             del damaged[chance.randrange(len(damaged) // 2, len(damaged) + 1) :]
             try:
                 decode_frame(bytes(damaged))
-            except FrameError:
+            except WireError:
                 refused += 1
     assert refused > 1_000
 
 
 def test_nesting_without_an_end_is_refused() -> None:
-    with pytest.raises(FrameError):
+    with pytest.raises(WireError):
         decode_frame(b"\x91" * 1_000_000)
 
 

@@ -40,7 +40,7 @@ from rebalance.store.core.store_messages import (
 )
 
 
-class RefusalCode(Enum):
+class CloseCode(Enum):
     """Why a connection is closed by the side that says so."""
 
     NO_HELLO = "NO_HELLO"  # the first message is not a hello, or it did not come in time
@@ -58,7 +58,7 @@ class RefusalCode(Enum):
 class StoreRefused:
     """The last message of a connection. ``accepted``: what would have been."""
 
-    code: RefusalCode
+    code: CloseCode
     accepted: str
 
 
@@ -95,36 +95,36 @@ _encoder = msgspec.msgpack.Encoder()
 _frame = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]])
 
 
-class FrameError(Exception):
+class WireError(Exception):
     """A frame that this build does not take. ``code`` and the text go to the other side."""
 
-    def __init__(self, code: RefusalCode, accepted: str) -> None:
+    def __init__(self, code: CloseCode, accepted: str) -> None:
         super().__init__(f"{code.value}: {accepted}")
         self.code = code
         self.accepted = accepted
 
 
 def encode_frame(messages: Iterable[WireMessage]) -> bytes:
-    """With its length. Raises FrameError for one that would be larger than others take."""
+    """With its length. Raises WireError for one that would be larger than others take."""
     body = _encoder.encode([(_tags[type(message)], message) for message in messages])
     check_length(len(body))
     return LENGTH.pack(len(body)) + body
 
 
 def decode_frame(body: bytes | memoryview) -> list[WireMessage]:
-    """Without its length. Raises FrameError, whatever the bytes are."""
+    """Without its length. Raises WireError, whatever the bytes are."""
     try:
         return [_decoders[tag].decode(message) for tag, message in _frame.decode(body)]
     except KeyError as error:
         known = f"messages of the kinds 1 to {max(TAGS)}"
-        raise FrameError(RefusalCode.UNREADABLE, f"kind {error} is not known; accepted: {known}") from error
+        raise WireError(CloseCode.UNREADABLE, f"kind {error} is not known; accepted: {known}") from error
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         text = f"not a message of wire format 1 ({str(error)[:200]})"
-        raise FrameError(RefusalCode.UNREADABLE, text) from error
+        raise WireError(CloseCode.UNREADABLE, text) from error
 
 
 def check_length(length: int) -> None:
-    """Raises FrameError."""
+    """Raises WireError."""
     if length > FRAME_BYTES_MAX:
         text = f"a frame has {length} bytes; accepted: up to {FRAME_BYTES_MAX}"
-        raise FrameError(RefusalCode.FRAME_TOO_LARGE, text)
+        raise WireError(CloseCode.FRAME_TOO_LARGE, text)

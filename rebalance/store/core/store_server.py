@@ -175,7 +175,9 @@ class StoreServer:
             case HeartbeatDone(ticket):
                 books.life.committed(ticket)
             case HeartbeatRefused():
-                self._stop("its heartbeat was refused: it is evicted, or its key is gone")
+                # An eviction that is about an earlier server of this name ends before this one joins.
+                if books.worker is not None:
+                    self._stop("its heartbeat was refused: it is evicted, or its key is gone")
             case ResultCommitted(version):
                 self._commit = None
                 self._carry_out(books.worker.result_kept(version) if books.worker is not None else [])

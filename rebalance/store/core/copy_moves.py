@@ -153,8 +153,10 @@ class CopyMoves:
         supplier = message.suppliers.get(copy_id)
         copy.stream = copy.stored = actual
         self._end_filling(copy)
-        if not outcome.effective:
-            # What it has is kept: it may be all that is left of a partition.
+        zone, number = copy.partition
+        if not set(outcome.effective[:1]) & message.maps[zone].owners(number):
+            # What it has is kept: it may be all that is left of a partition. And where the primary went before
+            # anybody heard of the result, nobody knows how far its log was.
             return
         copy.filling = filling
         if supplier is not None and copy.is_clean:

@@ -56,8 +56,10 @@ class FailServer:
 
 @dataclass(frozen=True, slots=True)
 class EvictServer:
-    """Create ``exchange/evicting/<name>``: heartbeats of the name are refused from then on."""
+    """Create ``exchange/evicting/<name>``, if the ring's last event is still ``after``: heartbeats of the name
+    are refused from then on. The guard keeps it from the server's successor."""
 
+    after: int
     name: str
 
 
@@ -100,7 +102,7 @@ class RingKeeper:
             if name not in members and name not in view.evicting and age_ms < self._ttl_ms // 2:
                 return JoinServer(view.state.number, name, incarnation)
         suspect = suspected(view, members)
-        return EvictServer(suspect) if suspect is not None else None
+        return EvictServer(view.state.number, suspect) if suspect is not None else None
 
     def _remember(
         self,

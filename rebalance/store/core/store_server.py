@@ -151,8 +151,8 @@ class StoreServer:
     def _take(self, event: StoreInput) -> None:
         books = self.books
         match event:
-            case Ticked(clock_ms, wall_ms):
-                books.now_ms, books.wall_ms = max(books.now_ms, clock_ms), max(books.wall_ms, wall_ms)
+            case Ticked(clock_ms):
+                books.now_ms = max(books.now_ms, clock_ms)
                 self._tick()
             case ClientRequest(client, request):
                 self._desk.take(client, request)

@@ -109,8 +109,8 @@ class StoreMetastore:
                 if self.heartbeats.get((name, incarnation)) != revision:
                     return False
                 del self.heartbeats[name, incarnation]
-            case EvictServer(name):
-                if name in self.evicting:
+            case EvictServer(after, name):
+                if after != self.ring.number or name in self.evicting:
                     return False
                 self.evicting[name] = self._next()
             case JoinServer(after, name, incarnation):

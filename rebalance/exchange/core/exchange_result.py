@@ -70,6 +70,13 @@ class Collected:
             each.node for each in self.events if each.trigger is Trigger.NODE_JOINED and not each.is_client
         )
 
+    @property
+    def behind(self) -> frozenset[str]:
+        """Servers that never heard of the last result: what they report is what was on their disk before it."""
+        if self.results is None:
+            return frozenset()
+        return frozenset(node for node, each in self.singles.items() if each.basis != self.results.version)
+
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
@@ -238,7 +245,7 @@ def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
         reset=any(_resets(event, zone.zone_id) for event in collected.events),
         policy=zone.policy,
         lost=collected.lost.get(zone.zone_id, frozenset()),
-        joined=collected.joined,
+        joined=collected.joined | collected.behind,
         gone=collected.gone,
         outcomes=collected.results.outcomes.get(zone.zone_id, ()) if collected.results is not None else (),
     )

@@ -24,6 +24,12 @@ def agreed_set(
     return tuple(sorted(owners - surplus_copies(ideal, states) | set(effective[:1])))
 
 
+def waited_for(outcome: PartitionOutcome) -> frozenset[str]:
+    """Copies that must have a write on their disks before it is acknowledged: owners, and those being filled,
+    so that a copy that comes into the set has every acknowledged write."""
+    return frozenset((*outcome.in_sync, *outcome.filling))
+
+
 def partition_outcome(
     before: PartitionOutcome,
     ideal: Sequence[str],

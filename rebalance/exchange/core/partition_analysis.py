@@ -45,7 +45,8 @@ class Difference:
 class ZoneRules:
     """Which steps run. ``found``: the zone begins with this exchange, so that a partition which nobody owns is
     new and not lost. ``reset``: lost partitions are used as they are from now on. ``lost``: those that were
-    lost before this exchange. ``joined``: servers that came since; ``gone``: those that went, in order.
+    lost before this exchange. ``joined``: servers that came since, or that
+    did not hear of the last result; ``gone``: those that went, in order.
     ``outcomes``: the last committed one of each partition, none where results are not kept."""
 
     assigns_states: bool = False

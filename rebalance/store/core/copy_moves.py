@@ -14,6 +14,7 @@ from rebalance.core.partition_map import CopyReport, SingleMap, changed_state
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_messages import CopyId, FullMessage
+from rebalance.exchange.core.in_sync_sets import waited_for
 from rebalance.exchange.core.late_affinity import surplus_partitions
 from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
 from rebalance.store.core.disk_changes import (
@@ -26,7 +27,7 @@ from rebalance.store.core.disk_changes import (
 from rebalance.store.core.disk_queue import StepStored
 from rebalance.store.core.filling import Filling, FillStep
 from rebalance.store.core.leading import Leading
-from rebalance.store.core.log_records import PartitionKey
+from rebalance.store.core.log_records import PartitionKey, position_at
 from rebalance.store.core.server_books import ServerBooks
 from rebalance.store.core.store_copy import ServedCopy
 from rebalance.store.core.store_messages import CopyLevelled, LevelSeen, SupplyStage
@@ -153,8 +154,10 @@ class CopyMoves:
         supplier = message.suppliers.get(copy_id)
         copy.stream = copy.stored = actual
         self._end_filling(copy)
-        if not outcome.effective:
-            # What it has is kept: it may be all that is left of a partition.
+        zone, number = copy.partition
+        if not set(outcome.effective[:1]) & message.maps[zone].owners(number):
+            # What it has is kept: it may be all that is left of a partition. And where the primary went before
+            # anybody heard of the result, nobody knows how far its log was.
             return
         copy.filling = filling
         if supplier is not None and copy.is_clean:
@@ -178,11 +181,18 @@ class CopyMoves:
         reports = message.maps[zone].reports(number)
         behind = {node for node in outcome.in_sync if node in reports and reports[node].position < highest}
         if books.name == outcome.effective[0]:
-            targets = frozenset({*outcome.in_sync, *outcome.filling} & books.peers.keys() - {books.name})
+            targets = waited_for(outcome) & books.peers.keys() - {books.name}
             copy.leading = Leading(outcome.epoch, targets, behind, copy.tail, settled=copy.tail)
+            copy.leading.base_ms, copy.leading.since_ms = self._last_ms(copy), books.now_ms
         if copy.tail < highest:
             copy.filling = Filling(highest, highest, is_level=True)
             books.filling.add(copy.partition)
+
+    def _last_ms(self, copy: ServedCopy) -> int:
+        """The time of the newest record that this server knows."""
+        before = position_at(copy.epochs, copy.tail.counter - 1)
+        last = self._books.reader.records(copy.partition, before, 1)
+        return max(copy.last_ms, last[0].time_ms if last else 0)
 
     # Levelling
 

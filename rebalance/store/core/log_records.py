@@ -36,8 +36,8 @@ class LogRecord:
     """One write: a put, a delete, or all changes of a transaction.
 
     ``previous``: position of the record before it in this partition's log; a copy takes no record whose
-    predecessor is not its own last one. ``time_ms``: the primary's wall clock when it wrote the record, never
-    below that of ``previous``; ids expire by it.
+    predecessor is not its own last one. ``time_ms``: the partition's time, which its primaries' clocks move on
+    while they lead; ids expire by it.
     """
 
     write: WriteId

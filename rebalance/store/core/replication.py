@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 from rebalance.core.affinity import CopyState
-from rebalance.store.core.disk_changes import KeepRecords
+from rebalance.store.core.disk_changes import CutLog, KeepRecords
 from rebalance.store.core.disk_queue import LogStored
 from rebalance.store.core.leading import Asker, PendingWrite
-from rebalance.store.core.log_records import LogRecord
+from rebalance.store.core.log_records import LogRecord, position_at
 from rebalance.store.core.server_books import ServerBooks
 from rebalance.store.core.store_copy import ServedCopy
 from rebalance.store.core.store_effects import Reply
@@ -121,11 +121,26 @@ class Replication:
         if copy is None or event.position <= copy.stored:
             return
         copy.stored = event.position
+        self._cut(copy)
         if copy.leading is not None:
             copy.leading.stored = event.position
             self.settle(copy)
         else:
             self.tell_stored(copy)
+
+    def _cut(self, copy: ServedCopy) -> None:
+        """Drop the oldest records of a long log; never one that some owner may not have. While a copy is filled
+        they are reserved, up to a limit (PME-054)."""
+        limits, outcome = self._books.limits, self._books.outcome(copy.partition)
+        length = copy.tail.counter - copy.log_start.counter
+        keep = limits.log_reserved if outcome is not None and outcome.filling else limits.log_keep
+        if copy.state is not CopyState.OWNING or length < 2 * keep:
+            return
+        until = position_at(copy.epochs, min(copy.tail.counter - keep, copy.settled.counter))
+        if until > copy.log_start:
+            copy.log_start = until
+            self._books.disk.add(CutLog(copy.partition, until, copy.last_ms - limits.id_keep_ms))
+            self._books.keep_head(copy)
 
     def tell_stored(self, copy: ServedCopy) -> None:
         primary = self._books.primary(copy.partition)

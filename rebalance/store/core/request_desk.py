@@ -133,7 +133,7 @@ class RequestDesk:
             self._refuse(client, request, *refusal)
             return
         position = StorePosition(leading.epoch, copy.tail.counter + 1)
-        time_ms = max(copy.last_ms, books.wall_ms)
+        time_ms = leading.base_ms + books.now_ms - leading.since_ms
         record = LogRecord(request.write, position, copy.tail, time_ms, request.changes)
         self._replication.write(copy, record, (client, request.request, False))
 

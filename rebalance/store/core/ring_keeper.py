@@ -56,12 +56,23 @@ class FailServer:
 
 @dataclass(frozen=True, slots=True)
 class EvictServer:
-    """Create ``exchange/evicting/<name>``: heartbeats of the name are refused from then on."""
+    """Create ``exchange/evicting/<name>``, if the ring's last event is still ``after``: heartbeats of the name
+    are refused from then on. The guard keeps it from the server's successor."""
 
+    after: int
     name: str
 
 
-RingAction = JoinServer | FailServer | EvictServer
+@dataclass(frozen=True, slots=True)
+class RetireHeartbeat:
+    """Delete the heartbeat's key of a server that is not in the ring, if it still has ``revision``."""
+
+    name: str
+    incarnation: str
+    revision: int
+
+
+RingAction = JoinServer | FailServer | EvictServer | RetireHeartbeat
 
 
 class RingKeeper:
@@ -81,11 +92,17 @@ class RingKeeper:
             if max(now_ms - since_ms, now_ms - evicted_ms) >= self._ttl_ms:
                 revision = beats.get((name, incarnation), 0)
                 return FailServer(view.state.number, name, incarnation, revision)
-        for name, incarnation in sorted(beats):
-            if name not in members and name not in view.evicting:
+        # The newest incarnation of a name first; one that has stopped beating does not join any more.
+        for (name, incarnation), revision in sorted(beats.items(), key=lambda beat: -beat[1]):
+            age_ms = now_ms - self._seen[name, incarnation][1]
+            if members.get(name) == incarnation:
+                continue
+            if age_ms >= self._ttl_ms:
+                return RetireHeartbeat(name, incarnation, revision)
+            if name not in members and name not in view.evicting and age_ms < self._ttl_ms // 2:
                 return JoinServer(view.state.number, name, incarnation)
         suspect = suspected(view, members)
-        return EvictServer(suspect) if suspect is not None else None
+        return EvictServer(view.state.number, suspect) if suspect is not None else None
 
     def _remember(
         self,
@@ -95,7 +112,7 @@ class RingKeeper:
         members: Mapping[str, str],
     ) -> None:
         seen = {}
-        for member in members.items():
+        for member in sorted({*members.items(), *beats}):
             revision = beats.get(member, 0)
             known = self._seen.get(member)
             seen[member] = known if known is not None and known[0] == revision else (revision, now_ms)

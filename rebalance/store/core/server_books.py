@@ -41,7 +41,6 @@ class ServerBooks:
     out: list[StoreEffect] = field(default_factory=list)
     worker: ExchangeWorker | None = None
     now_ms: int = 0
-    wall_ms: int = 0
     peers: dict[str, int] = field(default_factory=dict)
     pending: set[PartitionKey] = field(default_factory=set)
     filling: set[PartitionKey] = field(default_factory=set)

@@ -12,12 +12,10 @@ from rebalance.store.core.store_messages import ReadRequest, StoreMessage, Write
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Some ten times a second. ``clock_ms``: CLOCK_BOOTTIME, which never goes back; ``wall_ms`` may. Every
-    input is understood at the time of the last tick or clock value before it; the shell ticks before a batch of
-    inputs that waited."""
+    """Some ten times a second. ``clock_ms``: CLOCK_BOOTTIME, which never goes back. Every input is understood
+    at the time of the last tick before it; the shell ticks before a batch of inputs that waited."""
 
     clock_ms: int
-    wall_ms: int
 
 
 @dataclass(frozen=True, slots=True)

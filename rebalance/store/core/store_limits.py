@@ -8,6 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
     """``ttl_ms``: after that long without a heartbeat a server is failed; it serves ``margin_ms`` less.
+    ``log_keep``: records of a partition that stay for history, ``log_reserved`` while a copy is being filled.
     ``id_keep_ms`` is longer than any client repeats a write."""
 
     ttl_ms: int = 5_000
@@ -27,6 +28,7 @@ class StoreLimits:
     fills_max: int = 8
     tail_keys_max: int = 10_000
     log_keep: int = 10_000
+    log_reserved: int = 100_000
     id_keep_ms: int = 900_000
 
     @property

@@ -151,8 +151,8 @@ class StoreServer:
     def _take(self, event: StoreInput) -> None:
         books = self.books
         match event:
-            case Ticked(clock_ms, wall_ms):
-                books.now_ms, books.wall_ms = max(books.now_ms, clock_ms), max(books.wall_ms, wall_ms)
+            case Ticked(clock_ms):
+                books.now_ms = max(books.now_ms, clock_ms)
                 self._tick()
             case ClientRequest(client, request):
                 self._desk.take(client, request)
@@ -175,7 +175,9 @@ class StoreServer:
             case HeartbeatDone(ticket):
                 books.life.committed(ticket)
             case HeartbeatRefused():
-                self._stop("its heartbeat was refused: it is evicted, or its key is gone")
+                # An eviction that is about an earlier server of this name ends before this one joins.
+                if books.worker is not None:
+                    self._stop("its heartbeat was refused: it is evicted, or its key is gone")
             case ResultCommitted(version):
                 self._commit = None
                 self._carry_out(books.worker.result_kept(version) if books.worker is not None else [])

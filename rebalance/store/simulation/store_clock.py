@@ -28,17 +28,12 @@ class StoreTime:
 
 @dataclass(slots=True)
 class NodeClock:
-    """``rate``: of its time to true time; ``ahead_ms``: what it shows at zero. The wall clock may jump."""
+    """``rate``: of its time to true time; ``ahead_ms``: what it shows at zero. It may jump ahead."""
 
     time: StoreTime
     rate: float = 1.0
     ahead_ms: int = 0
-    wall_jump_ms: int = 0
 
     @property
     def boot_ms(self) -> int:
         return self.ahead_ms + int(self.time.now * self.rate)
-
-    @property
-    def wall_ms(self) -> int:
-        return 1_000_000 + self.time.now + self.wall_jump_ms

@@ -12,6 +12,7 @@ from rebalance.store.core.ring_keeper import (
     EvictServer,
     FailServer,
     JoinServer,
+    RetireHeartbeat,
     RingAction,
     RingView,
     SeenHeartbeat,
@@ -104,8 +105,12 @@ class StoreMetastore:
     def act(self, action: RingAction) -> bool:
         """False when its guard did not hold."""
         match action:
-            case EvictServer(name):
-                if name in self.evicting:
+            case RetireHeartbeat(name, incarnation, revision):
+                if self.heartbeats.get((name, incarnation)) != revision:
+                    return False
+                del self.heartbeats[name, incarnation]
+            case EvictServer(after, name):
+                if after != self.ring.number or name in self.evicting:
                     return False
                 self.evicting[name] = self._next()
             case JoinServer(after, name, incarnation):

@@ -110,7 +110,7 @@ class StoreProcess:
         self.is_paused = False
         while self._replies and self.is_alive:
             self._to_socket(self._replies.popleft())
-        self.give(Ticked(self.clock.boot_ms, self.clock.wall_ms))
+        self.give(Ticked(self.clock.boot_ms))
         while self._inputs and not self.is_paused and self.is_alive:
             self.give(self._inputs.popleft())
 
@@ -125,7 +125,7 @@ class StoreProcess:
         if not self.is_alive:
             return
         if not self.is_paused:
-            self.give(Ticked(self.clock.boot_ms, self.clock.wall_ms))
+            self.give(Ticked(self.clock.boot_ms))
             self._hear()
         self._around.time.after(TICK_MS + self._rng.randint(-10, 10), self._tick)
 

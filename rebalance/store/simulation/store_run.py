@@ -10,12 +10,15 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.simulation.store_clients import SimulatedClients
 from rebalance.store.simulation.store_history import StoreRuleBrokenError
 from rebalance.store.simulation.store_world import StoreWorld, serving
 
 ZONE = ZoneId(1)
 REST_MS = 120_000
+LIMITS = StoreLimits(batch_bytes=48, bulk_bytes=96, log_keep=12, log_reserved=60)
+"""Batches of some rows and short logs, so that copies are filled in many steps, by history and by snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class StoreRun:
     def __init__(self, seed: int, shape: StoreShape | None = None) -> None:
         self.seed = seed
         self.shape = shape or StoreShape.of(seed)
-        self.world = StoreWorld(seed)
+        self.world = StoreWorld(seed, LIMITS)
         self.names = [f"n{number}" for number in range(1, self.shape.servers + 1)]
         self._rng = random.Random(f"run/{seed}")
         self.clients = SimulatedClients(
@@ -177,8 +180,7 @@ class StoreRun:
         self.set_targets()
 
     def _jump(self) -> None:
-        clock = self.world.clocks[self._rng.choice(self.names)]
-        clock.wall_jump_ms += self._rng.choice((-3_600_000, 3_600_000))
+        self.world.clocks[self._rng.choice(self.names)].ahead_ms += self._rng.choice((700, 3_000, 20_000))
 
     def _slow_disk(self) -> None:
         alive = self.world.alive

@@ -46,7 +46,7 @@ class SimulatedClients:
         partition = rng.randrange(self._partitions)
         writes = rng.random() < 0.6
         write = WriteId(f"w{len(self.history.operations)}") if writes else None
-        deletes = self._deletes and writes and rng.random() < 0.15
+        deletes = self._deletes and writes and rng.random() < 0.3
         self.begin(client, partition, f"k{rng.randrange(self._keys)}".encode(), write, deletes)
 
     def begin(

@@ -61,12 +61,13 @@ def _values_fit(partition: PartitionKey, key: bytes, operations: list[StoreOpera
         other = written.setdefault(each.position, each)
         if other.write != each.write:
             raise StoreRuleBrokenError(f"{partition} {key!r}: {each} and {other} have one position")
-    possible = {each.value for each in operations if each.write is not None}
+    possible = {each.value: each for each in operations if each.write is not None}
     for each in operations:
         if each.write is not None or each.position is None or each.value is None:
             continue
-        write = written.get(each.position)
-        if each.value not in possible or (write is not None and write.value != each.value):
+        # Values are written once, so whoever was told one was told of that write, at its position.
+        write = possible.get(each.value)
+        if write is None or write.position not in (None, each.position):
             raise StoreRuleBrokenError(f"{partition} {key!r}: {each} does not fit {write}")
 
 

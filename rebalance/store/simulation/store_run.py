@@ -17,7 +17,7 @@ from rebalance.store.simulation.store_world import StoreWorld, serving
 
 ZONE = ZoneId(1)
 REST_MS = 120_000
-LIMITS = StoreLimits(batch_bytes=48, bulk_bytes=96, log_keep=12, log_reserved=60)
+LIMITS = StoreLimits(batch_bytes=16, bulk_bytes=48, log_keep=12, log_reserved=60)
 """Batches of some rows and short logs, so that copies are filled in many steps, by history and by snapshot."""
 
 
@@ -42,8 +42,8 @@ class StoreShape:
             partitions=rng.choice((1, 2, 3)),
             copies=rng.choice((2, 2, 3)),
             clients=rng.choice((2, 4, 6)),
-            keys=rng.choice((1, 3, 6)),
-            deletes=rng.random() < 0.3,
+            keys=rng.choice((1, 3, 6, 16)),
+            deletes=rng.random() < 0.4,
         )
 
 
@@ -112,6 +112,7 @@ class StoreRun:
             self._kill_all,
             self._pause,
             self._pause,
+            self._pause,
             self._cut,
             self._cut,
             self._cut_from_metastore,
@@ -121,6 +122,7 @@ class StoreRun:
             self._move,
             self.world.heal,
             self._jump,
+            self._slow_disk,
             self._slow_disk,
         ]
 
@@ -153,7 +155,7 @@ class StoreRun:
             process = self._rng.choice(alive)
             self.world.note(f"{process.name} is paused")
             process.pause()
-            self.world.time.after(self._rng.choice((50, 900, 3_000, 8_000)), process.resume)
+            self.world.time.after(self._rng.choice((50, 900, 3_000, 8_000, 12_000)), process.resume)
 
     def _cut(self) -> None:
         one, other = self._rng.sample(self.names, 2)

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.exits import CliError, ExitCode
-from app.cli.options import flag, group
+from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.options import (
+    DEFAULT_DATA_DIR,
+    DataDirOption,
+    MetastoreOption,
+    flag,
+    group,
+    make_settings,
+    option,
+)
 from app.cli.output import print_rows
 from app.cli.say import counted, say, say_json
+from app.cli.service_process import keep_private, run_until_stopped
 
 if TYPE_CHECKING:
     from rebalance.store.core.store_check import CopyCheck
@@ -59,6 +68,42 @@ def fsck(
     else:
         _print_checks(checks, defects)
     return ExitCode.FAILED if defects else ExitCode.OK
+
+
+@app.command(hidden=True)
+def serve(
+    name: Annotated[str | None, option("--name", "Unique name of the node.", "NAME", of="NODE_")] = None,
+    host: Annotated[str | None, option("--host", "IP address to listen on.", "ADDRESS", of="NODE_")] = None,
+    port: Annotated[int, option("--port", "Port to listen on.", of="STORE_", min=0, max=65535)] = 0,
+    metastore: MetastoreOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Run the store server of one node; agents start it.
+
+    \b
+    Examples:
+      zonectl store serve --name n1 --metastore 127.0.0.1:2379 --data-dir zonekeeper-data/n1
+    """
+    from app.bootstrap.store import run_store
+    from app.configuration.node_settings import node_of
+    from rebalance.ports.metastore import MetastoreError
+    from rebalance.store.shell.lmdb_disk import StoreDiskError
+    from rebalance.store.shell.store_ring import RingError
+
+    settings = make_settings(node_name=name, node_host=host, metastore=metastore, data_dir=data_dir)
+    try:
+        node_of(settings)
+    except ValueError as error:
+        raise UsageError(f"zonectl store serve: {error}") from error
+    keep_private(data_dir)
+
+    async def serving() -> None:
+        try:
+            await run_store(settings, port, lambda chosen: say(f"listening on {settings.node_host}:{chosen}"))
+        except (StoreDiskError, RingError, MetastoreError) as error:
+            raise CliError(ExitCode.FAILED, f"zonectl store serve: {error}") from error
+
+    return run_until_stopped(serving())
 
 
 def _document(check: CopyCheck) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from rebalance.store.core.replication import Replication
 from rebalance.store.core.ring_keeper import FailServer
 from rebalance.store.core.server_life import ServerLife
 from rebalance.store.simulation import store_disk
-from rebalance.store.simulation.store_history import StoreHistory, StoreRuleBrokenError
+from rebalance.store.simulation.store_history import StoreHistory
 from rebalance.store.simulation.store_metastore import StoreMetastore
 from rebalance.store.simulation.store_process import StoreProcess
 from rebalance.store.simulation.store_run import StoreRun

@@ -20,6 +20,7 @@ from catalog.core.codec import RecordNotReadableError
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology_version import NO_VERSION, TopologyVersion
+from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.metastore import MetastoreError, MetastoreHistory
 from rebalance.store.core.store_effects import (
@@ -202,8 +203,11 @@ class StoreRuntime:
                 self._reason = reason
             case LeaveRing():
                 self._begin(self._leave())
-            case _:
-                log.info("exchange", effect=str(effect))
+            case Entered(version, kind, phase, awaited):
+                names = {"version": str(version), "type": kind.value, "phase": phase.value}
+                log.info("exchange", **names, awaited=sorted(awaited))
+            case Warn(difference):
+                log.warning("copies differ", difference=str(difference))
 
     # The metastore
 

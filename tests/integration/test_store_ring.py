@@ -19,6 +19,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.ring_codec import CHUNK_ROWS, encode_event, encode_ring
 from rebalance.store.core.ring_records import RingRecord
 from rebalance.store.shell.store_ring import EvictedError, RingGapError, StoreRing
+from tests.fixtures.etcd_server import CALL_S, EtcdServer
 
 ZONE = ZoneId(7)
 LIMIT_S = 60.0
@@ -160,6 +161,20 @@ async def test_targets_are_those_of_the_revision(metastore: EtcdMetastore, keysp
     other = ZoneId(8)
     assert await ring.targets([(ZONE, early), (other, early)]) == {ZONE: (("n1", "n2"), (), ("n3",)), other: ()}
     assert await ring.targets([(ZONE, late)]) == {ZONE: (("n2", "n3"), (), ("n3",))}
+
+
+async def test_targets_of_a_compacted_revision_are_those_of_now(
+    own_etcd: EtcdServer, keyspace: Keyspace
+) -> None:
+    metastore = EtcdMetastore([own_etcd.endpoint], CALL_S)
+    try:
+        key = keyspace.partition(PartitionId(ZONE, 0)).stable
+        early = (await metastore.commit(Txn((), (Put(key, Assignments(("n1",)).encode()),)))).revision
+        late = (await metastore.commit(Txn((), (Put(key, Assignments(("n2",)).encode()),)))).revision
+        own_etcd.compact(late)
+        assert await ring_of(metastore, keyspace).targets([(ZONE, early)]) == {ZONE: (("n2",),)}
+    finally:
+        await metastore.close()
 
 
 async def test_an_affinity_change_comes_once_and_only_after_its_basis(

@@ -190,6 +190,22 @@ async def test_an_affinity_change_comes_once_and_only_after_its_basis(
     assert (start.ring.number, start.ring.cluster.version) == (3, TopologyVersion(2, 1))
 
 
+async def test_whoever_lags_behind_overwrites_no_event(metastore: EtcdMetastore, keyspace: Keyspace) -> None:
+    records = joins("n1", "n2", "n3")
+    await write(metastore, keyspace, records[:2])
+    behind = ring_of(metastore, keyspace)
+    await behind.start()
+    await write(metastore, keyspace, records[2:])
+    await behind.ask_affinity_change(TopologyVersion(2))
+    state = (await ring_of(metastore, keyspace).start()).ring
+    assert state.cluster.version == TopologyVersion(3)
+    compacted = (Delete(keyspace.exchange_event(3)), Put(keyspace.exchange_ring, encode_ring(state)))
+    await metastore.commit(Txn((), compacted))
+    with pytest.raises(RingGapError, match="event 3 of the ring was written and compacted"):
+        await behind.ask_affinity_change(TopologyVersion(2))
+    assert (await ring_of(metastore, keyspace).start()).ring == state
+
+
 async def test_whoever_leaves_takes_its_keys_along(metastore: EtcdMetastore, keyspace: Keyspace) -> None:
     ring = ring_of(metastore, keyspace, "n1", "n1-1")
     await ring.appear()

@@ -123,7 +123,7 @@ class StoreServer:
         self._commit: CommitResult | None = None
         self._asked: AskAffinityChange | None = None
         self._asked_ms = 0
-        self._notify_ms = 0
+        self._notify_ms = self._rent_ms = 0
         self._leaving = False
         self._mark = (start.metastore_epoch, 0)
         self._refuse_older_metastore()
@@ -138,7 +138,7 @@ class StoreServer:
             return []
         self._take(event)
         if books.worker is not None:
-            self._go_on(books.worker, ticks=isinstance(event, Ticked))
+            self._go_on(books.worker)
         if books.wakes or self._replication.released:
             books.wakes = False
             self._desk.go_on()
@@ -211,8 +211,8 @@ class StoreServer:
         waiting = (self._commit, self._asked, self._ring.reading)
         books.out.extend(each for each in waiting if each is not None and each not in books.out)
 
-    def _go_on(self, worker: ExchangeWorker, ticks: bool) -> None:
-        """Whatever an input may have made possible. What looks at all copies waits for the next tick."""
+    def _go_on(self, worker: ExchangeWorker) -> None:
+        """Whatever an input may have made possible. What looks at all copies is not done with every input."""
         books = self.books
         if self._awaiting is not None and not books.pending:
             wait, self._awaiting = self._awaiting, None
@@ -221,8 +221,9 @@ class StoreServer:
             self._prepared(worker, self._preparing)
         self._fills.go_on()
         self._moves.clear_rented()
-        if ticks and self._moves.rent():
-            books.changed = True
+        if books.now_ms >= self._rent_ms:
+            self._rent_ms = books.now_ms + books.limits.notify_ms
+            books.changed = self._moves.rent() or books.changed
         if books.changed and books.now_ms >= self._notify_ms and books.takes_records:
             books.changed = False
             self._notify_ms = books.now_ms + books.limits.notify_ms

@@ -194,7 +194,7 @@ def seed_of(number: int, shape: StoreShape | None = None) -> Callable[[], None]:
     return run
 
 
-def three(seed: int = 1) -> tuple[StoreRun, list[StoreProcess]]:
+def three(seed: int = 4) -> tuple[StoreRun, list[StoreProcess]]:
     """A partition of three copies; its servers, the primary first."""
     run = StoreRun(seed, StoreShape(servers=3, partitions=1, copies=3, clients=4, keys=2, faults_ms=0))
     run.begin()

@@ -54,7 +54,7 @@ def test_a_seed_happens_again() -> None:
     assert one.world.steps == other.world.steps
 
 
-@pytest.mark.row("PME-001", "PME-123", "PME-128", shows="core")
+@pytest.mark.row("PME-001", "PME-123", "PME-128", shows="model")
 @pytest.mark.parametrize("seed", range(8))
 def test_seeds(seed: int) -> None:
     """Servers killed, paused and cut off, the metastore silent, targets changed: no acknowledged write is lost,
@@ -242,7 +242,7 @@ def primary_is_failed_by_a_late_controller() -> None:
     run.check()
 
 
-@pytest.mark.row("PME-128", shows="core")
+@pytest.mark.row("PME-128", shows="model")
 @pytest.mark.parametrize(
     "scenario",
     [

@@ -63,6 +63,8 @@ class RequestDesk:
         books, key = self._books, (request.zone, request.partition)
         if not books.life.serves(books.now_ms):
             return AnswerCode.NOT_SERVING, f"{books.name} has no confirmed heartbeat"
+        if books.leaving:
+            return AnswerCode.NOT_SERVING, f"{books.name} is about to leave"
         if not books.has_finished or not books.takes_writes or books.worker is None:
             return RequestTurn.WAIT
         cluster, held = books.worker.cluster, books.worker.held

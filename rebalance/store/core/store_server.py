@@ -124,7 +124,6 @@ class StoreServer:
         self._asked: AskAffinityChange | None = None
         self._asked_ms = 0
         self._notify_ms = self._rent_ms = 0
-        self._leaving = False
         self._mark = (start.metastore_epoch, 0)
         self._refuse_older_metastore()
 
@@ -191,7 +190,7 @@ class StoreServer:
             case ClientGone(client):
                 self._desk.gone(client)
             case LeaveAsked():
-                self._leaving = True
+                books.leaving = True
 
     def _tick(self) -> None:
         books = self.books
@@ -229,7 +228,7 @@ class StoreServer:
             self._notify_ms = books.now_ms + books.limits.notify_ms
             maps, _ = self._moves.single_maps(worker.held.basis, worker.held.maps)
             self._carry_out(worker.state_changed(maps))
-        if self._leaving and worker.is_idle and not books.pending and worker.held.rebalanced:
+        if books.leaving and worker.is_idle and not books.pending and not self._moves.is_last_owner:
             books.out.append(LeaveRing())
             self.is_over = True
 

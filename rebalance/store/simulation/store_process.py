@@ -42,7 +42,7 @@ from rebalance.store.simulation.store_metastore import StoreMetastore
 TICK_MS = 100
 
 
-class Surroundings(Protocol):
+class StoreSurroundings(Protocol):
     """What a process reaches around it."""
 
     time: StoreTime
@@ -70,7 +70,7 @@ class StoreProcess:
         incarnation: str,
         disk: SimulatedDisk,
         clock: NodeClock,
-        around: Surroundings,
+        around: StoreSurroundings,
         seed: str,
     ) -> None:
         self.name = name

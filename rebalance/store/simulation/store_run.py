@@ -10,6 +10,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.store.core.store_inputs import LeaveAsked
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.simulation.store_clients import SimulatedClients
 from rebalance.store.simulation.store_history import StoreRuleBrokenError
@@ -115,6 +116,7 @@ class StoreRun:
             self._kill,
             self._kill,
             self._kill_all,
+            self._leave,
             self._pause,
             self._pause,
             self._pause,
@@ -153,6 +155,22 @@ class StoreRun:
                 self.world.start(name)
 
         self.world.time.after(delay, start)
+
+    def _leave(self) -> None:
+        """In order: it drains first, and takes no new requests. It is killed if that takes too long."""
+        alive = [each for each in self.world.alive if not each.is_paused]
+        if not alive:
+            return
+        process = self._rng.choice(alive)
+        self.world.note(f"{process.name} is asked to leave")
+        process.give(LeaveAsked())
+
+        def end() -> None:
+            if process.is_alive:
+                self.world.kill(process.name)
+                self._start_later(process.name)
+
+        self.world.time.after(6_000, end)
 
     def _pause(self) -> None:
         alive = [each for each in self.world.alive if not each.is_paused]

@@ -202,7 +202,7 @@ class StoreWorld:
             self._keeper = RingKeeper(self.limits.ttl_ms)
         action = self._keeper.look(self.time.now, self.metastore.view)
         if action is not None:
-            delay = self._delay() * self._rng.choice((1, 1, 1, 1, 1, 1, 40, 400))
+            delay = self._delay() * self._rng.choice((1, 1, 1, 40, 300))
             self.time.after(delay, lambda: self._act(action))
 
     def _act(self, action: object) -> None:

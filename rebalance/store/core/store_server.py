@@ -208,7 +208,7 @@ class StoreServer:
         if books.worker is not None:
             self._carry_out(books.worker.tick())
         waiting = (self._commit, self._asked, self._ring.reading)
-        books.out.extend(each for each in waiting if each is not None and each not in books.out)
+        books.out.extend(item for item in waiting if item is not None and item not in books.out)
 
     def _go_on(self, worker: ExchangeWorker) -> None:
         """Whatever an input may have made possible. What looks at all copies is not done with every input."""
@@ -273,7 +273,7 @@ class StoreServer:
 
     def _lists(self, zone: ZoneSpec, nodes: tuple[str, ...]) -> Lists:
         """The ideal lists of the zone's revision, of servers that are there."""
-        return tuple(tuple(each for each in wanted if each in nodes) for wanted in self._ring.lists_of(zone))
+        return tuple(tuple(node for node in ideal if node in nodes) for ideal in self._ring.lists_of(zone))
 
     # The exchange
 

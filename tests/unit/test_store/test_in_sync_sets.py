@@ -18,19 +18,19 @@ from rebalance.exchange.core.result_record import (
     changed_outcomes,
 )
 
-LETTERS = {each.value[0]: each for each in CopyState}
+LETTERS = {item.value[0]: item for item in CopyState}
 
 
 def reports(text: str) -> dict[str, CopyReport]:
     copies = {}
-    for each in text.split():
-        counter, _, epoch = each[3:].partition("@")
-        copies[each[0]] = CopyReport(LETTERS[each[2]], int(counter or 0), epoch=int(epoch or 0))
+    for item in text.split():
+        counter, _, epoch = item[3:].partition("@")
+        copies[item[0]] = CopyReport(LETTERS[item[2]], int(counter or 0), epoch=int(epoch or 0))
     return copies
 
 
 def states(copies: dict[str, CopyReport]) -> str:
-    return " ".join(f"{node}:{each.state.value[0]}" for node, each in sorted(copies.items()))
+    return " ".join(f"{node}:{item.state.value[0]}" for node, item in sorted(copies.items()))
 
 
 def outcome(

@@ -103,6 +103,14 @@ def test_a_reset_prefers_members_to_longer_logs() -> None:
     assert (states(decided), lost) == ("b:O", False)
 
 
+def test_a_reset_is_void_when_the_last_member_went_in_the_same_exchange() -> None:
+    """Whoever asked for it saw the member alive."""
+    known = outcome("a", position=(7, 10), is_lost=True)
+    rules = ZoneRules(reset=True, detects_lost=True, gone=("a",), outcomes=(known,))
+    decided, lost = decide_states(reports("b:L12@8"), "b", rules, True, known)
+    assert (states(decided), lost) == ("b:L", True)
+
+
 def test_members_that_go_leave_the_set_and_the_last_one_stays() -> None:
     assert outcome("abc").without("ba").in_sync == ("c",)
     assert outcome("abc").without("bca").in_sync == ("a",)

@@ -43,6 +43,7 @@ COMMANDS = {
         "skew": ("app.cli.analysis", "Show how evenly a placement spreads replicas."),
         "transfers": ("app.cli.analysis", "Show what a change of placement copies."),
         "copies": ("app.cli.analysis", "Compare the OWNING copies of each partition."),
+        "store": ("app.cli.store", "Check the files of a store server."),
         "simulate": ("app.cli.simulate", "Run the control plane in virtual time and inject faults."),
     },
     "Services": {

@@ -8,7 +8,7 @@ from rebalance.hosting.private_files import tighten, write_privately
 
 OURS = (
     *("up.lock", "up.pid", "state.json*", "run.json*", "logs", "etcd", "nodes", "spark", "catalog.sqlite*"),
-    *("etcd.json*", "node.json*", "node.lock", "members", "mirrors", "engines"),
+    *("etcd.json*", "node.json*", "node.lock", "members", "mirrors", "engines", "store"),
     *("given_up", "strong_zones.*"),
 )
 """What any of our processes keeps in its data directory."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from catalog.core.zone import ZoneId
 from rebalance.core.epoch import FIRST_EPOCH, split_event_revision
+from rebalance.core.topology_version import TopologyVersion
 
 
 class PartitionId(NamedTuple):
@@ -192,6 +193,37 @@ class Keyspace:
 
     def restart(self, partition: PartitionId, node: str) -> str:
         return f"{self.restarts(partition)}{node}"
+
+    # Store servers (rebalance/tech-notes/store.md).
+    exchange = KeyBelow("exchange/")
+    exchange_events = KeyBelow("exchange/events/")
+    exchange_ring = KeyBelow("exchange/ring")
+    exchange_servers = KeyBelow("exchange/servers/")
+    exchange_evictions = KeyBelow("exchange/evicting/")
+    exchange_suspects = KeyBelow("exchange/suspects/")
+    exchange_results = KeyBelow("exchange/results/")
+    last_result = KeyBelow("exchange/last_result")
+
+    def exchange_event(self, number: int) -> str:
+        return f"{self.exchange_events}{number:012d}"
+
+    def store_server(self, name: str, incarnation: str) -> str:
+        """Its heartbeats."""
+        return f"{self.exchange_servers}{name}/{incarnation}"
+
+    def eviction(self, name: str) -> str:
+        """There while the ring is about to remove the server."""
+        return f"{self.exchange_evictions}{name}"
+
+    def suspicion(self, who: str, whom: str) -> str:
+        return f"{self.exchange_suspects}{who}/{whom}"
+
+    def exchange_result(self, exchange: TopologyVersion) -> str:
+        return f"{self.exchange_results}{exchange.major:010d}.{exchange.minor:010d}"
+
+    def exchange_result_parts(self, exchange: TopologyVersion, parts: str) -> str:
+        """Prefix of the chunks of one writer."""
+        return f"{self.exchange_result(exchange)}/{parts}/"
 
     def parse_partition(self, key: str) -> tuple[PartitionId, str] | None:
         """``(partition, rest)`` of a key below ``partition/``, as ("assignments/stable"); else None."""

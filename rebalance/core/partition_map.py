@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
+from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import TopologyVersion
 
 TRANSITIONS: Mapping[CopyState | None, frozenset[CopyState]] = MappingProxyType(
@@ -48,7 +49,8 @@ def changed_state(before: CopyState | None, after: CopyState) -> CopyState:
 class CopyReport:
     """One copy as its node reports it.
 
-    ``counter`` is the number of the newest update up to which the copy is complete, ``size`` its rows.
+    ``counter`` is the number of the newest update up to which the copy is complete, ``epoch`` that of its
+    primary (0 where updates have none), ``size`` its rows.
     ``term`` and ``leads`` come from a replication group: the term in which the copy knows a leader, and
     whether it is that leader.
     """
@@ -58,6 +60,11 @@ class CopyReport:
     size: int = 0
     term: int = 0
     leads: bool = False
+    epoch: int = 0
+
+    @property
+    def position(self) -> StorePosition:
+        return StorePosition(self.epoch, self.counter)
 
 
 @dataclass(frozen=True, slots=True)

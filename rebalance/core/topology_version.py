@@ -58,6 +58,7 @@ class Trigger(Enum):
     SNAPSHOT_RESTORE = "SNAPSHOT_RESTORE"
     LOG_SWITCH = "LOG_SWITCH"  # the write-ahead log of all nodes, on or off
     AFFINITY_CHANGE = "AFFINITY_CHANGE"  # new primaries are ready: the late affinity switch
+    TARGET_SET = "TARGET_SET"  # other ideal lists: those of the revision that each zone names
     LOSS_RESET = "LOSS_RESET"  # somebody says that lost partitions may be used as they are
 
     @property
@@ -67,12 +68,14 @@ class Trigger(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ZoneSpec:
-    """A zone as an exchange sees it. ``copies`` counts the primary and its backups."""
+    """A zone as an exchange sees it. ``copies`` counts the primary and its backups. ``targets``: the
+    metastore's revision as of which its ideal lists are read, 0 where nodes compute them."""
 
     zone_id: ZoneId
     partitions: int
     copies: int
     policy: LossPolicy = LossPolicy.READ_WRITE_SAFE
+    targets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,9 @@ class Cluster:
                 return replace(moved, baseline=event.baseline)
             case Trigger.ZONE_START:
                 return moved._opened(event)
+            case Trigger.TARGET_SET:
+                changed = {each.zone_id: each for each in event.zones if each.zone_id in self.zones}
+                return replace(moved, zones={**self.zones, **changed})
             case Trigger.ZONE_STOP:
                 gone = {zone.zone_id for zone in event.zones}
                 zones = {key: zone for key, zone in self.zones.items() if key not in gone}

@@ -43,3 +43,10 @@ class TlsFiles:
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self.certificate, self.key)
         return context
+
+    def server_context(self) -> ssl.SSLContext:
+        """For a port that takes those with a certificate of the authority, and nobody else."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(self.certificate, self.key)
+        return context

@@ -23,6 +23,7 @@ from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore import etcd_messages
 from rebalance.ports.metastore import (
     Condition,
+    HistoryGoneError,
     LeaseLostError,
     MetastoreError,
     MetastoreUnavailableError,
@@ -98,9 +99,11 @@ class EtcdMetastore:
         return etcd_messages.key_value(reply.kvs[0]) if reply.kvs else None
 
     async def range(self, prefix: str) -> Snapshot:
+        return await self.range_at(prefix, 0)
+
+    async def range_at(self, prefix: str, revision: int) -> Snapshot:
         start, end = prefix.encode(), etcd_messages.range_end(prefix)
         items: list[KeyValue] = []
-        revision = 0
         while True:
             request = rpc.RangeRequest(key=start, range_end=end, limit=PAGE_KEYS, revision=revision)
             reply = await self._read(request)
@@ -291,6 +294,8 @@ class EtcdMetastore:
             self._leave(endpoint)
         if error.code() == rpc.StatusCode.NOT_FOUND and "lease" in (error.details() or ""):
             return LeaseLostError(error.details())
+        if error.code() == rpc.StatusCode.OUT_OF_RANGE and "compacted" in (error.details() or ""):
+            return HistoryGoneError(error.details())
         if error.code() in RETRYABLE or error.code() == rpc.StatusCode.RESOURCE_EXHAUSTED:
             return MetastoreUnavailableError(_describe(error), outcome_unknown=outcome_unknown)
         return MetastoreError(_describe(error))

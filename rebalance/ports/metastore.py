@@ -20,6 +20,7 @@ class MetastoreError(Exception):
     ├── MetastoreUnavailableError   nothing was done, or (``outcome_unknown``) perhaps something was
     ├── LeaseLostError              the lease ended; its keys are gone
     ├── ContendedError              others wrote what was read, again and again: nothing was done
+    ├── HistoryGoneError            a revision is asked for that the store has compacted
     └── KeysUnreadableError         it answered with what this build cannot read: nothing is known
     """
 
@@ -38,6 +39,10 @@ class LeaseLostError(MetastoreError):
 
 class ContendedError(MetastoreError):
     """Others changed what was read during each attempt; the same again may succeed."""
+
+
+class HistoryGoneError(MetastoreError):
+    """The revision is older than what the store keeps."""
 
 
 class KeysUnreadableError(MetastoreError):
@@ -122,6 +127,14 @@ class Metastore(Protocol):
     async def revoke_lease(self, lease: int) -> None: ...
 
     async def close(self) -> None: ...
+
+
+class MetastoreHistory(Metastore, Protocol):
+    """A store that can be read as it was."""
+
+    async def range_at(self, prefix: str, revision: int) -> Snapshot:
+        """All keys below ``prefix`` as of ``revision``. Raises HistoryGoneError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rebalance.core.affinity import CopyState
+from rebalance.core.store_positions import NO_RECORD
 from rebalance.core.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import CopyId
 from rebalance.exchange.simulation.exchange_copies import WriteAheadLog
@@ -299,7 +300,7 @@ def test_a_node_that_was_away() -> None:
     rig.exchange()
     assert rig.states("a", 1)["c"] is CopyState.MOVING
     assert rig.states("a", 2)["c"] is CopyState.OWNING
-    assert rig.node("a").worker.held.counters[ZONE, 1] == 8
+    assert rig.node("a").worker.held.positions[ZONE, 1].counter == 8
     # It takes part in updates from now on, as if it had all of them (PME-101).
     assert rig.node("c").store.copies[ZONE, 1].counter == 8
     assert rig.node("c").store.copies[ZONE, 1].doomed == {1, 2, 3, 4, 5}
@@ -376,8 +377,8 @@ def test_updates_are_replayed_or_the_copy_is_loaded(truncated: bool, historical:
     copy = CopyId(ZONE, 0, "b")
     assert (copy in message.suppliers) is historical
     assert (copy in message.reload) is not historical
-    assert rig.node("a").reserved[ZONE, 0] == (8 if truncated else 0)
-    assert rig.singles(version, "b")[0].history == {(ZONE, number): 0 for number in range(4)}
+    assert rig.node("a").reserved[ZONE, 0].counter == (8 if truncated else 0)
+    assert rig.singles(version, "b")[0].history == {(ZONE, number): NO_RECORD for number in range(4)}
     kept = rig.node("a").log.start
     assert rig.node("a").log.truncate(10**6) == (kept if historical else rig.node("a").log.end)
     rig.settle()

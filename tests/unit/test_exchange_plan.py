@@ -134,6 +134,7 @@ ASSIGNS = {
     Trigger.NODE_JOINED,
     Trigger.ACTIVATE,
     Trigger.BASELINE_SET,
+    Trigger.TARGET_SET,
     Trigger.ZONE_START,
     Trigger.SNAPSHOT_RESTORE,
 }

@@ -12,9 +12,11 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import Access, LossPolicy, why_refused
 from rebalance.core.partition_map import CopyReport, SingleMap, union
+from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_messages import CopyId, Supplier
 from rebalance.exchange.core.partition_analysis import (
+    History,
     ZoneOutcome,
     ZoneRules,
     analyse,
@@ -26,6 +28,10 @@ from rebalance.exchange.core.partition_analysis import (
 
 ZONE = ZoneId(1)
 LETTERS = {each.value[0]: each for each in CopyState}
+
+
+def at(counter: int) -> StorePosition:
+    return StorePosition(0, counter)
 
 
 def reports(text: str) -> dict[str, CopyReport]:
@@ -43,7 +49,7 @@ def analysed(
     text: str,
     ideal: str,
     rules: ZoneRules,
-    history: Mapping[str, Mapping[tuple[ZoneId, int], int]] | None = None,
+    history: History | None = None,
 ) -> ZoneOutcome:
     """A zone of one partition."""
     version = TopologyVersion(4)
@@ -113,7 +119,7 @@ def test_an_outdated_owner_is_filled_again() -> None:
     start."""
     outcome = analysed("a:O100 b:O90", "ab", JOIN)
     assert decided(outcome) == "a:O100 b:M100"
-    assert outcome.counters == {0: 100}
+    assert outcome.positions == {0: at(100)}
     assert outcome.reload == {CopyId(ZONE, 0, "b")}
     assert not outcome.suppliers
 
@@ -133,19 +139,19 @@ def test_an_outdated_owner_is_filled_again() -> None:
 def test_who_replays_history(earliest: dict[str, int], supplier: str | None) -> None:
     """PME-056: the copy has 90: an owner whose log begins at 90 or before, the one that reaches back furthest;
     PME-103: named in the message with the counter to begin from. PME-091: nobody: reload."""
-    history = {node: {(ZONE, 0): counter} for node, counter in earliest.items()}
-    found = supplier_for(ZONE, 0, reports("a:O100 b:M90 c:O100 d:M50"), 90, history)
-    assert found == (Supplier(supplier, 90) if supplier else None)
+    history = {node: {(ZONE, 0): at(counter)} for node, counter in earliest.items()}
+    found = supplier_for(ZONE, 0, reports("a:O100 b:M90 c:O100 d:M50"), at(90), history)
+    assert found == (Supplier(supplier, at(90)) if supplier else None)
     outcome = analysed("a:O100 b:O90 c:O100", "abc", JOIN, history)
     copy = CopyId(ZONE, 0, "b")
     assert (copy in outcome.reload) is (supplier is None)
-    assert outcome.suppliers == ({copy: Supplier(supplier, 90)} if supplier else {})
+    assert outcome.suppliers == ({copy: Supplier(supplier, at(90))} if supplier else {})
 
 
 @pytest.mark.row("PME-102", shows="model")
 def test_a_new_copy_has_no_history_and_nothing_to_clear() -> None:
     """PME-102: what never had a row is filled, not cleared."""
-    outcome = analysed("a:O100 b:M", "ab", JOIN, {"a": {(ZONE, 0): 0}})
+    outcome = analysed("a:O100 b:M", "ab", JOIN, {"a": {(ZONE, 0): at(0)}})
     assert not outcome.reload
     assert not outcome.suppliers
 
@@ -193,7 +199,7 @@ def test_a_loss_without_any_copy_is_remembered() -> None:
 def test_a_copy_that_a_merged_event_assigned() -> None:
     """PME-059, PME-074: the ideal node has no copy yet, or one that was going: it is in the map as MOVING."""
     assert decided(analysed("a:O5", "ab", JOIN)) == "a:O5 b:M5"
-    outcome = analysed("a:O5 b:R3", "ab", JOIN, {"a": {(ZONE, 0): 0}})
+    outcome = analysed("a:O5 b:R3", "ab", JOIN, {"a": {(ZONE, 0): at(0)}})
     assert decided(outcome) == "a:O5 b:M5"
     assert outcome.reload == {CopyId(ZONE, 0, "b")}
     assert decided(analysed("a:O5 b:E", "ab", JOIN)) == "a:O5 b:M5"

@@ -14,6 +14,7 @@ from rebalance.exchange.core.exchange_messages import FullMessage, Message
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.exchange.core.late_affinity import ZoneAffinity
 from rebalance.exchange.core.partition_analysis import Difference
+from rebalance.exchange.core.result_record import ResultRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,14 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepResult:
+    """Commit what was concluded, if no other result follows ``record.previous``. Answer: ``result_kept``, or
+    ``result_exists`` with what is there."""
+
+    record: ResultRecord
+
+
+@dataclass(frozen=True, slots=True)
 class Apply:
     """The states of this node's copies are those of the message now."""
 
@@ -116,6 +125,7 @@ Effect = (
     | TakeTopology
     | AwaitUpdates
     | Prepare
+    | KeepResult
     | Apply
     | Finished
     | MapsChanged

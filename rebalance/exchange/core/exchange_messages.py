@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_map import FullMap, SingleMap
+from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import TopologyVersion
+from rebalance.exchange.core.result_record import Outcomes
 
 Lists = tuple[tuple[str, ...], ...]
 """By partition: nodes, the primary first."""
@@ -30,9 +32,9 @@ class CopyId:
 class SingleMessage:
     """A node's local state (PME-016, PME-062, PME-065).
 
-    ``basis``: the last finished exchange of the sender. ``history``: by zone and partition the earliest counter
-    from which its log can replay updates (PME-055). ``wants_affinity``: it cannot compute assignments by
-    itself (PME-036).
+    ``basis``: the last finished exchange of the sender. ``history``: by zone and partition the earliest
+    position from which its log can replay updates (PME-055). ``wants_affinity``: it cannot compute assignments
+    by itself (PME-036).
     """
 
     sender: str
@@ -40,7 +42,7 @@ class SingleMessage:
     exchange: TopologyVersion | None
     basis: TopologyVersion
     maps: Mapping[ZoneId, SingleMap] = field(default_factory=dict)
-    history: Mapping[tuple[ZoneId, int], int] = field(default_factory=dict)
+    history: Mapping[tuple[ZoneId, int], StorePosition] = field(default_factory=dict)
     is_client: bool = False
     wants_affinity: bool = False
 
@@ -50,7 +52,7 @@ class Supplier:
     """Who replays updates to a copy that is behind, and after which one it begins."""
 
     node: str
-    counter: int
+    position: StorePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +61,22 @@ class FullMessage:
 
     - ``exchange`` to ``version``: the exchange, and the last one that was merged into it (PME-073).
     - ``order``: join order of the coordinator that sends it.
-    - ``maps``: cluster-wide states. ``counters``: by zone and partition the actual update counter.
+    - ``maps``: cluster-wide states. ``positions``: by zone and partition that of the newest update.
     - ``reload``: copies to be cleared and filled from the start. ``suppliers``: who replays to whom.
     - ``joined_affinity``: effective assignments of every zone, for nodes that joined. ``affinity_diff``: for
       the others where the effective assignment is not the ideal one. ``ideal``: for nodes that cannot compute
       it.
     - ``basis``: the exchange that decided the states, where clients that came and went made the version higher.
     - ``lost``: partitions without an owner. ``rebalanced``: nothing is late and nothing moves.
+    - ``outcomes``: what was committed of the exchange; empty where results are not kept.
+    - ``digests``: by zone that of the ideal lists that the coordinator has.
     """
 
     exchange: TopologyVersion | None
     version: TopologyVersion
     order: int
     maps: Mapping[ZoneId, FullMap]
-    counters: Mapping[tuple[ZoneId, int], int] = field(default_factory=dict)
+    positions: Mapping[tuple[ZoneId, int], StorePosition] = field(default_factory=dict)
     reload: frozenset[CopyId] = frozenset()
     suppliers: Mapping[CopyId, Supplier] = field(default_factory=dict)
     joined_affinity: Mapping[ZoneId, Lists] = field(default_factory=dict)
@@ -81,6 +85,8 @@ class FullMessage:
     lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
     rebalanced: bool = False
     basis: TopologyVersion | None = None
+    outcomes: Outcomes = field(default_factory=dict)
+    digests: Mapping[ZoneId, int] = field(default_factory=dict)
 
     def covers(self, version: TopologyVersion) -> bool:
         """Whether the exchange of ``version`` ended with this message."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_map import FullMap, SingleMap, union
+from rebalance.core.store_positions import StorePosition, epoch_of
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import CopyId, FullMessage, Lists, SingleMessage, Supplier
 from rebalance.exchange.core.exchange_states import (
@@ -17,6 +19,7 @@ from rebalance.exchange.core.exchange_states import (
     detects_lost,
     keeps_primaries,
 )
+from rebalance.exchange.core.in_sync_sets import partition_outcome
 from rebalance.exchange.core.late_affinity import (
     AffinityFunction,
     ZoneAffinity,
@@ -24,14 +27,29 @@ from rebalance.exchange.core.late_affinity import (
     is_rebalanced,
     zone_affinity,
 )
-from rebalance.exchange.core.partition_analysis import Difference, ZoneRules, analyse
+from rebalance.exchange.core.partition_analysis import (
+    Difference,
+    ZoneOutcome,
+    ZoneRules,
+    analyse,
+    reports_by_partition,
+)
+from rebalance.exchange.core.result_record import (
+    Outcomes,
+    PartitionOutcome,
+    ResultRecord,
+    ResultState,
+    changed_outcomes,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
     """All that a conclusion is drawn from. ``events``: that of the exchange and those merged into it, in order;
     ``cluster``: after the last of them. ``singles`` has every server of ``cluster``, the coordinator too.
-    ``previous`` and ``lost``: of the exchange before."""
+    ``previous`` and ``lost``: of the exchange before.
+    ``results``: what was committed until now, None where that is not done; ``gone``: servers that went since,
+    in order."""
 
     coordinator: str
     events: tuple[DiscoveryEvent, ...]
@@ -39,6 +57,8 @@ class Collected:
     singles: Mapping[str, SingleMessage]
     previous: Mapping[ZoneId, ZoneAffinity]
     lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
+    results: ResultState | None = None
+    gone: tuple[str, ...] = ()
 
     @property
     def exchange(self) -> TopologyVersion:
@@ -50,6 +70,13 @@ class Collected:
             each.node for each in self.events if each.trigger is Trigger.NODE_JOINED and not each.is_client
         )
 
+    @property
+    def behind(self) -> frozenset[str]:
+        """Servers that never heard of the last result: what they report is what was on their disk before it."""
+        if self.results is None:
+            return frozenset()
+        return frozenset(node for node, each in self.singles.items() if each.basis != self.results.version)
+
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
@@ -58,39 +85,53 @@ class Conclusion:
     message: FullMessage
     affinities: Mapping[ZoneId, ZoneAffinity]
     differences: tuple[Difference, ...]
+    record: ResultRecord | None = None
 
 
-def conclude(collected: Collected, function: AffinityFunction) -> Conclusion:
+def conclude(
+    collected: Collected, function: AffinityFunction, committed: ResultRecord | None = None
+) -> Conclusion:
     """Merge the single maps, decide states, find the effective assignments (PME-017, PME-073..076,
     PME-100..105).
 
     The result has the version of the last merged event, and nodes that left meanwhile are not in it.
+    ``committed``: what a coordinator before this one concluded, and may have told somebody: it stands.
     """
     cluster, order = collected.cluster, collected.cluster.servers[collected.coordinator]
     strategy = affinity_strategy(collected.events)
     history = {node: each.history for node, each in collected.singles.items() if node in cluster.servers}
     maps: dict[ZoneId, FullMap] = {}
     affinities: dict[ZoneId, ZoneAffinity] = {}
-    counters: dict[tuple[ZoneId, int], int] = {}
+    positions: dict[tuple[ZoneId, int], StorePosition] = {}
+    outcomes: dict[ZoneId, tuple[PartitionOutcome, ...]] = {}
     lost: dict[ZoneId, frozenset[int]] = {}
     differences: list[Difference] = []
     reload: set[CopyId] = set()
     suppliers: dict[CopyId, Supplier] = {}
     for zone_id, zone in cluster.open_zones.items():
         ideal = ideal_lists(function, zone, cluster)
-        outcome = analyse(_reported(collected, zone_id, order), ideal, _rules(collected, zone), history)
+        rules = _rules(collected, zone)
+        reported = _reported(collected, zone_id, order)
+        stands = committed.changed.get(zone_id, {}) if committed is not None else None
+        outcome = analyse(reported, ideal, rules, history, stands)
         maps[zone_id] = outcome.full
         affinities[zone_id] = zone_affinity(
             outcome.full,
             ideal,
-            collected.previous[zone_id].effective if zone_id in collected.previous else (),
+            collected.previous[zone_id].effective
+            if zone_id in collected.previous
+            else tuple(each.effective for each in rules.outcomes),
             strategy,
             collected.joined,
             keeps_primaries(collected.events),
         )
+        if stands is not None:
+            affinities[zone_id] = _as_committed(affinities[zone_id], rules, stands)
+        if collected.results is not None:
+            outcomes[zone_id] = _outcomes(collected, rules, outcome, affinities[zone_id], stands)
         differences.extend(outcome.differences)
         lost[zone_id] = outcome.lost
-        counters.update({(zone_id, number): counter for number, counter in outcome.counters.items()})
+        positions.update({(zone_id, number): each for number, each in outcome.positions.items()})
         reload |= outcome.reload
         suppliers |= outcome.suppliers
     message = FullMessage(
@@ -98,7 +139,7 @@ def conclude(collected: Collected, function: AffinityFunction) -> Conclusion:
         cluster.version,
         order,
         maps,
-        counters,
+        positions,
         frozenset(reload),
         suppliers,
         {zone: each.effective for zone, each in affinities.items()} if collected.joined else {},
@@ -106,8 +147,64 @@ def conclude(collected: Collected, function: AffinityFunction) -> Conclusion:
         _asked_for(collected, affinities),
         {zone: numbers for zone, numbers in lost.items() if numbers},
         is_rebalanced(affinities, maps),
+        outcomes=outcomes,
+        digests={zone: digest_of(each.ideal) for zone, each in affinities.items()},
     )
-    return Conclusion(message, affinities, tuple(differences))
+    return Conclusion(message, affinities, tuple(differences), committed or _record(collected, outcomes))
+
+
+def digest_of(lists: Lists) -> int:
+    """CRC-32 of ideal lists: whether two nodes mean the same ones (PME-036)."""
+    return crc32("\n".join(" ".join(nodes) for nodes in lists).encode())
+
+
+def has_digests(message: FullMessage, cluster: Cluster, function: AffinityFunction) -> bool:
+    """Whether ``function`` gives the ideal lists that the coordinator had."""
+    return all(
+        message.digests.get(zone_id) in (None, digest_of(ideal_lists(function, zone, cluster)))
+        for zone_id, zone in cluster.open_zones.items()
+    )
+
+
+def _record(collected: Collected, outcomes: Outcomes) -> ResultRecord | None:
+    if collected.results is None:
+        return None
+    changed = changed_outcomes(collected.results.outcomes, outcomes)
+    return ResultRecord(collected.exchange, collected.cluster.version, collected.results.version, changed)
+
+
+def _outcomes(
+    collected: Collected,
+    rules: ZoneRules,
+    outcome: ZoneOutcome,
+    affinity: ZoneAffinity,
+    stands: Mapping[int, PartitionOutcome] | None,
+) -> tuple[PartitionOutcome, ...]:
+    """What is committed of a zone. Where a record stands, it is that; else what was before."""
+    if stands is not None:
+        return tuple(stands.get(number, rules.known(number)) for number in range(len(affinity.ideal)))
+    reports = reports_by_partition(outcome.full, len(affinity.ideal))
+    return tuple(
+        partition_outcome(
+            rules.outcome(number),
+            affinity.ideal[number],
+            affinity.effective[number],
+            reports[number],
+            epoch_of(collected.cluster.version),
+            collected.joined,
+            number in outcome.lost,
+        )
+        for number in range(len(affinity.ideal))
+    )
+
+
+def _as_committed(
+    affinity: ZoneAffinity, rules: ZoneRules, stands: Mapping[int, PartitionOutcome]
+) -> ZoneAffinity:
+    effective = tuple(
+        stands.get(number, rules.known(number)).effective for number in range(len(affinity.effective))
+    )
+    return ZoneAffinity(affinity.ideal, effective)
 
 
 def affinities_of(
@@ -148,6 +245,9 @@ def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
         reset=any(_resets(event, zone.zone_id) for event in collected.events),
         policy=zone.policy,
         lost=collected.lost.get(zone.zone_id, frozenset()),
+        joined=collected.joined | collected.behind,
+        gone=collected.gone,
+        outcomes=collected.results.outcomes.get(zone.zone_id, ()) if collected.results is not None else (),
     )
 
 

@@ -34,6 +34,7 @@ class Phase(Enum):
     PREPARE = "PREPARE"  # history is reserved, copies are restored and created
     SENT = "SENT"  # the single map is on its way; no copy of this node changes its state
     COLLECT = "COLLECT"  # the same on the coordinator: single maps come in
+    COMMIT = "COMMIT"  # ... and what was concluded is written down before anybody is told
     DONE = "DONE"
 
 
@@ -82,6 +83,7 @@ def assigns_states(event: DiscoveryEvent) -> bool:
         Trigger.NODE_JOINED,
         Trigger.ACTIVATE,
         Trigger.BASELINE_SET,
+        Trigger.TARGET_SET,
         Trigger.ZONE_START,
         Trigger.SNAPSHOT_RESTORE,
     )

@@ -14,21 +14,21 @@ Source: PME-016..027, PME-041..050, PME-061..075, PME-099, PME-108..110, PME-117
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_map import Reception, SingleMap
+from rebalance.core.partition_map import SingleMap
+from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_effects import (
     Apply,
-    AskSwitch,
     AwaitUpdates,
     CloseZones,
     Effect,
     Entered,
     Finished,
+    KeepResult,
     MapsChanged,
     OpenZones,
     Prepare,
@@ -44,45 +44,36 @@ from rebalance.exchange.core.exchange_messages import (
     SingleMessage,
     SingleRequest,
 )
-from rebalance.exchange.core.exchange_result import affinities_of, conclude
+from rebalance.exchange.core.exchange_result import affinities_of, conclude, has_digests
 from rebalance.exchange.core.exchange_states import ExchangePlan, ExchangeType, Phase, plan_exchange
-from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.late_affinity import AffinityFunction, ZoneAffinity
+from rebalance.exchange.core.result_record import ResultRecord, ResultState
 from rebalance.exchange.core.running_exchange import ExchangeInbox, RunningExchange, same_servers, wanted_copies
+from rebalance.exchange.core.state_updates import StateUpdates
 
 
-class ExchangeWorker:
+class ExchangeWorker(StateUpdates):
     """``cluster``: as of the event before the node's own join; ``affinity``: None on a node that cannot compute
-    assignments and fetches them (PME-036). ``self.queue`` and ``self.running`` may be looked at, not
-    changed."""
+    assignments and fetches them (PME-036). With ``results`` the outcome of an exchange is committed before
+    anybody is told."""
 
     def __init__(
-        self, name: str, order: int, cluster: Cluster, affinity: AffinityFunction, can_calculate: bool = True
+        self,
+        name: str,
+        order: int,
+        cluster: Cluster,
+        affinity: AffinityFunction,
+        can_calculate: bool = True,
+        results: ResultState | None = None,
+        gone: Sequence[tuple[TopologyVersion, str]] = (),
     ) -> None:
-        self.name = name
-        self.order = order
-        self.cluster = cluster
-        self._begins_after = cluster.version
-        self.held = HeldMaps(cluster.version)
-        self.queue: deque[tuple[DiscoveryEvent, Cluster]] = deque()
-        self.running: RunningExchange | None = None
+        super().__init__(name, order, cluster, results, gone)
+        self.begins_after = cluster.version
         self._affinity = affinity
         self._can_calculate = can_calculate
-        self._clusters: dict[TopologyVersion, Cluster] = {}
-        self._local: Mapping[ZoneId, SingleMap] = {}
         self._obeys = 0
         self._full: FullMessage | None = None
         self._inbox = ExchangeInbox()
-        self._asked: TopologyVersion | None = None
-        self._is_confirmed = True
-
-    @property
-    def is_coordinator(self) -> bool:
-        return self.cluster.coordinator == self.name
-
-    @property
-    def is_idle(self) -> bool:
-        return self.running is None and not self.queue
 
     @property
     def awaited(self) -> frozenset[str]:
@@ -98,6 +89,8 @@ class ExchangeWorker:
         before, self.cluster = self.cluster, self.cluster.after(event)
         self._clusters[event.version] = self.cluster
         self.queue.append((event, before))
+        if event.node in before.servers and event.node not in self.cluster.servers:
+            self._gone.append((event.version, event.node))
         changed = self._coordinator_changed() if self.cluster.coordinator != before.coordinator else []
         return changed + self._take_held_message() + self._go_on()
 
@@ -138,7 +131,7 @@ class ExchangeWorker:
         self,
         version: TopologyVersion,
         maps: Mapping[ZoneId, SingleMap],
-        history: Mapping[tuple[ZoneId, int], int],
+        history: Mapping[tuple[ZoneId, int], StorePosition],
     ) -> list[Effect]:
         """This node's copies, which do not change their states any more until the exchange is over."""
         running = self._in(version, Phase.PREPARE)
@@ -150,12 +143,6 @@ class ExchangeWorker:
             self.name, self.order, version, self.held.basis, maps, history, wants_affinity=wants
         )
         return self._report(running) + self._go_on()
-
-    def state_changed(self, maps: Mapping[ZoneId, SingleMap]) -> list[Effect]:
-        """Copies of this node changed since the last exchange, and the notification's delay is over. While an
-        exchange waits or runs nothing is sent: it will carry the news."""
-        self._local = maps
-        return self._notify() if self.is_idle else []
 
     def tick(self) -> list[Effect]:
         """The resend period is over: whatever may have been lost is sent again."""
@@ -174,6 +161,8 @@ class ExchangeWorker:
             case Phase.COLLECT:
                 request = SingleRequest(self.name, self.order, running.version)
                 return [Send(node, request) for node in sorted(self.awaited)]
+            case Phase.COMMIT:
+                return self._commit(running)
             case _:
                 return []
 
@@ -187,7 +176,7 @@ class ExchangeWorker:
                 if not self.queue:
                     return effects + self._inbox.answers_to_clients(self.held, self.order) + self._ask_switch()
                 effects += self._begin(*self.queue.popleft())
-            elif self.running.phase is Phase.COLLECT and not self.awaited:
+            elif self.running.phase is Phase.COLLECT and not self.awaited and self._has_events(self.running):
                 effects += self._collected(self.running)
             else:
                 # The last one that the latch waited for may have gone.
@@ -242,10 +231,56 @@ class ExchangeWorker:
             running.merge(self.queue, self._inbox.singles)
             if self.awaited:
                 return [Entered(running.version, running.plan.type, Phase.COLLECT, self.awaited)]
-        collected = running.collected(self.name, self.cluster_at(running.last_version), self.held)
-        conclusion = conclude(collected, self._affinity)
-        finished = self._finish(conclusion.message, conclusion.affinities)
-        return [*(Warn(each) for each in conclusion.differences), *finished]
+        gone = self._gone_since_result(running.last_version)
+        collected = running.collected(self.name, self.cluster_at(running.last_version), self.held, gone)
+        running.conclusion = conclude(collected, self._affinity, running.committed)
+        warnings = [Warn(each) for each in running.conclusion.differences]
+        if running.committed is not None or running.conclusion.record is None:
+            return [*warnings, *self._concluded(running)]
+        running.phase = Phase.COMMIT
+        return [*warnings, Entered(running.version, running.plan.type, Phase.COMMIT), *self._commit(running)]
+
+    # The result
+
+    def result_kept(self, version: TopologyVersion) -> list[Effect]:
+        """The result that ends with ``version`` is committed."""
+        running = self.running
+        if running is None or running.phase is not Phase.COMMIT or running.last_version != version:
+            return []
+        return self._concluded(running) + self._go_on()
+
+    def result_exists(self, records: Sequence[ResultRecord]) -> list[Effect]:
+        """Others were committed since, in order: of exchanges that ended before this server came, and maybe of
+        this one, by a coordinator that went, or by itself when it did not hear of it."""
+        running = self.running
+        if running is None or running.phase is not Phase.COMMIT or self.held.results is None:
+            return []
+        for record in records:
+            if record.previous != self.held.results.version:
+                continue
+            if running.conclusion is not None and record == running.conclusion.record:
+                return self._concluded(running) + self._go_on()
+            if record.exchange <= running.version <= record.version:
+                running.follow(record)
+                break
+            self.held = replace(self.held, results=self.held.results.after(record))
+        else:
+            running.phase = Phase.COLLECT
+        return self._go_on()
+
+    def _commit(self, running: RunningExchange) -> list[Effect]:
+        record = running.conclusion.record if running.conclusion is not None else None
+        return [KeepResult(record)] if record is not None else []
+
+    def _concluded(self, running: RunningExchange) -> list[Effect]:
+        conclusion = running.conclusion
+        return self._finish(conclusion.message, conclusion.affinities) if conclusion is not None else []
+
+    def _has_events(self, running: RunningExchange) -> bool:
+        """A committed result may cover events that are not heard of here yet."""
+        if not running.is_complete:
+            running.merge(self.queue, self._inbox.singles)
+        return running.is_complete and not self.awaited
 
     def _finish(self, message: FullMessage, affinities: Mapping[ZoneId, ZoneAffinity]) -> list[Effect]:
         running, effects = self.running, list[Effect]()
@@ -260,6 +295,7 @@ class ExchangeWorker:
         self.held = self.held.after_exchange(message, affinities)
         self._inbox.finish(message)
         self._clusters = {key: each for key, each in self._clusters.items() if key >= message.version}
+        self._gone = [each for each in self._gone if each[0] > message.version]
         finished = Finished(message.version, kind, tuple(each for each in merged if each > first))
         return [*effects, Apply(message, affinities), finished]
 
@@ -274,6 +310,9 @@ class ExchangeWorker:
         running = self.running
         if message.exchange <= self.held.version:
             finished = self._inbox.finished_as(message.exchange, self.order)
+            if finished is not None and message.wants_affinity:
+                ideal = {zone: each.ideal for zone, each in self.held.affinities.items()}
+                finished = replace(finished, ideal=ideal)
             return [Send(message.sender, finished)] if finished is not None else []
         if running is not None and running.phase is Phase.COLLECT and running.takes(message):
             running.singles[message.sender] = message
@@ -281,16 +320,6 @@ class ExchangeWorker:
         self._inbox.keep_single(message, message.exchange)
         if running is not None and running.version == message.exchange:
             running.counted.add(message.sender)
-        return []
-
-    def _on_state(self, message: SingleMessage) -> list[Effect]:
-        if not self.is_coordinator:
-            return []
-        self.held, reception = self.held.with_state(message, self.order)
-        if reception is Reception.TAKEN:
-            return [MapsChanged(), *self._publish()]
-        if reception is Reception.REPEATED:
-            return [Send(message.sender, self.held.update_message(self.order))]
         return []
 
     def _on_full(self, message: FullMessage) -> list[Effect]:
@@ -318,7 +347,20 @@ class ExchangeWorker:
             return []
         function = self._affinity if self._can_calculate else None
         after, joins = self.cluster_at(message.version), running is not None and running.is_join_of(self.name)
+        if function is not None and not has_digests(message, after, function):
+            function = None
+            if not message.ideal:
+                return self._fetch_lists(message)
         return self._finish(message, affinities_of(message, after, function, joins))
+
+    def _fetch_lists(self, message: FullMessage) -> list[Effect]:
+        """The coordinator means other ideal lists than this node has: it is asked for them (PME-036)."""
+        running, coordinator = self.running, self.cluster.coordinator
+        self._full = None
+        if running is None or running.own is None or coordinator is None:
+            return []
+        running.own = replace(running.own, wants_affinity=True)
+        return [Send(coordinator, running.own)]
 
     def _on_request(self, message: SingleRequest) -> list[Effect]:
         self._obeys = max(self._obeys, message.order)
@@ -331,7 +373,7 @@ class ExchangeWorker:
         return []
 
     def _on_count(self, message: LatchCount) -> list[Effect]:
-        if message.exchange <= self._begins_after:
+        if message.exchange <= self.begins_after:
             return []  # meant for the server that had this name before: how that latch ended is not known here
         running = self.running if self.running and self.running.version == message.exchange else None
         if message.exchange <= self.held.version or (running and running.latch_open):
@@ -392,45 +434,6 @@ class ExchangeWorker:
             request = SingleRequest(self.name, self.order, running.version)
             effects += [Send(node, request) for node in sorted(self.cluster.servers) if node != self.name]
         return effects
-
-    def _confirm(self) -> list[Effect]:
-        """A client may have been told of an exchange that no living server knows: it asks the new
-        coordinator."""
-        coordinator = self.cluster.coordinator
-        if self._is_confirmed or coordinator is None or self.running is not None:
-            return []
-        version, basis = self.held.version, self.held.basis
-        return [Send(coordinator, SingleMessage(self.name, self.order, version, basis, is_client=True))]
-
-    # State updates
-
-    def _notify(self) -> list[Effect]:
-        """Tells of copies whose state the full map does not have yet."""
-        late = {zone: single for zone, single in self._local.items() if self.held.lags_behind(single)}
-        coordinator = self.cluster.coordinator
-        if not late or coordinator is None:
-            return []
-        message = SingleMessage(self.name, self.order, None, self.held.basis, late)
-        if not self.is_coordinator:
-            return [Send(coordinator, message)]
-        return [*self._on_state(message), *self._ask_switch()]
-
-    def _publish(self) -> list[Effect]:
-        """To everybody else, clients too."""
-        message = self.held.update_message(self.order)
-        others = sorted({*self.cluster.servers, *self.cluster.clients} - {self.name})
-        return [Send(node, message) for node in others]
-
-    def _ask_switch(self) -> list[Effect]:
-        if not (self.is_coordinator and self.is_idle and self._asked != self.held.basis):
-            return []
-        if not self.held.can_switch:
-            return []
-        self._asked = self.held.basis
-        return [AskSwitch(self.held.basis)]
-
-    def cluster_at(self, version: TopologyVersion) -> Cluster:
-        return self._clusters[version]
 
     def _in(self, version: TopologyVersion, *phases: Phase) -> RunningExchange | None:
         """The running exchange if it is this one and in one of these phases: answers may come too late."""

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_map import FullMap, MapStamp, Reception, SingleMap, with_single
+from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
+from rebalance.exchange.core.in_sync_sets import can_agree
 from rebalance.exchange.core.late_affinity import ZoneAffinity, can_switch, wait_list, without_node
+from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
 
 NOT_AGREED = -1
 """Sequence of maps that each server made for itself: they may differ until the coordinator publishes its
@@ -28,8 +31,10 @@ class HeldMaps:
     maps: Mapping[ZoneId, FullMap] = field(default_factory=dict)
     affinities: Mapping[ZoneId, ZoneAffinity] = field(default_factory=dict)
     lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
-    counters: Mapping[tuple[ZoneId, int], int] = field(default_factory=dict)
+    positions: Mapping[tuple[ZoneId, int], StorePosition] = field(default_factory=dict)
     rebalanced: bool = False
+    results: ResultState | None = None
+    """What was committed until now; None where results are not kept."""
 
     @property
     def late(self) -> dict[tuple[ZoneId, int], str]:
@@ -43,7 +48,14 @@ class HeldMaps:
 
     @property
     def can_switch(self) -> bool:
-        return can_switch(self.affinities, self.maps)
+        if can_switch(self.affinities, self.maps):
+            return True
+        return self.results is not None and can_agree(self.affinities, self.maps, self.results.outcomes)
+
+    def outcome(self, zone: ZoneId, partition: int) -> PartitionOutcome | None:
+        """As committed with the last exchange."""
+        outcomes = self.results.outcomes.get(zone, ()) if self.results is not None else ()
+        return outcomes[partition] if partition < len(outcomes) else None
 
     def lags_behind(self, single: SingleMap) -> bool:
         """Whether the full map has other states for that node's copies. Counters and sizes change with every
@@ -61,8 +73,9 @@ class HeldMaps:
             message.maps,
             affinities,
             message.lost,
-            message.counters,
+            message.positions,
             message.rebalanced,
+            None if self.results is None else ResultState(message.version, message.outcomes),
         )
 
     def can_lose(self, node: str) -> bool:
@@ -115,7 +128,7 @@ class HeldMaps:
 
     def update_message(self, order: int) -> FullMessage:
         """What the coordinator tells the others after a change of states (PME-118, PME-121)."""
-        return FullMessage(None, self.basis, order, self.maps, self.counters, lost=self.lost)
+        return FullMessage(None, self.basis, order, self.maps, self.positions, lost=self.lost)
 
     def restamped(self, order: int) -> HeldMaps:
         """The maps as the next change of the coordinator of ``order``."""

@@ -15,6 +15,7 @@ from rebalance.core.affinity import CopyState, PrimaryStrategy, effective, surpl
 from rebalance.core.partition_map import FullMap
 from rebalance.core.topology_version import Cluster, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.exchange.core.result_record import PartitionOutcome
 
 AffinityFunction = Callable[[ZoneSpec, tuple[str, ...]], Lists]
 """(zone, nodes that hold data) -> ideal lists. Deterministic: every node computes the same (PME-035,
@@ -142,19 +143,24 @@ def is_rebalanced(affinities: Mapping[ZoneId, ZoneAffinity], maps: Mapping[ZoneI
 
 
 def surplus_partitions(
-    full: FullMap, affinity: ZoneAffinity, node: str, own: Mapping[int, CopyState]
+    full: FullMap,
+    affinity: ZoneAffinity,
+    node: str,
+    own: Mapping[int, CopyState],
+    outcomes: Sequence[PartitionOutcome] = (),
 ) -> frozenset[int]:
     """Partitions whose copy ``node`` has although nobody needs it: ``node`` is in neither list, and every ideal
     node owns its copy as far as the full map tells (PME-119). It becomes RENTING.
 
     ``own``: the node's own states, which the map may not have yet. A copy that was still being filled goes
-    whoever owns the others.
+    whoever owns the others. One that ``outcomes`` has in the in-sync set stays until a result is committed
+    without it.
     """
     states = states_by_partition(full, len(affinity.ideal))
     found = []
     for number, state in own.items():
         ideal, real = affinity.ideal[number], affinity.effective[number]
-        if node in ideal or node in real:
+        if node in ideal or node in real or (number < len(outcomes) and node in outcomes[number].in_sync):
             continue
         if state is CopyState.MOVING or (
             state is CopyState.OWNING

@@ -7,18 +7,21 @@ PME-088..097, PME-101..103, PME-137.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.partition_map import CopyReport, FullMap
+from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.exchange.core.exchange_messages import CopyId, Supplier
+from rebalance.exchange.core.result_record import PartitionOutcome
 
 Reports = Mapping[str, CopyReport]
-History = Mapping[str, Mapping[tuple[ZoneId, int], int]]
-"""By node: the earliest counter that its log has, by zone and partition."""
+History = Mapping[str, Mapping[tuple[ZoneId, int], StorePosition]]
+"""By node: the earliest position that its log has, by zone and partition."""
+UNKNOWN = PartitionOutcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,9 @@ class Difference:
 class ZoneRules:
     """Which steps run. ``found``: the zone begins with this exchange, so that a partition which nobody owns is
     new and not lost. ``reset``: lost partitions are used as they are from now on. ``lost``: those that were
-    lost before this exchange."""
+    lost before this exchange. ``joined``: servers that came since, or that
+    did not hear of the last result; ``gone``: those that went, in order.
+    ``outcomes``: the last committed one of each partition, none where results are not kept."""
 
     assigns_states: bool = False
     detects_lost: bool = False
@@ -50,6 +55,16 @@ class ZoneRules:
     reset: bool = False
     lost: frozenset[int] = frozenset()
     policy: LossPolicy = LossPolicy.READ_WRITE_SAFE
+    joined: frozenset[str] = frozenset()
+    gone: tuple[str, ...] = ()
+    outcomes: Sequence[PartitionOutcome] = ()
+
+    def known(self, partition: int) -> PartitionOutcome:
+        return self.outcomes[partition] if partition < len(self.outcomes) else UNKNOWN
+
+    def outcome(self, partition: int) -> PartitionOutcome:
+        """As it is once those that went are out of its set."""
+        return self.known(partition).without(self.gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,7 @@ class ZoneOutcome:
     full: FullMap
     differences: tuple[Difference, ...] = ()
     lost: frozenset[int] = frozenset()
-    counters: Mapping[int, int] = field(default_factory=dict)
+    positions: Mapping[int, StorePosition] = field(default_factory=dict)
     reload: frozenset[CopyId] = frozenset()
     suppliers: Mapping[CopyId, Supplier] = field(default_factory=dict)
 
@@ -82,31 +97,61 @@ def difference(zone: ZoneId, partition: int, reports: Reports) -> Difference | N
 
 
 def outdated(reports: Reports) -> frozenset[str]:
-    """Owners whose counter is below that of another owner (PME-090)."""
+    """Owners whose position is below that of another owner (PME-090)."""
+    highest = newest(reports)
+    return frozenset(node for node in owners_of(reports) if reports[node].position < highest)
+
+
+def newest(reports: Reports) -> StorePosition:
+    """The highest position of an owner."""
+    return max((reports[node].position for node in owners_of(reports)), default=NO_RECORD)
+
+
+def untrusted(reports: Reports, outcome: PartitionOutcome, joined: Collection[str]) -> frozenset[str]:
+    """Owners that must not own: what is on a disk that was away says nothing of what was acknowledged since.
+
+    Without a member of the in-sync set only copies may that the primary waited for while they were filled, and
+    that are full since. With a member, servers that stayed may, as they are levelled, and a joining server that
+    is exactly where the others are (PME-139). Members that come back with less than the set was known to have
+    lost their disk.
+    """
     owners = owners_of(reports)
-    highest = max((reports[node].counter for node in owners), default=0)
-    return frozenset(node for node in owners if reports[node].counter < highest)
+    members = frozenset(
+        node
+        for node in owners.intersection(outcome.in_sync)
+        if node not in joined or reports[node].position >= outcome.position
+    )
+    members = members or owners.intersection(outcome.filling) - frozenset(joined)
+    if not members:
+        return owners
+    trusted = members | (owners - frozenset(joined))
+    highest = max(reports[node].position for node in trusted)
+    return frozenset(node for node in owners - trusted if reports[node].position != highest)
 
 
 def supplier_for(
-    zone: ZoneId, partition: int, reports: Reports, counter: int, history: History
+    zone: ZoneId, partition: int, reports: Reports, position: StorePosition, history: History
 ) -> Supplier | None:
-    """The owner whose log reaches back to ``counter``, the one that reaches back furthest first. None: the copy
-    must be filled from the start (PME-056). A copy that never had an update has no history to continue."""
-    if counter <= 0:
+    """The owner whose log reaches back to ``position``, the one that reaches back furthest first. None: the
+    copy must be filled from the start (PME-056). A copy that never had an update has no history to continue."""
+    if not position.counter:
         return None
     reach = {
         node: history[node][zone, partition]
         for node in owners_of(reports)
-        if (zone, partition) in history.get(node, {}) and history[node][zone, partition] <= counter
+        if (zone, partition) in history.get(node, {}) and history[node][zone, partition] <= position
     }
     if not reach:
         return None
-    return Supplier(min(reach, key=lambda node: (reach[node], node)), counter)
+    return Supplier(min(reach, key=lambda node: (reach[node], node)), position)
 
 
 def decide_states(
-    reports: Reports, ideal: Sequence[str], rules: ZoneRules, was_lost: bool = False
+    reports: Reports,
+    ideal: Sequence[str],
+    rules: ZoneRules,
+    was_lost: bool = False,
+    outcome: PartitionOutcome = UNKNOWN,
 ) -> tuple[dict[str, CopyReport], bool]:
     """The states of one partition, and whether it is lost. Invariant: lost only if no living copy owns it, and
     what was lost stays so until it is reset, also when an owner comes back."""
@@ -117,19 +162,29 @@ def decide_states(
                 decided[node] = replace(each, state=CopyState.LOST)
         if not rules.reset:
             return decided, True
-        return _newest_owns(decided, [node for node in decided if decided[node].state is CopyState.LOST]), False
-    if rules.assigns_states:
+        kept = [node for node in decided if decided[node].state is CopyState.LOST]
+        for node in kept:
+            decided[node] = replace(decided[node], state=CopyState.MOVING)
+        return _newest_owns(decided, [node for node in kept if node in outcome.in_sync] or kept), False
+    if outcome.in_sync:
+        for node in untrusted(reports, outcome, rules.joined):
+            decided[node] = replace(reports[node], state=CopyState.MOVING)
+    elif rules.assigns_states:
         for node in outdated(reports):
             decided[node] = replace(reports[node], state=CopyState.MOVING)
     if owners_of(decided):
         return decided, False
     # A copy that was half filled before it was restored is no beginning of a partition.
     empty = [node for node in ideal if node in decided and not decided[node].counter]
-    if rules.found and empty:
+    never_owned = bool(rules.outcomes) and not outcome.in_sync
+    if (rules.found or never_owned) and empty:
         for node in empty:
             decided[node] = replace(decided[node], state=CopyState.OWNING)
         return decided, False
-    if not rules.detects_lost:
+    if rules.reset:
+        return _newest_owns(decided, [node for node in ideal if node in decided]), False
+    # Members that have not come back yet are waited for: only one that just went takes the partition along.
+    if not rules.detects_lost or (outcome.in_sync and not set(outcome.in_sync) & set(rules.gone)):
         return decided, False
     if rules.policy is LossPolicy.IGNORE:
         return _newest_owns(decided, [node for node in ideal if node in decided]), False
@@ -152,15 +207,43 @@ def with_wanted_copies(reports: Reports, ideal: Sequence[str]) -> dict[str, Copy
     return wanted
 
 
-def analyse(full: FullMap, ideal: Sequence[Sequence[str]], rules: ZoneRules, history: History) -> ZoneOutcome:
-    """Decide the whole zone. ``ideal`` has one list of living nodes for each partition."""
-    nodes: dict[str, dict[int, CopyReport]] = {node: {} for node in full.nodes}
-    by_partition: list[dict[str, CopyReport]] = [{} for _ in ideal]
+def reports_by_partition(full: FullMap, partitions: int) -> list[dict[str, CopyReport]]:
+    by_partition: list[dict[str, CopyReport]] = [{} for _ in range(partitions)]
     for node, copies in full.nodes.items():
         for partition, each in copies.items():
-            if partition < len(by_partition):
+            if partition < partitions:
                 by_partition[partition][node] = each
-    differences, lost, counters = [], set(), {}
+    return by_partition
+
+
+def decided_before(
+    reports: Reports, ideal: Sequence[str], outcome: PartitionOutcome
+) -> tuple[dict[str, CopyReport], bool]:
+    """The states as an outcome that was committed has them."""
+    decided = {}
+    for node, each in reports.items():
+        if outcome.is_lost and (node in ideal or each.state in (CopyState.OWNING, CopyState.LOST)):
+            state = CopyState.LOST
+        elif outcome.effective and node in outcome.in_sync:
+            state = CopyState.OWNING
+        else:
+            state = CopyState.MOVING if each.state in (CopyState.OWNING, CopyState.LOST) else each.state
+        decided[node] = replace(each, state=state)
+    return decided, outcome.is_lost
+
+
+def analyse(
+    full: FullMap,
+    ideal: Sequence[Sequence[str]],
+    rules: ZoneRules,
+    history: History,
+    stands: Mapping[int, PartitionOutcome] | None = None,
+) -> ZoneOutcome:
+    """Decide the whole zone. ``ideal`` has one list of living nodes for each partition. ``stands``: what was
+    committed of this exchange already, where it changed anything."""
+    nodes: dict[str, dict[int, CopyReport]] = {node: {} for node in full.nodes}
+    by_partition = reports_by_partition(full, len(ideal))
+    differences, lost, positions = [], set(), {}
     reload: set[CopyId] = set()
     suppliers: dict[CopyId, Supplier] = {}
     for partition, reports in enumerate(by_partition):
@@ -168,35 +251,41 @@ def analyse(full: FullMap, ideal: Sequence[Sequence[str]], rules: ZoneRules, his
         if found is not None:
             differences.append(found)
         wanted = with_wanted_copies(reports, ideal[partition])
-        decided, is_lost = decide_states(wanted, ideal[partition], rules, partition in rules.lost)
+        outcome = rules.outcome(partition)
+        was_lost = partition in rules.lost or outcome.is_lost
+        if stands is not None:
+            outcome = stands.get(partition, rules.known(partition))
+            decided, is_lost = decided_before(wanted, ideal[partition], outcome)
+        else:
+            decided, is_lost = decide_states(wanted, ideal[partition], rules, was_lost, outcome)
         if is_lost:
             lost.add(partition)
-        actual = counters[partition] = max((decided[node].counter for node in owners_of(decided)), default=0)
+        actual = positions[partition] = newest(decided)
         for node, each in decided.items():
             if each.state is CopyState.MOVING:
                 copy = CopyId(full.zone, partition, node)
-                supplier = supplier_for(full.zone, partition, decided, each.counter, history)
+                supplier = supplier_for(full.zone, partition, decided, each.position, history)
                 if supplier is not None:
                     suppliers[copy] = supplier
                 elif each.counter or each.size:
                     reload.add(copy)
                 # From here on it takes part in updates, as if it were in sync (PME-101).
-                each = replace(each, counter=actual)
+                each = replace(each, epoch=actual.epoch, counter=actual.counter)
             nodes[node][partition] = each
     return ZoneOutcome(
         replace(full, nodes=nodes),
         tuple(differences),
         frozenset(lost),
-        counters,
+        positions,
         frozenset(reload),
         suppliers,
     )
 
 
 def _newest_owns(decided: dict[str, CopyReport], candidates: Sequence[str]) -> dict[str, CopyReport]:
-    """The candidates with the highest counter own, the others are filled from them: what was saved is kept."""
-    highest = max((decided[node].counter for node in candidates), default=0)
+    """The candidates with the highest position own, the others are filled from them: what was saved is kept."""
+    highest = max((decided[node].position for node in candidates), default=NO_RECORD)
     for node in candidates:
-        newest = decided[node].counter == highest
-        decided[node] = replace(decided[node], state=CopyState.OWNING if newest else CopyState.MOVING)
+        owns = decided[node].position == highest
+        decided[node] = replace(decided[node], state=CopyState.OWNING if owns else CopyState.MOVING)
     return decided

@@ -14,7 +14,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import Effect, Send
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
-from rebalance.exchange.core.exchange_result import Collected
+from rebalance.exchange.core.exchange_result import Collected, Conclusion
 from rebalance.exchange.core.exchange_states import (
     ExchangePlan,
     ExchangeType,
@@ -24,6 +24,7 @@ from rebalance.exchange.core.exchange_states import (
 )
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.late_affinity import AffinityFunction, ideal_lists
+from rebalance.exchange.core.result_record import ResultRecord
 
 EarlySingles = dict[tuple[str, TopologyVersion], SingleMessage]
 """Single maps that came before their exchange did, by sender and exchange (PME-071)."""
@@ -32,7 +33,9 @@ EarlySingles = dict[tuple[str, TopologyVersion], SingleMessage]
 @dataclass(slots=True)
 class RunningExchange:
     """``events``: its own and those merged into it, in order. ``singles``: by sender, on the coordinator.
-    ``counted``: who has counted the latch down. ``own``: this node's single map once it is ready."""
+    ``counted``: who has counted the latch down. ``own``: this node's single map once it is ready.
+    ``conclusion``: on the coordinator, while it is committed. ``committed``: what an earlier coordinator
+    committed of this exchange."""
 
     event: DiscoveryEvent
     before: Cluster
@@ -44,6 +47,8 @@ class RunningExchange:
     latch_open: bool = False
     scanned: bool = False
     own: SingleMessage | None = None
+    conclusion: Conclusion | None = None
+    committed: ResultRecord | None = None
 
     @property
     def version(self) -> TopologyVersion:
@@ -83,7 +88,10 @@ class RunningExchange:
         PME-070)."""
         self.scanned = True
         for event, before in queue:
-            if not is_mergeable(event, before):
+            if event.version <= self.last_version:
+                continue
+            covered = self.committed is not None and event.version <= self.committed.version
+            if not (covered if self.committed is not None else is_mergeable(event, before)):
                 return
             self.events.append(event)
             self.singles.pop(event.node, None)
@@ -91,16 +99,34 @@ class RunningExchange:
             if needs_single_map(event) and single is not None:
                 self.singles[event.node] = single
 
-    def collected(self, coordinator: str, cluster: Cluster, held: HeldMaps) -> Collected:
+    def follow(self, record: ResultRecord) -> None:
+        """It ends with what was committed: exactly those events, in or out."""
+        self.committed, self.conclusion, self.scanned = record, None, False
+        self.events = [each for each in self.events if each.version <= record.version]
+        self.phase = Phase.COLLECT
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all events are here that a committed result covers."""
+        return self.committed is None or self.last_version >= self.committed.version
+
+    def collected(
+        self, coordinator: str, cluster: Cluster, held: HeldMaps, gone: tuple[str, ...] = ()
+    ) -> Collected:
         """``cluster``: after the last merged event. A server that died before it reported, and whose end is not
         merged, is taken as one that has nothing any more."""
-        gone = {
+        silent = {
             node: SingleMessage(node, order, self.version, held.basis)
             for node, order in cluster.servers.items()
             if node not in self.singles
         }
-        singles = {**self.singles, **gone}
-        return Collected(coordinator, tuple(self.events), cluster, singles, held.affinities, held.lost)
+        singles = {**self.singles, **silent}
+        events = tuple(self.events)
+        return Collected(
+            *(coordinator, events, cluster, singles, held.affinities, held.lost),
+            results=held.results,
+            gone=gone,
+        )
 
 
 def same_servers(before: Cluster, after: Cluster) -> frozenset[str]:

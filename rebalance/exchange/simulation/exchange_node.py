@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.partition_map import SingleMap
+from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_effects import (
     Apply,
@@ -18,6 +19,7 @@ from rebalance.exchange.core.exchange_effects import (
     Effect,
     Entered,
     Finished,
+    KeepResult,
     MapsChanged,
     OpenZones,
     Prepare,
@@ -111,7 +113,7 @@ class SimulatedNode:
         self.closed: set[ZoneId] = set()
         self.warnings: list[str] = []
         self.sources: Mapping[CopyId, str] = {}
-        self.reserved: Mapping[PartitionKey, int] = {}
+        self.reserved: Mapping[PartitionKey, StorePosition] = {}
         self._outside = outside
         self._taking: TopologyVersion | None = None
         self._awaiting: AwaitUpdates | None = None
@@ -181,6 +183,8 @@ class SimulatedNode:
             case AskSwitch(basis):
                 self.note("AskSwitch", basis)
                 self._outside.switch(basis)
+            case KeepResult():
+                raise AssertionError("nothing is kept here")
             case Warn(difference):
                 self.warnings.append(difference.describe())
         return []
@@ -202,7 +206,7 @@ class SimulatedNode:
 
     def _prepare(self, version: TopologyVersion, wanted: Mapping[ZoneId, frozenset[int]]) -> list[Effect]:
         self._frozen = True
-        self.reserved = self.log.reserve()
+        self.reserved = {key: StorePosition(0, counter) for key, counter in self.log.reserve().items()}
         self.store.drop_evicted()
         for zone, partitions in wanted.items():
             for number in sorted(partitions):

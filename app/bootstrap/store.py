@@ -1,0 +1,40 @@
+"""The store server of one node: all copies of its zones on the engine ``store``, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import structlog
+
+from app.bootstrap.stores import open_metastore
+from app.configuration.node_settings import node_of
+from app.configuration.settings import Settings
+from app.logs import configure
+from rebalance.core.keys import Keyspace
+from rebalance.store.shell.store_runtime import StoreRuntime
+
+log = structlog.get_logger(__name__)
+
+STORE_DIRECTORY = "store"
+"""Below the data directory of the node."""
+
+
+async def run_store(settings: Settings, port: int, listening: Callable[[int], None]) -> None:
+    """Until cancelled, or until the server has to go; then a new one joins as another incarnation. Raises
+    ValueError for settings that name no node, StoreDiskError, OSError for a port that is taken, RingError and
+    MetastoreError."""
+    node = node_of(settings)
+    configure(node.name)
+    async with AsyncExitStack() as stack:
+        runtime = StoreRuntime(
+            node.name,
+            settings.data_dir / STORE_DIRECTORY,
+            open_metastore(settings, stack),
+            Keyspace(settings.metastore_prefix),
+            host=settings.node_host,
+            port=port,
+            tls=settings.tls,
+        )
+        reason = await runtime.run(listening)
+        log.warning("the store server ends", reason=reason, incarnation=runtime.incarnation)

@@ -1,0 +1,84 @@
+"""Who is in a partition's in-sync set after an exchange, and whether another exchange would make a better one.
+
+The set grows by copies that were filled, which the primary waited for already, and shrinks by copies that
+nobody needs any more, which go only after this was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from catalog.core.zone import ZoneId
+from rebalance.core.affinity import CopyState, surplus_copies
+from rebalance.core.partition_map import CopyReport, FullMap
+from rebalance.core.store_positions import NO_RECORD
+from rebalance.exchange.core.late_affinity import ZoneAffinity, states_by_partition
+from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
+
+
+def agreed_set(
+    ideal: Sequence[str], effective: Sequence[str], states: Mapping[str, CopyState]
+) -> tuple[str, ...]:
+    """The owners that are needed, by name. A primary is needed as long as it leads."""
+    owners = {node for node, state in states.items() if state is CopyState.OWNING}
+    return tuple(sorted(owners - surplus_copies(ideal, states) | set(effective[:1])))
+
+
+def waited_for(outcome: PartitionOutcome) -> frozenset[str]:
+    """Copies that must have a write on their disks before it is acknowledged: owners, and those being filled,
+    so that a copy that comes into the set has every acknowledged write."""
+    return frozenset((*outcome.in_sync, *outcome.filling))
+
+
+def partition_outcome(
+    before: PartitionOutcome,
+    ideal: Sequence[str],
+    effective: Sequence[str],
+    reports: Mapping[str, CopyReport],
+    epoch: int,
+    joined: Collection[str],
+    is_lost: bool,
+) -> PartitionOutcome:
+    """``before`` has those that went out of its set already. ``epoch``: that of the exchange, for a primary
+    that is another one than before, or another server of its name. Without an owner the set stays: who is in
+    it may come back.
+
+    ``before`` itself, with its lower position, if nothing but positions is different.
+    """
+    states = {node: each.state for node, each in reports.items()}
+    in_sync = agreed_set(ideal, effective, states) or before.in_sync
+    # Without a primary there is nothing to be filled with, and nobody who waits for it.
+    filling = tuple(node for node in ideal if states.get(node) is CopyState.MOVING and effective)
+    stays = bool(effective) and effective[:1] == before.effective[:1] and effective[0] not in joined
+    if stays or not effective:
+        epoch = before.epoch
+    outcome = PartitionOutcome(
+        in_sync,
+        filling,
+        min((reports[node].position for node in in_sync if node in reports), default=NO_RECORD),
+        epoch,
+        tuple(effective),
+        is_lost,
+    )
+    same = (outcome.in_sync, outcome.filling, outcome.epoch, outcome.effective, outcome.is_lost)
+    is_same = same == (before.in_sync, before.filling, before.epoch, before.effective, before.is_lost)
+    return before if is_same else outcome
+
+
+def can_agree(
+    affinities: Mapping[ZoneId, ZoneAffinity], maps: Mapping[ZoneId, FullMap], outcomes: Outcomes
+) -> bool:
+    """Whether an exchange would take filled copies into a set, or surplus ones out of it, and nothing is being
+    filled any more for which it would have to be repeated."""
+    gains = False
+    for zone, affinity in affinities.items():
+        states = states_by_partition(maps[zone], len(affinity.ideal))
+        for number, (ideal, real) in enumerate(zip(affinity.ideal, affinity.effective, strict=True)):
+            if not real:
+                continue
+            if any(states[number].get(node) is CopyState.MOVING for node in ideal):
+                return False
+            known = outcomes.get(zone, ())
+            before = known[number].in_sync if number < len(known) else ()
+            gains = gains or agreed_set(ideal, real, states[number]) != before
+    return gains

@@ -1,0 +1,111 @@
+"""What a node tells and hears between exchanges: changes of states, and whether the late switch is due.
+
+Source: PME-117..122, PME-134, PME-138.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from catalog.core.zone import ZoneId
+from rebalance.core.partition_map import Reception, SingleMap
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion
+from rebalance.exchange.core.exchange_effects import AskSwitch, Effect, MapsChanged, Send
+from rebalance.exchange.core.exchange_messages import SingleMessage
+from rebalance.exchange.core.held_maps import HeldMaps
+from rebalance.exchange.core.result_record import ResultState
+from rebalance.exchange.core.running_exchange import RunningExchange
+
+
+class StateUpdates:
+    """``self.queue`` and ``self.running`` may be looked at, not changed. ``results``: None where the outcome of
+    an exchange is not committed; ``gone``: servers that went after the last result, in order."""
+
+    def __init__(
+        self,
+        name: str,
+        order: int,
+        cluster: Cluster,
+        results: ResultState | None,
+        gone: Sequence[tuple[TopologyVersion, str]],
+    ) -> None:
+        self.name = name
+        self.order = order
+        self.cluster = cluster
+        self.held = HeldMaps(cluster.version, results=results)
+        self.queue: deque[tuple[DiscoveryEvent, Cluster]] = deque()
+        self.running: RunningExchange | None = None
+        self._clusters: dict[TopologyVersion, Cluster] = {}
+        self._gone = list(gone)
+        self._local: Mapping[ZoneId, SingleMap] = {}
+        self._asked: TopologyVersion | None = None
+        self._is_confirmed = True
+
+    @property
+    def is_coordinator(self) -> bool:
+        return self.cluster.coordinator == self.name
+
+    @property
+    def is_idle(self) -> bool:
+        return self.running is None and not self.queue
+
+    def cluster_at(self, version: TopologyVersion) -> Cluster:
+        return self._clusters[version]
+
+    def state_changed(self, maps: Mapping[ZoneId, SingleMap]) -> list[Effect]:
+        """Copies of this node changed since the last exchange, and the notification's delay is over. While an
+        exchange waits or runs nothing is sent: it will carry the news."""
+        self._local = maps
+        return self._notify() if self.is_idle else []
+
+    def _gone_since_result(self, until: TopologyVersion) -> tuple[str, ...]:
+        """Servers whose end the last result does not know, up to an event."""
+        results = self.held.results
+        if results is None:
+            return ()
+        return tuple(name for version, name in self._gone if results.version < version <= until)
+
+    def _on_state(self, message: SingleMessage) -> list[Effect]:
+        if not self.is_coordinator:
+            return []
+        self.held, reception = self.held.with_state(message, self.order)
+        if reception is Reception.TAKEN:
+            return [MapsChanged(), *self._publish()]
+        if reception is Reception.REPEATED:
+            return [Send(message.sender, self.held.update_message(self.order))]
+        return []
+
+    def _confirm(self) -> list[Effect]:
+        """A client may have been told of an exchange that no living server knows: it asks the new
+        coordinator."""
+        coordinator = self.cluster.coordinator
+        if self._is_confirmed or coordinator is None or self.running is not None:
+            return []
+        version, basis = self.held.version, self.held.basis
+        return [Send(coordinator, SingleMessage(self.name, self.order, version, basis, is_client=True))]
+
+    def _notify(self) -> list[Effect]:
+        """Tells of copies whose state the full map does not have yet."""
+        late = {zone: single for zone, single in self._local.items() if self.held.lags_behind(single)}
+        coordinator = self.cluster.coordinator
+        if not late or coordinator is None:
+            return []
+        message = SingleMessage(self.name, self.order, None, self.held.basis, late)
+        if not self.is_coordinator:
+            return [Send(coordinator, message)]
+        return [*self._on_state(message), *self._ask_switch()]
+
+    def _publish(self) -> list[Effect]:
+        """To everybody else, clients too."""
+        message = self.held.update_message(self.order)
+        others = sorted({*self.cluster.servers, *self.cluster.clients} - {self.name})
+        return [Send(node, message) for node in others]
+
+    def _ask_switch(self) -> list[Effect]:
+        if not (self.is_coordinator and self.is_idle and self._asked != self.held.basis):
+            return []
+        if not self.held.can_switch:
+            return []
+        self._asked = self.held.basis
+        return [AskSwitch(self.held.basis)]

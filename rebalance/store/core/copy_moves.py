@@ -1,0 +1,315 @@
+"""What a full message makes of this server's copies, and how they are filled, levelled, cleared and given up.
+
+A copy has one step under way at a time: a request, or something on its way to the disk. ``life`` makes void
+what was begun before an exchange gave the copy another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from catalog.core.zone import ZoneId
+from rebalance.core.affinity import CopyState
+from rebalance.core.partition_map import CopyReport, SingleMap, changed_state
+from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.topology_version import TopologyVersion
+from rebalance.exchange.core.exchange_messages import CopyId, FullMessage
+from rebalance.exchange.core.in_sync_sets import waited_for
+from rebalance.exchange.core.late_affinity import surplus_partitions
+from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
+from rebalance.store.core.disk_changes import (
+    ClearBatch,
+    DropCopy,
+    DropTail,
+    DropTombstones,
+    KeepHead,
+)
+from rebalance.store.core.disk_queue import StepStored
+from rebalance.store.core.filling import Filling, FillStep
+from rebalance.store.core.leading import Leading
+from rebalance.store.core.log_records import PartitionKey, position_at
+from rebalance.store.core.server_books import ServerBooks
+from rebalance.store.core.store_copy import ServedCopy
+from rebalance.store.core.store_messages import CopyLevelled, LevelSeen, SupplyStage
+
+
+class CopyMoves:
+    """``sequence`` grows with every change of a state."""
+
+    def __init__(self, books: ServerBooks) -> None:
+        self.sequence = 0
+        self._books = books
+        self._renting = {key for key, copy in books.copies.items() if copy.state is CopyState.RENTING}
+        self._outcomes: Outcomes = {}
+
+    # In an exchange
+
+    def prepare(self, partitions: Mapping[ZoneId, frozenset[int]], zones: Iterable[ZoneId]) -> None:
+        """Create what is missing; drop what belongs to no zone any more, and marks without data (PME-059)."""
+        books, existing = self._books, frozenset(zones)
+        for key, copy in list(books.copies.items()):
+            if key[0] not in existing or copy.state is CopyState.EVICTED:
+                self._forget(copy)
+        for zone, numbers in partitions.items():
+            for number in sorted(numbers):
+                present = books.copies.get((zone, number))
+                if present is None or present.state is CopyState.RENTING:
+                    self._create((zone, number))
+
+    def single_maps(
+        self, version: TopologyVersion, zones: Iterable[ZoneId]
+    ) -> tuple[Mapping[ZoneId, SingleMap], Mapping[PartitionKey, StorePosition]]:
+        """This server's copies, and from where its logs can supply history (PME-055)."""
+        reports: dict[ZoneId, dict[int, CopyReport]] = {zone: {} for zone in zones}
+        history = {}
+        for key, copy in self._books.copies.items():
+            if key[0] in reports:
+                reports[key[0]][key[1]] = copy.report
+                if copy.state is CopyState.OWNING:
+                    history[key] = copy.log_start
+        maps = {
+            zone: SingleMap(zone, self._books.name, version, self.sequence, copies)
+            for zone, copies in reports.items()
+        }
+        return maps, history
+
+    def apply(self, message: FullMessage) -> None:
+        """The states of this server's copies are those of the message now, and so are their roles."""
+        books = self._books
+        for copy in books.copies.values():
+            copy.leading = None
+        for zone, full in message.maps.items():
+            for number, report in full.nodes.get(books.name, {}).items():
+                key = (zone, number)
+                copy = books.copies.get(key) or self._create(key)
+                outcome = message.outcomes[zone][number]
+                actual = message.positions.get(key, NO_RECORD)
+                known = self._outcomes.get(zone, ())
+                same_stream = number < len(known) and known[number].epoch == outcome.epoch
+                self._apply_state(copy, report.state, outcome, actual, message, same_stream)
+                if copy.state is CopyState.OWNING and books.name in outcome.in_sync and outcome.effective:
+                    self._level(copy, outcome, actual, message)
+        self._outcomes = message.outcomes
+        books.pending.clear()
+
+    def _apply_state(
+        self,
+        copy: ServedCopy,
+        state: CopyState,
+        outcome: PartitionOutcome,
+        actual: StorePosition,
+        message: FullMessage,
+        same_stream: bool,
+    ) -> None:
+        before, copy.epoch = copy.state, outcome.epoch
+        if state is not before:
+            changed_state(before, state)
+            copy.state = state
+            self.sequence += 1
+        if state is CopyState.MOVING:
+            unbroken = copy.filling is not None and not copy.filling.is_level and copy.stream == actual
+            if before is CopyState.MOVING and same_stream and unbroken:
+                return
+            self._order(copy, outcome, actual, message)
+            self._books.keep_head(copy)
+            return
+        self._end_filling(copy)
+        if state is CopyState.OWNING and before is not CopyState.OWNING:
+            self._found(copy)
+        if state is not before:
+            self._books.keep_head(copy)
+
+    def _end_filling(self, copy: ServedCopy) -> None:
+        copy.filling, copy.life = None, copy.life + 1
+        self._books.filling.discard(copy.partition)
+        self._books.disk.drop_bulk(copy.partition)
+
+    def _found(self, copy: ServedCopy) -> None:
+        """It owns because the exchange says so: a new partition, or what is left of a lost one. What lies
+        beyond its own log goes, as other owners do not have it."""
+        disk = self._books.disk
+        if not copy.is_clean:
+            disk.add(ClearBatch(copy.partition, _EVERYTHING, _EVERYTHING.counter))
+            copy.tail = copy.log_start = NO_RECORD
+            copy.epochs, copy.is_clean = (), True
+        elif self._has_leftovers(copy):
+            leftovers = self._books.reader.records(copy.partition, copy.tail, _EVERYTHING.counter)
+            keys = tuple(sorted({each.key for record in leftovers for each in record.changes}))
+            disk.add(DropTail(copy.partition, copy.tail, _EVERYTHING, keys))
+        copy.stream = copy.stored = copy.tail
+
+    def _has_leftovers(self, copy: ServedCopy) -> bool:
+        """Records of an earlier stream, after a gap."""
+        return bool(self._books.reader.records(copy.partition, copy.tail, 1))
+
+    def _order(
+        self, copy: ServedCopy, outcome: PartitionOutcome, actual: StorePosition, message: FullMessage
+    ) -> None:
+        """Fill it up to ``actual``, where its stream begins now."""
+        name = self._books.name
+        # Above every record of older epochs, and below the first write of the stream.
+        clear_until = StorePosition(outcome.epoch, actual.counter)
+        filling = Filling(actual, clear_until)
+        copy_id = CopyId(*copy.partition, name)
+        supplier = message.suppliers.get(copy_id)
+        copy.stream = copy.stored = actual
+        self._end_filling(copy)
+        zone, number = copy.partition
+        if not set(outcome.effective[:1]) & message.maps[zone].owners(number):
+            # What it has is kept: it may be all that is left of a partition. And where the primary went before
+            # anybody heard of the result, nobody knows how far its log was.
+            return
+        copy.filling = filling
+        if supplier is not None and copy.is_clean:
+            filling.supplier = supplier.node
+            if self._has_leftovers(copy):
+                filling.step = FillStep.TAIL
+        elif copy_id in message.reload or not copy.is_clean or copy.tail != NO_RECORD:
+            copy.is_clean = False
+            filling.restart()
+        elif actual != NO_RECORD:
+            copy.is_clean = False
+            filling.stage = SupplyStage.ROWS
+        self._books.filling.add(copy.partition)
+
+    def _level(
+        self, copy: ServedCopy, outcome: PartitionOutcome, highest: StorePosition, message: FullMessage
+    ) -> None:
+        """A partition is served once all its owners have the highest position found among them; they stay
+        owners meanwhile."""
+        books, (zone, number) = self._books, copy.partition
+        reports = message.maps[zone].reports(number)
+        behind = {node for node in outcome.in_sync if node in reports and reports[node].position < highest}
+        if books.name == outcome.effective[0]:
+            targets = waited_for(outcome) & books.peers.keys() - {books.name}
+            copy.leading = Leading(outcome.epoch, targets, behind, copy.tail, settled=copy.tail)
+            copy.leading.base_ms, copy.leading.since_ms = self._last_ms(copy), books.now_ms
+        if copy.tail < highest:
+            copy.filling = Filling(highest, highest, is_level=True)
+            books.filling.add(copy.partition)
+
+    def _last_ms(self, copy: ServedCopy) -> int:
+        """The time of the newest record that this server knows."""
+        before = position_at(copy.epochs, copy.tail.counter - 1)
+        last = self._books.reader.records(copy.partition, before, 1)
+        return max(copy.last_ms, last[0].time_ms if last else 0)
+
+    # Levelling
+
+    def levelled(self, copy: ServedCopy) -> None:
+        """This owner has the highest position, on its disk."""
+        books = self._books
+        primary = books.primary(copy.partition)
+        if copy.leading is not None:
+            copy.leading.unlevelled.discard(books.name)
+            self.leader_reached(copy)
+        elif primary is not None:
+            books.send_peer(primary, CopyLevelled(copy.partition, books.basis, copy.tail))
+
+    def leader_reached(self, copy: ServedCopy) -> None:
+        """The primary has the highest position itself: what it has now, all owners get."""
+        if copy.leading is not None:
+            copy.leading.stored = copy.leading.settled = copy.tail
+            self._books.wakes = True
+
+    def peer_levelled(self, sender: str, message: CopyLevelled) -> None:
+        books = self._books
+        copy = books.copies.get(message.partition)
+        if message.basis != books.basis or copy is None or copy.leading is None:
+            return
+        copy.leading.unlevelled.discard(sender)
+        books.wakes = True
+        books.send_peer(sender, LevelSeen(message.partition, message.basis))
+
+    def level_seen(self, message: LevelSeen) -> None:
+        copy = self._books.copies.get(message.partition)
+        level = copy.filling if copy is not None else None
+        if copy is not None and level is not None and level.is_level and message.basis == self._books.basis:
+            copy.filling = None
+            self._books.filling.discard(copy.partition)
+
+    # Giving up
+
+    def rent(self) -> bool:
+        """Copies that nobody needs become RENTING; only between exchanges, as one may need them, and only those
+        that a committed result has in no set any more."""
+        books, worker = self._books, self._books.worker
+        if worker is None or not worker.is_idle or not books.has_finished:
+            return False
+        held, rented = worker.held, False
+        for zone, full in held.maps.items():
+            own = {copy.partition[1]: copy.state for copy in books.copies_of(zone)}
+            outcomes = held.results.outcomes.get(zone, ()) if held.results is not None else ()
+            for number in surplus_partitions(full, held.affinities[zone], books.name, own, outcomes):
+                copy = books.copies[zone, number]
+                self._end_filling(copy)
+                copy.state, copy.is_clean = CopyState.RENTING, False
+                books.keep_head(copy)
+                self._renting.add(copy.partition)
+                self.sequence += 1
+                rented = True
+        return rented
+
+    def clear_rented(self) -> None:
+        """The next batch of each renting copy; those without data become EVICTED (PME-124)."""
+        books = self._books
+        for partition in sorted(self._renting):
+            copy = books.copies.get(partition)
+            if copy is None or copy.state is not CopyState.RENTING:
+                self._renting.discard(partition)
+            elif copy.filling is None:
+                if books.reader.has_older(partition, _EVERYTHING):
+                    self._clear_batch(copy)
+                elif books.takes_records:
+                    copy.state = CopyState.EVICTED
+                    copy.tail = copy.stream = copy.stored = copy.log_start = NO_RECORD
+                    copy.epochs, copy.is_clean = (), True
+                    books.keep_head(copy)
+                    self.sequence += 1
+                    books.changed = True
+                    self._renting.discard(partition)
+
+    def _clear_batch(self, copy: ServedCopy) -> None:
+        copy.filling = Filling(NO_RECORD, _EVERYTHING, step=FillStep.STORE, stage=SupplyStage.RELOAD)
+        self._books.disk.add_bulk(
+            ClearBatch(copy.partition, _EVERYTHING, self._books.limits.batch_bytes),
+            stored=StepStored(copy.partition, copy.life),
+        )
+
+    def own(self, copy: ServedCopy) -> None:
+        """Filled, and its stream is at least where its rows are: asked of the disk, told when it is there."""
+        copy.joined_up()
+        copy.settled = copy.tail
+        self.sequence += 1
+        books = self._books
+        books.filling.discard(copy.partition)
+        books.disk.add(
+            KeepHead(copy.partition, copy.head),
+            DropTombstones(copy.partition, copy.tail),
+            stored=StepStored(copy.partition, copy.life),
+        )
+
+    def _create(self, key: PartitionKey) -> ServedCopy:
+        """A copy to be filled, where there is none or one that was on its way out (PME-113)."""
+        copy = self._books.copies.get(key)
+        if copy is None:
+            copy = self._books.copies[key] = ServedCopy(key, CopyState.MOVING)
+        else:
+            was_renting = copy.state is CopyState.RENTING
+            self._end_filling(copy)
+            copy.state, copy.is_clean = CopyState.MOVING, not was_renting
+            self._renting.discard(key)
+        self.sequence += 1
+        self._books.keep_head(copy)
+        return copy
+
+    def _forget(self, copy: ServedCopy) -> None:
+        books = self._books
+        del books.copies[copy.partition]
+        books.filling.discard(copy.partition)
+        books.pending.discard(copy.partition)
+        self._renting.discard(copy.partition)
+        books.disk.add(DropCopy(copy.partition))
+
+
+_EVERYTHING = StorePosition((1 << 63) - 1, (1 << 63) - 1)

@@ -1,0 +1,251 @@
+"""The steps by which copies are filled and levelled: requests, what suppliers answer, and what is stored."""
+
+from __future__ import annotations
+
+from rebalance.core.affinity import CopyState
+from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.store.core.copy_moves import CopyMoves
+from rebalance.store.core.disk_changes import ClearBatch, DropTail, KeepHead, KeepRecords, KeepRows
+from rebalance.store.core.disk_queue import StepStored
+from rebalance.store.core.filling import Filling, FillStep, request_of, supply
+from rebalance.store.core.log_records import LogRecord
+from rebalance.store.core.server_books import ServerBooks
+from rebalance.store.core.store_copy import ServedCopy
+from rebalance.store.core.store_messages import SupplyBatch, SupplyRequest, SupplyStage
+
+
+class FillWork:
+    def __init__(self, books: ServerBooks, moves: CopyMoves) -> None:
+        self._books = books
+        self._moves = moves
+
+    def go_on(self) -> None:
+        """Whatever has nothing under way takes its next step; at most so many copies are filled at a time."""
+        books = self._books
+        if not books.takes_records or not books.has_finished:
+            return
+        busy = 0
+        for partition in sorted(books.filling):
+            copy = books.copies[partition]
+            filling = copy.filling
+            if filling is None or copy.state not in (CopyState.MOVING, CopyState.OWNING):
+                books.filling.discard(partition)
+                continue
+            if busy >= books.limits.fills_max and not filling.is_level:
+                continue
+            busy += not filling.is_level
+            self._step(copy, filling)
+
+    def _step(self, copy: ServedCopy, filling: Filling) -> None:
+        books = self._books
+        late = books.now_ms - filling.asked_ms >= books.limits.resend_ms
+        match filling.step:
+            case FillStep.CLEAR:
+                if books.reader.has_older(copy.partition, filling.clear_until):
+                    self._store(copy, ClearBatch(copy.partition, filling.clear_until, books.limits.batch_bytes))
+                    filling.stage = SupplyStage.RELOAD
+                else:
+                    copy.tail = copy.log_start = NO_RECORD
+                    copy.epochs = ()
+                    filling.stage, filling.step = SupplyStage.ROWS, FillStep.ASK
+                    self._step(copy, filling)
+            case FillStep.TAIL:
+                self._rewind(copy, filling, copy.tail)
+            case FillStep.ASK if filling.until == NO_RECORD and not filling.is_level:
+                filling.step = FillStep.STREAM
+                self._reached(copy, filling)
+            case FillStep.ASK:
+                self._ask(copy, filling)
+            case FillStep.WAIT if late:
+                filling.avoided.add(filling.supplier)
+                self._ask(copy, filling)
+            case FillStep.STREAM:
+                self._reached(copy, filling)
+            case FillStep.DONE if filling.is_level and late:
+                self._tell_level(copy, filling)
+            case _:
+                pass
+
+    def _ask(self, copy: ServedCopy, filling: Filling) -> None:
+        supplier = self._supplier(copy, filling)
+        if supplier is None:
+            return
+        filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, self._books.now_ms
+        request = request_of(filling, copy.partition, self._books.basis, copy.tail, copy.epochs)
+        self._books.send_peer(supplier, request)
+
+    def _supplier(self, copy: ServedCopy, filling: Filling) -> str | None:
+        """Whom to ask: who was named or has begun, else any owner that was not asked in vain (PME-114)."""
+        books, (zone, number) = self._books, copy.partition
+        outcome = books.outcome(copy.partition)
+        if books.worker is None or outcome is None or zone not in books.worker.held.maps:
+            return None
+        reports = books.worker.held.maps[zone].reports(number)
+        owners = [
+            node
+            for node in outcome.in_sync
+            if node in books.peers
+            and node != books.name
+            and node in reports
+            and reports[node].state is CopyState.OWNING
+        ]
+        fresh = [node for node in owners if node not in filling.avoided]
+        if filling.supplier in fresh:
+            return filling.supplier
+        # Those that have most come first: the others are levelled themselves.
+        return min(fresh or owners, key=lambda node: (-reports[node].counter, node), default=None)
+
+    def supply(self, sender: str, request: SupplyRequest) -> None:
+        """On the supplier: what is on its disk now."""
+        books = self._books
+        copy = books.copies.get(request.partition)
+        if copy is None or request.basis != books.basis or not books.takes_records:
+            return
+        batch = supply(books.reader, request.partition, copy.stored_head, request, books.limits.batch_bytes)
+        if batch is not None:
+            books.send_peer(sender, batch)
+
+    def supplied(self, sender: str, batch: SupplyBatch) -> None:
+        books = self._books
+        copy = books.copies.get(batch.partition)
+        filling = copy.filling if copy is not None else None
+        if copy is None or filling is None or batch.basis != books.basis or not books.takes_records:
+            return
+        if filling.step is not FillStep.WAIT or filling.supplier != sender:
+            return
+        filling.read_at = max(filling.read_at, batch.read_at)
+        if batch.stage is SupplyStage.REWIND:
+            self._rewind(copy, filling, batch.common)
+        elif batch.stage is SupplyStage.RELOAD:
+            self._reload(copy, filling)
+        elif batch.stage is SupplyStage.LOG:
+            self._take_records(copy, filling, batch)
+        else:
+            self._take_snapshot(copy, filling, batch)
+
+    def _reload(self, copy: ServedCopy, filling: Filling) -> None:
+        if filling.is_level:
+            filling.avoided.add(filling.supplier)
+            filling.step = FillStep.ASK
+            return
+        copy.is_clean = False
+        self._books.keep_head(copy)
+        filling.restart()
+
+    def _rewind(self, copy: ServedCopy, filling: Filling, common: StorePosition) -> None:
+        """Its own tail is on no owner: it goes, and its keys are fetched as the owners have them. From then on
+        the copy is not clean until it owns."""
+        limit = self._books.limits
+        records = self._records_between(copy, common, filling.clear_until)
+        keys = tuple(sorted({each.key for record in records for each in record.changes}))
+        if common < copy.log_start or len(keys) > limit.tail_keys_max:
+            self._reload(copy, filling)
+            return
+        copy.rewind(common)
+        copy.is_clean = copy.is_clean and not keys
+        filling.keys = keys
+        self._store(
+            copy,
+            DropTail(copy.partition, common, filling.clear_until, keys),
+            KeepHead(copy.partition, copy.head),
+        )
+
+    def _records_between(self, copy: ServedCopy, above: StorePosition, until: StorePosition) -> list[LogRecord]:
+        records: list[LogRecord] = []
+        after = above
+        while batch := self._books.reader.records(copy.partition, after, self._books.limits.batch_bytes):
+            records += [each for each in batch if each.position <= until]
+            after = batch[-1].position
+            if after > until:
+                break
+        return records
+
+    def _take_records(self, copy: ServedCopy, filling: Filling, batch: SupplyBatch) -> None:
+        if batch.common != copy.tail or (batch.records and batch.records[0].previous != copy.tail):
+            filling.step = FillStep.ASK
+            return
+        filling.keys = ()
+        for record in batch.records:
+            copy.extend(record)
+        if filling.is_level:
+            copy.stream = copy.tail
+        changes = (
+            KeepRows(copy.partition, batch.rows),
+            KeepRecords(copy.partition, batch.records, tombstones=not filling.is_level),
+            KeepHead(copy.partition, copy.head),
+        )
+        filling.stage = SupplyStage.LOG
+        self._store(copy, *changes)
+
+    def _take_snapshot(self, copy: ServedCopy, filling: Filling, batch: SupplyBatch) -> None:
+        if batch.stage is not filling.stage:
+            filling.step = FillStep.ASK
+            return
+        if batch.stage is SupplyStage.IDS:
+            filling.epochs = batch.epochs
+        if batch.next_after is not None:
+            filling.after = batch.next_after
+            self._store(copy, KeepRows(copy.partition, batch.rows, batch.ids))
+        elif filling.stage is SupplyStage.ROWS:
+            filling.stage, filling.after, filling.step = SupplyStage.IDS, b"", FillStep.ASK
+        else:
+            copy.tail = copy.log_start = filling.until
+            copy.epochs = filling.epochs or ()
+            filling.step = FillStep.STREAM
+
+    def _store(
+        self, copy: ServedCopy, *changes: ClearBatch | DropTail | KeepHead | KeepRows | KeepRecords
+    ) -> None:
+        if copy.filling is not None:
+            copy.filling.step = FillStep.STORE
+        step = StepStored(copy.partition, copy.life)
+        if any(isinstance(each, KeepHead) for each in changes):
+            self._books.disk.add(*changes, stored=step)
+        else:
+            self._books.disk.add_bulk(*changes, stored=step)
+
+    def stored(self, event: StepStored) -> None:
+        """What was under way for a copy is on the disk."""
+        books = self._books
+        copy = books.copies.get(event.partition)
+        if copy is None or copy.life != event.life:
+            return
+        filling = copy.filling
+        if filling is None:
+            # It owns, or it was cleared: others are told.
+            books.changed = True
+            return
+        if filling.step is not FillStep.STORE:
+            return
+        if copy.state is CopyState.RENTING:
+            copy.filling = None
+        elif filling.stage is SupplyStage.RELOAD:
+            filling.step = FillStep.CLEAR
+        elif filling.stage is SupplyStage.LOG and copy.tail == filling.until:
+            self._log_reached(copy, filling)
+        else:
+            filling.step = FillStep.ASK
+
+    def _log_reached(self, copy: ServedCopy, filling: Filling) -> None:
+        if filling.is_level:
+            copy.stored = copy.tail
+            filling.step = FillStep.DONE
+            self._tell_level(copy, filling)
+        elif filling.keys:
+            filling.step = FillStep.ASK
+        else:
+            filling.step = FillStep.STREAM
+            self._reached(copy, filling)
+
+    def _tell_level(self, copy: ServedCopy, filling: Filling) -> None:
+        filling.asked_ms = self._books.now_ms
+        self._moves.levelled(copy)
+        if copy.leading is not None:
+            copy.filling = None
+            self._books.filling.discard(copy.partition)
+
+    def _reached(self, copy: ServedCopy, filling: Filling) -> None:
+        """All that it was sent is on the disk; what its stream has brought is on the way there, in order."""
+        if copy.stream >= filling.read_at:
+            filling.step = FillStep.DONE
+            self._moves.own(copy)

@@ -1,0 +1,163 @@
+"""Requests of clients: which are refused, which wait, and which are carried out on which version.
+
+Nothing is held while a request waits: an exchange that ends lets all of them begin anew (PME-040, PME-042).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from rebalance.core.loss_policy import Access, why_refused
+from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.store.core.leading import Leading
+from rebalance.store.core.log_records import LogRecord, PartitionKey
+from rebalance.store.core.replication import Replication
+from rebalance.store.core.server_books import ServerBooks
+from rebalance.store.core.store_copy import ServedCopy
+from rebalance.store.core.store_effects import Reply
+from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
+
+Request = ReadRequest | WriteRequest
+
+
+class RequestTurn(Enum):
+    WAIT = "WAIT"  # for an exchange, or for the levelling of the partition
+
+
+class RequestDesk:
+    def __init__(self, books: ServerBooks, replication: Replication) -> None:
+        self._books = books
+        self._replication = replication
+        self._waiting: deque[tuple[int, Request]] = deque()
+
+    def take(self, client: int, request: Request) -> None:
+        turn = self._judged(request)
+        if turn is RequestTurn.WAIT:
+            if len(self._waiting) < self._books.limits.waiting_max:
+                self._waiting.append((client, request))
+            else:
+                self._refuse(client, request, AnswerCode.TOO_MANY, "too many requests wait for an exchange")
+            return
+        if isinstance(turn, tuple):
+            self._refuse(client, request, *turn)
+            return
+        if isinstance(request, ReadRequest):
+            self._read(client, request, turn)
+        else:
+            self._write(client, request, turn)
+
+    def go_on(self) -> None:
+        """Something that requests wait for has ended."""
+        waiting, self._waiting = self._waiting, deque()
+        while waiting:
+            self.take(*waiting.popleft())
+        while self._replication.released:
+            self.take(*self._replication.released.popleft())
+
+    def gone(self, client: int) -> None:
+        self._waiting = deque(each for each in self._waiting if each[0] != client)
+
+    def _judged(self, request: Request) -> ServedCopy | RequestTurn | tuple[AnswerCode, str]:
+        """The copy that carries it out, which is led here; or why not."""
+        books, key = self._books, (request.zone, request.partition)
+        if not books.life.serves(books.now_ms):
+            return AnswerCode.NOT_SERVING, f"{books.name} has no confirmed heartbeat"
+        if not books.has_finished or not books.takes_writes or books.worker is None:
+            return RequestTurn.WAIT
+        cluster, held = books.worker.cluster, books.worker.held
+        zone = cluster.zones.get(request.zone)
+        if zone is None:
+            return AnswerCode.NO_ZONE, f"zone {request.zone} does not exist"
+        if request.zone not in cluster.open_zones:
+            return AnswerCode.RESTING, f"zone {request.zone} is deactivated"
+        if request.partition >= zone.partitions:
+            return AnswerCode.NO_ZONE, f"zone {request.zone} has partitions 0 to {zone.partitions - 1}"
+        access = Access.READ if isinstance(request, ReadRequest) else Access.WRITE
+        lost = held.lost.get(request.zone, frozenset())
+        refusal = why_refused(zone.policy, access, request.partition, lost)
+        if refusal:
+            return AnswerCode.LOST, refusal
+        if request.zone not in held.maps:
+            return RequestTurn.WAIT
+        copy, primary = books.copies.get(key), books.primary(key)
+        if primary is None:
+            outcome = books.outcome(key)
+            members = ", ".join(outcome.in_sync) if outcome is not None else ""
+            return AnswerCode.WAITING_FOR_OWNERS, f"in-sync copies are on {members or 'no server'}"
+        if primary != books.name or copy is None or copy.leading is None:
+            return AnswerCode.NOT_PRIMARY, f"{primary} leads partition {request.partition}"
+        return RequestTurn.WAIT if copy.leading.unlevelled else copy
+
+    def _refuse(self, client: int, request: Request, code: AnswerCode, detail: str) -> None:
+        """Nothing was done, so no clock matters."""
+        books = self._books
+        primary = books.primary((request.zone, request.partition)) or ""
+        answer = StoreAnswer(request.request, code, books.basis, primary=primary, detail=detail)
+        books.out.append(Reply(client, answer, _ANY_TIME_MS, code))
+
+    def _read(self, client: int, request: ReadRequest, copy: ServedCopy) -> None:
+        """Only what all waited-for copies have; a key with a pending write waits for it."""
+        books = self._books
+        pending = copy.leading.by_key.get(request.key) if copy.leading is not None else None
+        if pending is not None:
+            pending.reads.append((client, request))
+            return
+        row = books.reader.row(copy.partition, request.key)
+        answer = StoreAnswer(
+            request.request,
+            AnswerCode.DONE,
+            books.basis,
+            value=row.value if row is not None else None,
+            position=row.position if row is not None else NO_RECORD,
+        )
+        books.out.append(Reply(client, answer, books.life.until_ms, AnswerCode.NOT_SERVING))
+
+    def _write(self, client: int, request: WriteRequest, copy: ServedCopy) -> None:
+        books, leading = self._books, copy.leading
+        if leading is None:
+            return
+        pending = leading.by_id.get(request.write)
+        if pending is not None:
+            pending.askers.append((client, request.request, True))
+            return
+        stored = books.reader.write_id(copy.partition, request.write)
+        if stored is not None:
+            done = StoreAnswer(
+                request.request, AnswerCode.DONE, books.basis, position=stored.position, repeated=True
+            )
+            books.out.append(Reply(client, done, books.life.until_ms, AnswerCode.UNKNOWN))
+            return
+        refusal = self._refusal(request, copy.partition, leading)
+        if refusal is not None:
+            self._refuse(client, request, *refusal)
+            return
+        position = StorePosition(leading.epoch, copy.tail.counter + 1)
+        time_ms = leading.base_ms + books.now_ms - leading.since_ms
+        record = LogRecord(request.write, position, copy.tail, time_ms, request.changes)
+        self._replication.write(copy, record, (client, request.request, False))
+
+    def _refusal(
+        self, request: WriteRequest, key: PartitionKey, leading: Leading
+    ) -> tuple[AnswerCode, str] | None:
+        books, limits = self._books, self._books.limits
+        largest = max((len(each.value or b"") for each in request.changes), default=0)
+        size = sum(len(each.key) + len(each.value or b"") for each in request.changes)
+        if largest > limits.value_bytes_max or size > limits.transaction_bytes_max:
+            return AnswerCode.TOO_LARGE, f"a value has at most {limits.value_bytes_max} bytes"
+        full = books.no_room & {books.name, *leading.targets}
+        if full:
+            return AnswerCode.NO_ROOM, f"no room on {', '.join(sorted(full))}"
+        if len(leading.pending) >= limits.pending_max:
+            return AnswerCode.TOO_MANY, f"partition {key[1]} has {limits.pending_max} pending writes"
+        if request.reads and request.age_ms > limits.transaction_age_ms:
+            return AnswerCode.TOO_OLD, f"a transaction ends within {limits.transaction_age_ms} ms"
+        for each in request.reads:
+            row = books.reader.row(key, each.key)
+            position = row.position if row is not None and row.value is not None else NO_RECORD
+            if position != each.position or each.key in leading.by_key:
+                return AnswerCode.CONFLICT, "a key that the transaction read has changed"
+        return None
+
+
+_ANY_TIME_MS = 1 << 62

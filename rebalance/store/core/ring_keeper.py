@@ -1,0 +1,137 @@
+"""The leading controller's part of the ring: who joins, who failed, whom others suspect.
+
+Pure: what it saw of etcd and its own clock in, guarded actions out. A controller that begins to lead begins its
+clocks anew, so it fails nobody too early.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from rebalance.store.core.ring_records import RingState
+
+
+@dataclass(frozen=True, slots=True)
+class SeenHeartbeat:
+    """The key ``exchange/servers/<name>/<incarnation>`` and its mod revision."""
+
+    name: str
+    incarnation: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingView:
+    """Everything as of one revision. ``evicting``: by name the revision of its key. ``suspects``: (who,
+    whom)."""
+
+    state: RingState
+    heartbeats: Collection[SeenHeartbeat] = ()
+    evicting: Mapping[str, int] = field(default_factory=dict)
+    suspects: Collection[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JoinServer:
+    """Append NODE_JOINED, if the ring's last event is still ``after`` and the heartbeat's key exists."""
+
+    after: int
+    name: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailServer:
+    """Append NODE_FAILED, if the ring's last event is still ``after`` and the heartbeat's key still has
+    ``revision`` (0: does not exist); the same transaction deletes that key, its eviction, and suspicions of it
+    and by it."""
+
+    after: int
+    name: str
+    incarnation: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvictServer:
+    """Create ``exchange/evicting/<name>``, if the ring's last event is still ``after``: heartbeats of the name
+    are refused from then on. The guard keeps it from the server's successor."""
+
+    after: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetireHeartbeat:
+    """Delete the heartbeat's key of a server that is not in the ring, if it still has ``revision``."""
+
+    name: str
+    incarnation: str
+    revision: int
+
+
+RingAction = JoinServer | FailServer | EvictServer | RetireHeartbeat
+
+
+class RingKeeper:
+    def __init__(self, ttl_ms: int) -> None:
+        self._ttl_ms = ttl_ms
+        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
+        self._evicted: dict[str, tuple[int, int]] = {}
+
+    def look(self, now_ms: int, view: RingView) -> RingAction | None:
+        """The next thing to be done; it looks again after that."""
+        beats = {(each.name, each.incarnation): each.revision for each in view.heartbeats}
+        members = {name: view.state.incarnations.get(name, "") for name in view.state.cluster.servers}
+        self._remember(now_ms, view, beats, members)
+        for name, incarnation in sorted(members.items()):
+            since_ms = self._seen[name, incarnation][1]
+            evicted_ms = self._evicted[name][1] if name in self._evicted else now_ms
+            if max(now_ms - since_ms, now_ms - evicted_ms) >= self._ttl_ms:
+                revision = beats.get((name, incarnation), 0)
+                return FailServer(view.state.number, name, incarnation, revision)
+        # The newest incarnation of a name first; one that has stopped beating does not join any more.
+        for (name, incarnation), revision in sorted(beats.items(), key=lambda beat: -beat[1]):
+            age_ms = now_ms - self._seen[name, incarnation][1]
+            if members.get(name) == incarnation:
+                continue
+            if age_ms >= self._ttl_ms:
+                return RetireHeartbeat(name, incarnation, revision)
+            if name not in members and name not in view.evicting and age_ms < self._ttl_ms // 2:
+                return JoinServer(view.state.number, name, incarnation)
+        suspect = suspected(view, members)
+        return EvictServer(view.state.number, suspect) if suspect is not None else None
+
+    def _remember(
+        self,
+        now_ms: int,
+        view: RingView,
+        beats: Mapping[tuple[str, str], int],
+        members: Mapping[str, str],
+    ) -> None:
+        seen = {}
+        for member in sorted({*members.items(), *beats}):
+            revision = beats.get(member, 0)
+            known = self._seen.get(member)
+            seen[member] = known if known is not None and known[0] == revision else (revision, now_ms)
+        self._seen = seen
+        self._evicted = {
+            name: self._evicted[name]
+            if name in self._evicted and self._evicted[name][0] == revision
+            else (revision, now_ms)
+            for name, revision in view.evicting.items()
+        }
+
+
+def suspected(view: RingView, members: Collection[str]) -> str | None:
+    """Whom most members suspect, the youngest on a tie. Nobody while one is being evicted, as that may be what
+    the others wait for."""
+    if view.evicting:
+        return None
+    votes = Counter(whom for who, whom in view.suspects if who in members and whom in members)
+    if not votes:
+        return None
+    orders = view.state.cluster.servers
+    return max(votes, key=lambda name: (votes[name], orders.get(name, 0)))

@@ -1,0 +1,72 @@
+"""Events of the ring on one server: what they remove goes at once, what they mean waits for ideal lists."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from catalog.core.zone import ZoneId
+from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState
+from rebalance.store.core.store_effects import ReadTargets
+
+
+class RingQueue:
+    """``state``: as heard. ``gone``: servers that went, with the version, in order. ``reading``: the lists that
+    the next event waits for."""
+
+    def __init__(self, state: RingState) -> None:
+        self.state = state
+        self.gone: list[tuple[TopologyVersion, str]] = list(state.gone)
+        self.reading: ReadTargets | None = None
+        self._queue: deque[tuple[RingRecord, Cluster]] = deque()
+        self._lists: dict[tuple[ZoneId, int], Lists] = {}
+        self._ticket = 0
+        self._newest = max(state.cluster.servers.values(), default=0)
+
+    def heard(self, record: RingRecord) -> int | None:
+        """The order of the server that the event removes. Raises ValueError when an event is missing."""
+        before, event = self.state.cluster, record.event
+        self.state = self.state.after(record)
+        self._queue.append((record, before))
+        self._newest = max(self._newest, event.order)
+        if event.trigger not in (Trigger.NODE_LEFT, Trigger.NODE_FAILED):
+            return None
+        return before.servers.get(event.node)
+
+    def is_gone(self, name: str, order: int) -> bool:
+        """Whether that server was removed; one whose join is not heard of yet was not."""
+        return order <= self._newest and self.state.cluster.servers.get(name) != order
+
+    def ready(self) -> list[tuple[RingRecord, Cluster]]:
+        """The next events whose ideal lists are here, with the cluster before each."""
+        events = []
+        while self._queue and self.reading is None:
+            record, before = self._queue[0]
+            zones = self._unread(before.after(record.event))
+            if zones:
+                self._ticket += 1
+                self.reading = ReadTargets(self._ticket, zones)
+                break
+            events.append(self._queue.popleft())
+            event = record.event
+            if event.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED):
+                self.gone.append((event.version, event.node))
+        return events
+
+    def _unread(self, cluster: Cluster) -> tuple[tuple[ZoneId, int], ...]:
+        named = ((zone.zone_id, zone.targets) for zone in cluster.zones.values())
+        return tuple(each for each in named if each[1] and each not in self._lists)
+
+    def targets_read(self, ticket: int, lists: IdealLists) -> None:
+        if self.reading is None or ticket != self.reading.ticket:
+            return
+        for zone, revision in self.reading.zones:
+            # A zone that is gone by now has lists no more.
+            self._lists[zone, revision] = lists.get(zone, ())
+        self.reading = None
+
+    def lists_of(self, zone: ZoneSpec) -> Lists:
+        """One list for each partition."""
+        lists = self._lists.get((zone.zone_id, zone.targets), ())
+        return (*lists[: zone.partitions], *((),) * (zone.partitions - len(lists)))

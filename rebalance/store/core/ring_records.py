@@ -1,0 +1,68 @@
+"""Events of the ring as they are kept in etcd, and what a server reads when it starts.
+
+``exchange/events/<number>`` is one guarded sequence; ``exchange/ring`` is a snapshot of its state now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from catalog.core.zone import ZoneId
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.exchange.core.result_record import ResultState
+
+
+@dataclass(frozen=True, slots=True)
+class RingRecord:
+    """``number`` counts from 1 without a gap. ``incarnation``: of the server that joined, left or failed; a
+    name is another server with each of them."""
+
+    number: int
+    event: DiscoveryEvent
+    incarnation: str = ""
+
+    @property
+    def reads_targets(self) -> bool:
+        """Whether ideal lists must be read before the event can be understood."""
+        return any(each.targets for each in self.event.zones)
+
+
+@dataclass(frozen=True, slots=True)
+class RingState:
+    """After the event of ``number``. ``incarnations``: by name of each server that is there. ``gone``: the
+    last time that each name went, in order: results that are older do not know of it."""
+
+    number: int = 0
+    cluster: Cluster = field(default_factory=Cluster)
+    incarnations: Mapping[str, str] = field(default_factory=dict)
+    gone: tuple[tuple[TopologyVersion, str], ...] = ()
+
+    def after(self, record: RingRecord) -> RingState:
+        """Raises ValueError for a record that is not the next."""
+        if record.number != self.number + 1:
+            raise ValueError(f"event {record.number} of the ring came after event {self.number}")
+        event, incarnations, gone = record.event, dict(self.incarnations), self.gone
+        if event.trigger is Trigger.NODE_JOINED:
+            incarnations[event.node] = record.incarnation
+        elif event.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED):
+            incarnations.pop(event.node, None)
+            gone = (*(each for each in gone if each[1] != event.node), (event.version, event.node))
+        cluster = self.cluster.after(event)
+        return replace(self, number=record.number, cluster=cluster, incarnations=incarnations, gone=gone)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStart:
+    """What a server reads in one revision of etcd before it joins: the ring, and what all results say.
+    ``format_version`` of its own disk was checked by the shell. ``metastore_epoch``: higher after each
+    time that etcd was adopted from a backup."""
+
+    ring: RingState
+    results: ResultState
+    metastore_epoch: int = 0
+
+
+IdealLists = Mapping[ZoneId, tuple[tuple[str, ...], ...]]
+"""By zone, for each partition the nodes that shall hold it, the primary first: ``pending`` if present, else
+``stable``."""

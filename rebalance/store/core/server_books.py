@@ -1,0 +1,94 @@
+"""What the parts of a store server's core share: its copies, its disk queue, its clock, and what it is about to
+ask of the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from catalog.core.zone import ZoneId
+from rebalance.core.topology_version import NO_VERSION, TopologyVersion
+from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.core.exchange_worker import ExchangeWorker
+from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.store.core.disk_changes import KeepHead, StoreReader
+from rebalance.store.core.disk_queue import DiskQueue, Stored
+from rebalance.store.core.log_records import PartitionKey
+from rebalance.store.core.server_life import ServerLife
+from rebalance.store.core.store_copy import ServedCopy
+from rebalance.store.core.store_effects import SendServer, StoreEffect
+from rebalance.store.core.store_limits import StoreLimits
+from rebalance.store.core.store_messages import StoreMessage
+
+TAKES_WRITES = (Phase.INIT, Phase.TOPOLOGY)
+TAKES_RECORDS = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH, Phase.COMMITS)
+"""From PREPARE to the full message no copy takes a replicated write."""
+
+
+@dataclass(slots=True)
+class ServerBooks:
+    """``worker``: None until the ring has this server's join. ``peers``: servers of the last finished exchange
+    that the ring has not removed since, with their orders. ``pending``: copies led here with pending writes;
+    ``filling``: copies that are filled, levelled or cleared; ``changed``: whether states changed that
+    nobody was told of; ``wakes``: whether requests that wait may go on."""
+
+    name: str
+    limits: StoreLimits
+    reader: StoreReader
+    life: ServerLife
+    disk: DiskQueue
+    copies: dict[PartitionKey, ServedCopy] = field(default_factory=dict)
+    out: list[StoreEffect] = field(default_factory=list)
+    worker: ExchangeWorker | None = None
+    now_ms: int = 0
+    peers: dict[str, int] = field(default_factory=dict)
+    pending: set[PartitionKey] = field(default_factory=set)
+    filling: set[PartitionKey] = field(default_factory=set)
+    no_room: set[str] = field(default_factory=set)
+    changed: bool = False
+    wakes: bool = False
+
+    @property
+    def basis(self) -> TopologyVersion:
+        return self.worker.held.basis if self.worker is not None else NO_VERSION
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether an exchange ended here: until then copies are what was found on the disk."""
+        return self.worker is not None and bool(self.worker.held.basis > self.worker.begins_after)
+
+    @property
+    def phase(self) -> Phase | None:
+        running = self.worker.running if self.worker is not None else None
+        return running.phase if running is not None else None
+
+    @property
+    def takes_writes(self) -> bool:
+        """The topology future is done, or not asked for yet."""
+        return self.phase is None or self.phase in TAKES_WRITES
+
+    @property
+    def takes_records(self) -> bool:
+        return self.phase is None or self.phase in TAKES_RECORDS
+
+    def outcome(self, partition: PartitionKey) -> PartitionOutcome | None:
+        return self.worker.held.outcome(*partition) if self.worker is not None else None
+
+    def primary(self, partition: PartitionKey) -> str | None:
+        outcome = self.outcome(partition)
+        return outcome.effective[0] if outcome is not None and outcome.effective else None
+
+    def send(self, to: str, message: StoreMessage) -> None:
+        if self.worker is not None and to in self.worker.cluster.servers:
+            self.out.append(SendServer(to, self.worker.cluster.servers[to], message))
+
+    def send_peer(self, to: str, message: StoreMessage) -> None:
+        """To a server of the last finished exchange."""
+        if to in self.peers:
+            self.out.append(SendServer(to, self.peers[to], message))
+
+    def keep_head(self, copy: ServedCopy, stored: Stored | None = None) -> None:
+        self.disk.add(KeepHead(copy.partition, copy.head), stored=stored)
+
+    def copies_of(self, zone: ZoneId) -> Iterator[ServedCopy]:
+        return (copy for (of, _), copy in self.copies.items() if of == zone)

@@ -1,0 +1,178 @@
+"""Whether what a copy has on the disk is as the rules of the log say: what ``zonectl store fsck`` reports.
+
+It repairs nothing. Rows and ids up to the log's start have no record to be compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+from rebalance.core.affinity import CopyState
+from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.store.core.disk_changes import StoreReader
+from rebalance.store.core.log_records import (
+    CopyHead,
+    LogRecord,
+    PartitionKey,
+    StoredRow,
+    StoredWriteId,
+    position_at,
+)
+
+READ_BYTES = 1 << 20
+
+
+class DefectCode(Enum):
+    LOG_GAP = "LOG_GAP"  # a record does not follow the one before it
+    LOG_END = "LOG_END"  # the log does not begin or end where the head says
+    EPOCH_ORDER = "EPOCH_ORDER"  # epochs do not ascend, or the head has others than the log
+    ROW_DIFFERS = "ROW_DIFFERS"  # a row is not what its newest record says
+    ROW_WITHOUT_RECORD = "ROW_WITHOUT_RECORD"
+    ID_DIFFERS = "ID_DIFFERS"  # the index does not lead to the record of the id
+    ID_WITHOUT_RECORD = "ID_WITHOUT_RECORD"
+    COPY_WITHOUT_HEAD = "COPY_WITHOUT_HEAD"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDefect:
+    """``place``: a position, a key or an id. ``detail``: what is stored, and what should be."""
+
+    code: DefectCode
+    place: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCheck:
+    """``head`` None: there are entries of a copy that is not there. Counts are of what was read."""
+
+    partition: PartitionKey
+    head: CopyHead | None
+    records: int = 0
+    rows: int = 0
+    ids: int = 0
+    defects: tuple[CopyDefect, ...] = ()
+
+
+@dataclass(slots=True)
+class _Log:
+    """What the log says. ``values``: by key its newest record, and the hash of the value it wrote (None: it was
+    deleted), as values may be too many to be kept."""
+
+    positions: dict[StorePosition, str] = field(default_factory=dict)
+    values: dict[bytes, tuple[StorePosition, int | None]] = field(default_factory=dict)
+    ids: dict[str, StorePosition] = field(default_factory=dict)
+
+
+def check_copy(reader: StoreReader, partition: PartitionKey, head: CopyHead | None) -> CopyCheck:
+    """Reads everything of the copy once."""
+    if head is None:
+        defect = CopyDefect(DefectCode.COPY_WITHOUT_HEAD, "-", "entries of a copy that has no head")
+        return CopyCheck(partition, None, defects=(defect,))
+    defects = list(_table_defects(head))
+    log = _Log()
+    defects += _log_defects(head, _records(reader, partition), log)
+    rows = ids = 0
+    keys: set[bytes] = set()
+    for row in _rows(reader, partition):
+        rows += 1
+        keys.add(row.key)
+        defects += _row_defects(head, log, row)
+    for key, (position, value) in log.values.items():
+        if value is not None and key not in keys:
+            defects.append(_defect(DefectCode.ROW_DIFFERS, key, f"no row; the record of {position} wrote one"))
+    writes: set[str] = set()
+    for entry in _ids(reader, partition):
+        ids += 1
+        writes.add(entry.write)
+        defects += _id_defects(head, log, entry)
+    for write, position in log.ids.items():
+        if write not in writes:
+            defects.append(_defect(DefectCode.ID_DIFFERS, write, f"not in the index; its record is {position}"))
+    return CopyCheck(partition, head, len(log.positions), rows, ids, tuple(defects))
+
+
+def _table_defects(head: CopyHead) -> Iterator[CopyDefect]:
+    for before, after in pairwise(head.epochs):
+        if not (before.epoch < after.epoch and before.after < after.after):
+            detail = f"the head has epoch {after.epoch} after {after.after}, and {before.epoch} before it"
+            yield CopyDefect(DefectCode.EPOCH_ORDER, f"epoch {after.epoch}", detail)
+
+
+def _log_defects(head: CopyHead, records: Iterator[LogRecord], log: _Log) -> Iterator[CopyDefect]:
+    """Fills ``log``. A copy that is being filled may have one gap: after its tail."""
+    last = head.log_start
+    is_filled = head.state is not CopyState.MOVING
+    for record in records:
+        position = record.position
+        if position <= head.log_start:
+            yield _defect(DefectCode.LOG_END, position, f"a record of before the log's start {head.log_start}")
+        elif not _follows(record, last) and (is_filled or last != head.tail):
+            yield _defect(DefectCode.LOG_GAP, position, f"follows {record.previous}; the one before is {last}")
+        if position.epoch < last.epoch:
+            yield _defect(DefectCode.EPOCH_ORDER, position, f"the record before it is {last}")
+        if position <= head.tail and position_at(head.epochs, position.counter) != position:
+            at = position_at(head.epochs, position.counter)
+            yield _defect(DefectCode.EPOCH_ORDER, position, f"by the head's epochs it is {at}")
+        last = position
+        log.positions[position] = record.write
+        log.ids[record.write] = position
+        for change in record.changes:
+            log.values[change.key] = position, None if change.value is None else hash(change.value)
+    if last < head.tail or (is_filled and last != head.tail):
+        yield _defect(DefectCode.LOG_END, last, f"the log ends here; the head's last record is {head.tail}")
+
+
+def _follows(record: LogRecord, last: StorePosition) -> bool:
+    return record.previous == last and record.position.counter == last.counter + 1
+
+
+def _row_defects(head: CopyHead, log: _Log, row: StoredRow) -> Iterator[CopyDefect]:
+    """Rows of a snapshot may be newer than the log of a copy that is being filled."""
+    position, value = log.values.get(row.key, (NO_RECORD, None))
+    if row.position < position:
+        yield _defect(DefectCode.ROW_DIFFERS, row.key, f"is of {row.position}; its newest record is {position}")
+    elif row.position == position:
+        if (None if row.value is None else hash(row.value)) != value:
+            yield _defect(DefectCode.ROW_DIFFERS, row.key, f"has another value than its record {position}")
+    elif row.position > head.log_start and head.state is not CopyState.MOVING:
+        yield _defect(DefectCode.ROW_WITHOUT_RECORD, row.key, f"is of {row.position}, which did not write it")
+
+
+def _id_defects(head: CopyHead, log: _Log, entry: StoredWriteId) -> Iterator[CopyDefect]:
+    position = log.ids.get(entry.write)
+    if position is not None and entry.position < position:
+        yield _defect(
+            DefectCode.ID_DIFFERS, entry.write, f"leads to {entry.position}; its record is {position}"
+        )
+    elif entry.position > head.log_start and head.state is not CopyState.MOVING and entry.position != position:
+        yield _defect(DefectCode.ID_WITHOUT_RECORD, entry.write, f"leads to {entry.position}")
+
+
+def _defect(code: DefectCode, place: object, detail: str) -> CopyDefect:
+    text = place.decode(errors="backslashreplace") if isinstance(place, bytes) else str(place)
+    return CopyDefect(code, text, detail)
+
+
+def _records(reader: StoreReader, partition: PartitionKey) -> Iterator[LogRecord]:
+    after = NO_RECORD
+    while batch := reader.records(partition, after, READ_BYTES):
+        yield from batch
+        after = batch[-1].position
+
+
+def _rows(reader: StoreReader, partition: PartitionKey) -> Iterator[StoredRow]:
+    after = b""
+    while batch := reader.rows(partition, after, READ_BYTES):
+        yield from batch
+        after = batch[-1].key
+
+
+def _ids(reader: StoreReader, partition: PartitionKey) -> Iterator[StoredWriteId]:
+    after = b""
+    while batch := reader.ids(partition, after, READ_BYTES):
+        yield from batch
+        after = batch[-1].write.encode()

@@ -1,0 +1,40 @@
+"""What bounds a store server, and how long it waits. Times in milliseconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """``ttl_ms``: after that long without a heartbeat a server is failed; it serves ``margin_ms`` less.
+    ``log_keep``: records of a partition that stay for history, ``log_reserved`` while a copy is being filled.
+    ``id_keep_ms`` is longer than any client repeats a write."""
+
+    ttl_ms: int = 5_000
+    margin_ms: int = 1_000
+    suspect_ms: int = 2_000
+    exchange_wait_ms: int = 30_000
+    resend_ms: int = 500
+    notify_ms: int = 100
+    pending_max: int = 1_024
+    waiting_max: int = 4_096
+    held_max: int = 4_096
+    value_bytes_max: int = 1 << 20
+    transaction_bytes_max: int = 4 << 20
+    transaction_age_ms: int = 60_000
+    batch_bytes: int = 256 << 10
+    bulk_bytes: int = 256 << 10
+    fills_max: int = 8
+    tail_keys_max: int = 10_000
+    log_keep: int = 10_000
+    log_reserved: int = 100_000
+    id_keep_ms: int = 900_000
+
+    @property
+    def beat_ms(self) -> int:
+        return self.ttl_ms // 3
+
+    @property
+    def serve_ms(self) -> int:
+        return self.ttl_ms - self.margin_ms

@@ -1,0 +1,396 @@
+"""A store server's core: inputs in, effects out. It wires the exchange worker to copies, disk and clients.
+
+Rules that hold it together:
+
+- It serves only until its last committed heartbeat's send time + TTL - margin, and ends when that is over.
+- What the ring removes is removed at once; the exchange hears of an event only when its ideal lists are here.
+- A full message is applied only after its result was committed, which the coordinator's worker sees to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from rebalance.core.store_positions import epoch_of
+from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.exchange.core.exchange_effects import (
+    Apply,
+    AskSwitch,
+    AwaitUpdates,
+    Effect,
+    Entered,
+    Finished,
+    KeepResult,
+    Prepare,
+    Send,
+    TakeTopology,
+    Warn,
+)
+from rebalance.exchange.core.exchange_messages import (
+    FullMessage,
+    LatchCount,
+    LatchOpen,
+    Lists,
+    SingleMessage,
+    SingleRequest,
+)
+from rebalance.exchange.core.exchange_worker import ExchangeWorker
+from rebalance.store.core.copy_moves import CopyMoves
+from rebalance.store.core.disk_changes import KeepMark, StoreReader
+from rebalance.store.core.disk_queue import DiskQueue, LogStored
+from rebalance.store.core.fill_work import FillWork
+from rebalance.store.core.peer_watch import PeerWatch
+from rebalance.store.core.replication import Replication
+from rebalance.store.core.request_desk import RequestDesk
+from rebalance.store.core.ring_queue import RingQueue
+from rebalance.store.core.ring_records import RingRecord, StoreStart
+from rebalance.store.core.server_books import ServerBooks
+from rebalance.store.core.server_life import ServerLife
+from rebalance.store.core.store_copy import ServedCopy
+from rebalance.store.core.store_effects import (
+    AskAffinityChange,
+    CloseConnections,
+    CommitResult,
+    LeaveRing,
+    SendHeartbeat,
+    StopServer,
+    StoreEffect,
+)
+from rebalance.store.core.store_inputs import (
+    ClientGone,
+    ClientRequest,
+    DiskDone,
+    DiskRefused,
+    HeartbeatDone,
+    HeartbeatRefused,
+    LeaveAsked,
+    ResultCommitted,
+    ResultExists,
+    RingHeard,
+    RoomChanged,
+    ServerConnected,
+    ServerMessage,
+    StoreInput,
+    TargetsRead,
+    Ticked,
+)
+from rebalance.store.core.store_limits import StoreLimits
+from rebalance.store.core.store_messages import (
+    AppendRecords,
+    CopyLevelled,
+    LevelSeen,
+    PeerPing,
+    RecordsStored,
+    ServerRoom,
+    StoreMessage,
+    SupplyBatch,
+    SupplyRequest,
+)
+
+FINISHED_MARK = "finished"
+
+
+class StoreServer:
+    """``incarnation`` is new with every start. ``step`` takes one input and gives what is to be done, in order;
+    once it has given ``StopServer`` it gives nothing more."""
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: str,
+        reader: StoreReader,
+        start: StoreStart,
+        limits: StoreLimits | None = None,
+    ) -> None:
+        limits = limits or StoreLimits()
+        self.name = name
+        self.incarnation = incarnation
+        self.is_over = False
+        self.books = ServerBooks(
+            *(name, limits, reader, ServerLife(limits), DiskQueue(limits.bulk_bytes)),
+            copies={key: ServedCopy.from_head(key, head) for key, head in reader.heads().items()},
+        )
+        self._start = start
+        self._ring = RingQueue(start.ring)
+        self._replication = Replication(self.books)
+        self._desk = RequestDesk(self.books, self._replication)
+        self._moves = CopyMoves(self.books)
+        self._fills = FillWork(self.books, self._moves)
+        self._watch = PeerWatch(self.books)
+        self._preparing: Prepare | None = None
+        self._awaiting: AwaitUpdates | None = None
+        self._commit: CommitResult | None = None
+        self._asked: AskAffinityChange | None = None
+        self._asked_ms = 0
+        self._notify_ms = 0
+        self._leaving = False
+        self._mark = (start.metastore_epoch, 0)
+        self._refuse_older_metastore()
+
+    @property
+    def worker(self) -> ExchangeWorker | None:
+        return self.books.worker
+
+    def step(self, event: StoreInput) -> list[StoreEffect]:
+        books = self.books
+        if self.is_over:
+            return []
+        self._take(event)
+        if books.worker is not None:
+            self._go_on(books.worker)
+        if books.wakes or self._replication.released:
+            books.wakes = False
+            self._desk.go_on()
+        transaction = books.disk.take()
+        if transaction is not None:
+            books.out.append(transaction)
+        out, books.out = books.out, []
+        return out
+
+    def _take(self, event: StoreInput) -> None:
+        books = self.books
+        match event:
+            case Ticked(clock_ms):
+                books.now_ms = max(books.now_ms, clock_ms)
+                self._tick()
+            case ClientRequest(client, request):
+                self._desk.take(client, request)
+            case ServerMessage(sender, order, message):
+                if not self._ring.is_gone(sender, order):
+                    self._watch.heard(sender)
+                    self._message(sender, message)
+            case DiskDone(ticket):
+                self._disk_done(ticket)
+            case DiskRefused():
+                self._disk_refused(event)
+            case RingHeard(records):
+                self._hear(records)
+            case TargetsRead(ticket, lists):
+                self._ring.targets_read(ticket, lists)
+                self._discover()
+            case ServerConnected(name, _):
+                self._replication.resend(name)
+                books.send(name, ServerRoom(self.name not in books.no_room))
+            case HeartbeatDone(ticket):
+                books.life.committed(ticket)
+            case HeartbeatRefused():
+                # An eviction that is about an earlier server of this name ends before this one joins.
+                if books.worker is not None:
+                    self._stop("its heartbeat was refused: it is evicted, or its key is gone")
+            case ResultCommitted(version):
+                self._commit = None
+                self._carry_out(books.worker.result_kept(version) if books.worker is not None else [])
+            case ResultExists(records):
+                self._commit = None
+                self._carry_out(books.worker.result_exists(records) if books.worker is not None else [])
+            case RoomChanged(has_room):
+                self._room(self.name, has_room)
+                for peer in sorted(books.peers.keys() - {self.name}):
+                    books.send_peer(peer, ServerRoom(has_room))
+            case ClientGone(client):
+                self._desk.gone(client)
+            case LeaveAsked():
+                self._leaving = True
+
+    def _tick(self) -> None:
+        books = self.books
+        if books.life.is_over(books.now_ms):
+            self._stop("it missed the time of its heartbeat")
+            return
+        ticket = books.life.due(books.now_ms)
+        if ticket is not None:
+            books.out.append(SendHeartbeat(ticket, books.basis))
+        self._replication.resend()
+        self._watch.tick()
+        if books.now_ms - self._asked_ms < books.limits.resend_ms:
+            return
+        self._asked_ms = books.now_ms
+        if books.worker is not None:
+            self._carry_out(books.worker.tick())
+        waiting = (self._commit, self._asked, self._ring.reading)
+        books.out.extend(each for each in waiting if each is not None and each not in books.out)
+
+    def _go_on(self, worker: ExchangeWorker) -> None:
+        """Whatever an input may have made possible."""
+        books = self.books
+        if self._awaiting is not None and not books.pending:
+            wait, self._awaiting = self._awaiting, None
+            self._carry_out(worker.updates_ended(wait.version))
+        if self._preparing is not None and books.disk.is_settled:
+            self._prepared(worker, self._preparing)
+        self._fills.go_on()
+        self._moves.clear_rented()
+        if self._moves.rent():
+            books.changed = True
+        if books.changed and books.now_ms >= self._notify_ms and books.takes_records:
+            books.changed = False
+            self._notify_ms = books.now_ms + books.limits.notify_ms
+            maps, _ = self._moves.single_maps(worker.held.basis, worker.held.maps)
+            self._carry_out(worker.state_changed(maps))
+        if self._leaving and worker.is_idle and not books.pending and worker.held.rebalanced:
+            books.out.append(LeaveRing())
+            self.is_over = True
+
+    # The ring
+
+    def _hear(self, records: Iterable[RingRecord]) -> None:
+        books = self.books
+        for record in records:
+            event = record.event
+            order = self._ring.heard(record)
+            if order is None:
+                continue
+            if event.node == self.name and books.worker is not None and order == books.worker.order:
+                self._stop(f"the ring has {event.trigger.value} for it")
+                return
+            books.out.append(CloseConnections(event.node, order))
+            self._watch.forget(event.node)
+            if books.peers.get(event.node) == order:
+                del books.peers[event.node]
+                self._replication.removed()
+        self._discover()
+
+    def _discover(self) -> None:
+        """Hands events to the exchange as far as their ideal lists are here."""
+        for record, before in self._ring.ready():
+            event = record.event
+            own = event.trigger is Trigger.NODE_JOINED and record.incarnation == self.incarnation
+            if own:
+                self._join(before, event.order)
+            if self.books.worker is not None:
+                self._carry_out(self.books.worker.discovered(event))
+            self._asked = None
+        if self._ring.reading is not None and self._ring.reading not in self.books.out:
+            self.books.out.append(self._ring.reading)
+
+    def _join(self, before: Cluster, order: int) -> None:
+        self.books.worker = ExchangeWorker(
+            *(self.name, order, before, self._lists),
+            results=self._start.results,
+            gone=self._ring.gone,
+        )
+
+    def _lists(self, zone: ZoneSpec, nodes: tuple[str, ...]) -> Lists:
+        """The ideal lists of the zone's revision, of servers that are there."""
+        return tuple(tuple(each for each in wanted if each in nodes) for wanted in self._ring.lists_of(zone))
+
+    # The exchange
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        queue = deque(effects)
+        while queue and not self.is_over:
+            queue.extendleft(reversed(self._do(queue.popleft())))
+
+    def _do(self, effect: Effect) -> list[Effect]:
+        books, worker = self.books, self.books.worker
+        if worker is None:
+            return []
+        match effect:
+            case Send(to, message):
+                books.send(to, message)
+            case TakeTopology(version):
+                # Requests hold nothing between two inputs, so there is no reader of the lock now.
+                return worker.topology_taken(version)
+            case AwaitUpdates():
+                self._awaiting = effect
+            case Prepare():
+                self._preparing = effect
+                books.disk.holds_bulk = True
+            case KeepResult(record):
+                self._commit = CommitResult(record)
+                books.out.append(self._commit)
+            case Apply(message, _):
+                self._apply(worker, message)
+            case Finished(version):
+                self._finished(version)
+            case AskSwitch(basis):
+                self._asked = AskAffinityChange(basis)
+                books.out.append(self._asked)
+            case Entered() | Warn():
+                books.out.append(effect)
+            case _:
+                pass
+        return []
+
+    def _prepared(self, worker: ExchangeWorker, prepare: Prepare) -> None:
+        self._preparing = None
+        cluster = worker.cluster_at(prepare.version)
+        self._moves.prepare(prepare.wanted, cluster.zones)
+        maps, history = self._moves.single_maps(prepare.version, cluster.open_zones)
+        self._carry_out(worker.prepared(prepare.version, maps, history))
+
+    def _apply(self, worker: ExchangeWorker, message: FullMessage) -> None:
+        books = self.books
+        servers = worker.cluster_at(message.version).servers
+        books.peers = {node: order for node, order in servers.items() if not self._ring.is_gone(node, order)}
+        self._moves.apply(message)
+
+    def _finished(self, version: TopologyVersion) -> None:
+        books = self.books
+        books.disk.holds_bulk = False
+        self._preparing = self._awaiting = self._commit = None
+        books.wakes = books.changed = True
+        self._mark = max(self._mark, (self._start.metastore_epoch, epoch_of(version)))
+        books.disk.add(KeepMark(FINISHED_MARK, "{} {}".format(*self._mark).encode()))
+        self._replication.go_on()
+
+    def _refuse_older_metastore(self) -> None:
+        """A metastore that was restored from a backup knows less than this server finished."""
+        mark = self.books.reader.mark(FINISHED_MARK)
+        if mark is None:
+            return
+        epoch, version = map(int, mark.split())
+        known = (self._start.metastore_epoch, epoch_of(self._start.ring.cluster.version))
+        if known < (epoch, version):
+            self._stop(f"the metastore is older than what this server finished: {known} < {(epoch, version)}")
+
+    # Messages and the disk
+
+    def _message(self, sender: str, message: StoreMessage) -> None:
+        worker = self.books.worker
+        match message:
+            case AppendRecords():
+                self._replication.append(sender, message)
+            case RecordsStored():
+                self._replication.acknowledged(sender, message)
+            case CopyLevelled():
+                self._moves.peer_levelled(sender, message)
+            case LevelSeen():
+                self._moves.level_seen(message)
+            case SupplyRequest():
+                self._fills.supply(sender, message)
+            case SupplyBatch():
+                self._fills.supplied(sender, message)
+            case ServerRoom(has_room):
+                self._room(sender, has_room)
+            case PeerPing(is_answer):
+                if not is_answer:
+                    self.books.send(sender, PeerPing(is_answer=True))
+            case SingleMessage() | FullMessage() | SingleRequest() | LatchCount() | LatchOpen():
+                if worker is not None:
+                    self._carry_out(worker.received(message))
+            case _:
+                pass
+
+    def _disk_done(self, ticket: int) -> None:
+        for stored in self.books.disk.done(ticket):
+            if isinstance(stored, LogStored):
+                self._replication.stored(stored)
+            else:
+                self._fills.stored(stored)
+
+    def _disk_refused(self, refused: DiskRefused) -> None:
+        """What reached the log is never answered "failed": the connections end with the process."""
+        again = self.books.disk.without_bulk(refused.ticket) if refused.no_room else None
+        if again is None:
+            self._stop("a transaction was refused by its disk")
+        else:
+            self.books.out.append(again)
+
+    def _room(self, server: str, has_room: bool) -> None:
+        (self.books.no_room.discard if has_room else self.books.no_room.add)(server)
+
+    def _stop(self, reason: str) -> None:
+        self.books.out.append(StopServer(reason))
+        self.is_over = True

@@ -1,0 +1,205 @@
+"""One connection of a store server: frames in, frames out.
+
+What is sent while the socket takes nothing waits and goes as one frame afterwards: batches are made by what
+waits, never by a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rebalance.store.core.store_effects import Reply
+from rebalance.store.core.store_messages import (
+    AppendRecords,
+    ReadRequest,
+    StoreAnswer,
+    SupplyBatch,
+    WriteRequest,
+)
+from rebalance.store.shell.wire_codec import (
+    LENGTH,
+    CloseCode,
+    StoreRefused,
+    WireError,
+    WireMessage,
+    check_length,
+    decode_frame,
+    encode_frame,
+)
+
+HELD_BYTES_MAX = 64 << 20
+UNHEARD_MS = 5_000
+"""A connection whose bytes the other side does not acknowledge for so long is lost."""
+MESSAGE_BYTES = 100
+"""What a message counts for besides its contents."""
+
+Outgoing = WireMessage | Reply
+
+
+class ConnectionOwner(Protocol):
+    """Who is called about a connection, on the event loop."""
+
+    def received(self, connection: FrameConnection, messages: Sequence[WireMessage]) -> None: ...
+
+    def opened(self, connection: FrameConnection) -> None: ...
+
+    def lost(self, connection: FrameConnection) -> None: ...
+
+
+class FrameConnection(asyncio.Protocol):
+    """``clock_ms``: the clock that a reply's ``until_ms`` is of. ``refusal``: what the other side closed it
+    with."""
+
+    def __init__(self, owner: ConnectionOwner, clock_ms: Callable[[], int]) -> None:
+        self.refusal: StoreRefused | None = None
+        self.is_open = False
+        self.ended = asyncio.Event()
+        self._owner = owner
+        self._clock_ms = clock_ms
+        self._transport: asyncio.Transport | None = None
+        self._incoming = bytearray()
+        self._waiting: list[Outgoing] = []
+        self._waiting_bytes = 0
+        self._is_paused = False
+
+    # asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(high=0)
+        own_socket = transport.get_extra_info("socket")
+        if own_socket is not None and own_socket.family != socket.AF_UNIX:
+            own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
+            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._transport = transport
+        self.is_open = True
+        self._owner.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting.clear()
+        self._end()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        if not self.is_open:
+            return
+        self._incoming += data
+        try:
+            messages = self._taken()
+        except WireError as error:
+            self.refuse(error.code, error.accepted)
+            return
+        if messages:
+            last = messages[-1]
+            if isinstance(last, StoreRefused):
+                self.refusal = last
+            self._owner.received(self, messages)
+
+    def _taken(self) -> list[WireMessage]:
+        """Of whole frames. Raises WireError."""
+        messages: list[WireMessage] = []
+        buffer, start = self._incoming, 0
+        while len(buffer) - start >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(buffer, start)
+            check_length(length)
+            end = start + LENGTH.size + length
+            if len(buffer) < end:
+                break
+            messages += decode_frame(bytes(buffer[start + LENGTH.size : end]))
+            start = end
+        del buffer[:start]
+        return messages
+
+    # Sending
+
+    def send(self, message: Outgoing) -> None:
+        """It goes with the next ``flush``, or once the socket takes bytes again."""
+        if not self.is_open:
+            return
+        self._waiting.append(message)
+        if self._is_paused:
+            self._waiting_bytes += _weight(message)
+            if self._waiting_bytes > HELD_BYTES_MAX:
+                self._waiting.clear()
+                self.refuse(CloseCode.TOO_SLOW, f"up to {HELD_BYTES_MAX} bytes that wait to be read")
+
+    def flush(self) -> None:
+        if self._is_paused or not self._waiting or self._transport is None:
+            return
+        batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        self._write(batch)
+
+    def refuse(self, code: CloseCode, accepted: str) -> None:
+        """Says why, and closes."""
+        if self.is_open and self._transport is not None:
+            self._transport.write(encode_frame([StoreRefused(code, accepted)]))
+        self.close()
+
+    def close(self) -> None:
+        """What was written before still goes out."""
+        if self._transport is not None:
+            self._transport.close()
+        self._end()
+
+    def _end(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self.ended.set()
+            self._owner.lost(self)
+
+    def _write(self, batch: Sequence[Outgoing]) -> None:
+        """In one frame, or in as many as needed."""
+        assert self._transport is not None
+        replies = [message for message in batch if isinstance(message, Reply)]
+        until_ms = min((reply.until_ms for reply in replies), default=None)
+        try:
+            frame = encode_frame(self._said(batch))
+            # The last look at the clock: after it nothing happens but the write.
+            if until_ms is not None and self._clock_ms() >= until_ms:
+                frame = encode_frame(self._said(batch))
+        except WireError as error:
+            if len(batch) == 1:
+                self.refuse(error.code, error.accepted)
+                return
+            half = len(batch) // 2
+            self._write(batch[:half])
+            self._write(batch[half:])
+            return
+        self._transport.write(frame)
+
+    def _said(self, batch: Sequence[Outgoing]) -> list[WireMessage]:
+        now_ms = self._clock_ms()
+        return [answer_at(message, now_ms) if isinstance(message, Reply) else message for message in batch]
+
+
+def answer_at(reply: Reply, now_ms: int) -> StoreAnswer:
+    """What may still be answered."""
+    if now_ms < reply.until_ms:
+        return reply.answer
+    return StoreAnswer(reply.answer.request, reply.late, reply.answer.version)
+
+
+def _weight(message: Outgoing) -> int:
+    """Bytes that it holds, about."""
+    match message:
+        case AppendRecords(records=records):
+            return MESSAGE_BYTES + sum(record.size for record in records)
+        case SupplyBatch(records=records, rows=rows):
+            return MESSAGE_BYTES + sum(record.size for record in records) + sum(row.size for row in rows)
+        case Reply(answer=answer):
+            return MESSAGE_BYTES + len(answer.value or b"")
+        case WriteRequest(changes=changes):
+            return MESSAGE_BYTES + sum(len(change.key) + len(change.value or b"") for change in changes)
+        case ReadRequest(key=key):
+            return MESSAGE_BYTES + len(key)
+        case _:
+            return MESSAGE_BYTES

@@ -1,0 +1,237 @@
+"""The disk of a store server: one LMDB environment, one thread that writes.
+
+Crash safety is LMDB's: a transaction is written beside what it replaces and synced, then the page that names it
+is written and synced. So none of the flags that leave a sync out is used, and a process that is killed at any
+moment leaves the last transaction that was reported, or the one after it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+import lmdb
+import structlog
+
+from rebalance.store.core.store_effects import WriteDisk
+from rebalance.store.core.store_inputs import DiskDone, DiskRefused, RoomChanged
+from rebalance.store.shell.disk_format import DISK_FORMAT
+from rebalance.store.shell.lmdb_changes import DATABASES, Databases, carry_out
+from rebalance.store.shell.lmdb_reader import LmdbReader
+
+log = structlog.get_logger(__name__)
+
+GIB = 1 << 30
+MAP_BYTES = 256 * GIB
+"""Address space, not memory: how large the file may become."""
+LOW_WATER_BYTES = 256 << 20
+ROOM_AGAIN = 1.25
+"""So many times the low-water mark must be free before new writes are taken again."""
+FULL_BYTES = 256 << 10
+"""A file system with less than this free is full."""
+STOPPED = None
+
+Report = Callable[[DiskDone | DiskRefused | RoomChanged], None]
+
+
+class StoreDiskError(Exception):
+    """Base of what opening a store raises.
+
+    StoreDiskError
+    ├── NoStoreError          there is no store in the directory
+    ├── StoreFormatError      a later build has written it
+    ├── StoreInUseError       another process has it open
+    └── StoreDamagedError     LMDB cannot read it
+    """
+
+
+class NoStoreError(StoreDiskError):
+    """For readers only: a server makes one."""
+
+
+class StoreFormatError(StoreDiskError):
+    """Nothing was changed."""
+
+
+class StoreInUseError(StoreDiskError):
+    """Two servers must not write to one store."""
+
+
+class StoreDamagedError(StoreDiskError):
+    """The file is not one of LMDB, or its pages contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """``map_bytes``: how large the store may become. ``low_water_bytes``: with less than this free, in the map
+    or on the file system, there is no room for new writes; what moves and deletes data goes on."""
+
+    map_bytes: int = MAP_BYTES
+    low_water_bytes: int = LOW_WATER_BYTES
+
+
+class LmdbDisk:
+    """``reader`` belongs to the thread that opened it; ``report`` is called from the thread that writes."""
+
+    def __init__(self, directory: Path, report: Report, limits: DiskLimits | None = None) -> None:
+        """Makes the store where there is none. Raises StoreDiskError."""
+        self._limits = limits or DiskLimits()
+        self._report = report
+        self._directory = directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _exclusive(directory / "server.lock")
+        try:
+            self._environment = _opened(directory, self._limits.map_bytes)
+            self._databases = _written_databases(self._environment, directory)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self.reader = LmdbReader(self._environment, self._databases)
+        self.has_room = self._has_room_now(had_room=True)
+        self._orders: SimpleQueue[WriteDisk | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._write_all, name="store disk", daemon=True)
+        self._thread.start()
+
+    def write(self, order: WriteDisk) -> None:
+        """Answered by ``report``, in order: DiskDone once it is synced, or DiskRefused."""
+        self._orders.put(order)
+
+    def look_for_room(self) -> None:
+        """Others fill file systems, too: reports RoomChanged where that is so, after what is being written."""
+        self._orders.put(WriteDisk(0, ()))
+
+    def close(self) -> None:
+        """After everything that was asked for."""
+        self._orders.put(STOPPED)
+        self._thread.join()
+        self.reader.close()
+        self._environment.close()
+        os.close(self._lock)
+
+    def _write_all(self) -> None:
+        while (order := self._orders.get()) is not STOPPED:
+            if order.changes:
+                self._report(self._outcome(order))
+            has_room = self._has_room_now(self.has_room)
+            if has_room != self.has_room:
+                self.has_room = has_room
+                self._report(RoomChanged(has_room))
+
+    def _outcome(self, order: WriteDisk) -> DiskDone | DiskRefused:
+        try:
+            with self._environment.begin(write=True) as txn:
+                carry_out(txn, self._databases, order.changes)
+        except lmdb.Error as error:
+            no_room = self._is_lack_of_room(error)
+            log.error("a disk transaction was refused", error=str(error), no_room=no_room)
+            return DiskRefused(order.ticket, no_room)
+        except Exception as error:
+            log.error("a disk transaction failed", error=str(error), exc_info=error)
+            return DiskRefused(order.ticket, no_room=False)
+        return DiskDone(order.ticket)
+
+    def _is_lack_of_room(self, error: lmdb.Error) -> bool:
+        """LMDB calls it an input/output error when the file system takes only a part of what it writes. Nothing
+        of such a transaction can be seen: the page that would name it is written last."""
+        if isinstance(error, lmdb.MapFullError) or error.code in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        system = os.statvfs(self._directory)
+        return error.code == errno.EIO and system.f_bfree * system.f_frsize < FULL_BYTES
+
+    def _has_room_now(self, had_room: bool) -> bool:
+        needed = self._limits.low_water_bytes * (1.0 if had_room else ROOM_AGAIN)
+        return self.free_bytes() >= needed
+
+    def free_bytes(self) -> int:
+        """What can still be stored: free pages of the file, and what it may grow by."""
+        with self._environment.begin() as txn:
+            parts = [txn.stat(database) for database in self._databases.values()]
+        pages = sum(part["branch_pages"] + part["leaf_pages"] + part["overflow_pages"] for part in parts)
+        used = pages * parts[0]["psize"]
+        system = os.statvfs(self._directory)
+        file_bytes = (self._directory / "data.mdb").stat().st_size
+        return min(self._limits.map_bytes, file_bytes + system.f_bavail * system.f_frsize) - used
+
+
+@contextmanager
+def stored(directory: Path) -> Iterator[LmdbReader]:
+    """To read a store without a server, or beside one. Raises StoreDiskError."""
+    if not (directory / "data.mdb").is_file():
+        raise NoStoreError(f"{directory}: there is no store here, which has a file data.mdb")
+    environment = _opened(directory, MAP_BYTES, readonly=True)
+    try:
+        databases = _read_databases(environment, directory)
+        reader = LmdbReader(environment, databases)
+        try:
+            yield reader
+        except lmdb.Error as error:
+            raise StoreDamagedError(f"{directory}: the store cannot be read: {error}") from error
+        finally:
+            reader.close()
+    finally:
+        environment.close()
+
+
+def _opened(directory: Path, map_bytes: int, *, readonly: bool = False) -> lmdb.Environment:
+    try:
+        environment = lmdb.Environment(
+            str(directory),
+            map_size=map_bytes,
+            max_dbs=len(DATABASES),
+            mode=0o600,
+            readonly=readonly,
+            create=not readonly,
+        )
+    except lmdb.Error as error:
+        raise StoreDamagedError(f"{directory}: the store cannot be opened: {error}") from error
+    if not readonly:
+        environment.reader_check()  # of processes that were killed
+    return environment
+
+
+def _read_databases(environment: lmdb.Environment, directory: Path) -> Databases:
+    try:
+        databases = {name: environment.open_db(name.encode(), create=False) for name in DATABASES}
+    except lmdb.NotFoundError as error:
+        raise NoStoreError(f"{directory}: data.mdb is not a store's: {error}") from error
+    _check_format(environment, databases, directory)
+    return databases
+
+
+def _written_databases(environment: lmdb.Environment, directory: Path) -> Databases:
+    """All of them and the format in one transaction: a process that is killed here leaves none."""
+    about = environment.open_db(b"about")
+    _check_format(environment, {"about": about}, directory)
+    with environment.begin(write=True) as txn:
+        databases = {name: environment.open_db(name.encode(), txn=txn) for name in DATABASES}
+        txn.put(b"format", str(DISK_FORMAT).encode(), db=databases["about"])
+    return databases
+
+
+def _check_format(environment: lmdb.Environment, databases: Databases, directory: Path) -> None:
+    """Raises StoreFormatError for a store of a later build."""
+    with environment.begin() as txn:
+        number = txn.get(b"format", db=databases["about"])
+    if number is not None and (not number.isdigit() or int(number) > DISK_FORMAT):
+        raise StoreFormatError(
+            f"{directory}: the store has format {number.decode(errors='replace')}; this build reads up to "
+            f"{DISK_FORMAT}: start the build that has written it, or a later one"
+        )
+
+
+def _exclusive(path: Path) -> int:
+    """A file descriptor with the lock, which ends with the process. Raises StoreInUseError."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise StoreInUseError(f"{path.parent}: another store server has this store open") from error
+    return lock

@@ -1,0 +1,277 @@
+"""What a store server reads and writes in the metastore: its heartbeat, the ring, targets, results.
+
+Invariants: events are handed on in order without a gap; a result is committed by the creation of one key, in a
+transaction that compares the result before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import ASSIGNING, Keyspace
+from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.core.txn import (
+    Compare,
+    CompareOp,
+    CompareTarget,
+    Delete,
+    DeletePrefix,
+    KeyValue,
+    Put,
+    Txn,
+    absent,
+    as_read,
+)
+from rebalance.exchange.core.result_record import ResultRecord, ResultState
+from rebalance.ports.metastore import MetastoreHistory, MetastoreUnavailableError, WatchReset
+from rebalance.store.core.ring_codec import (
+    ResultHead,
+    ServerBeat,
+    decode_beat,
+    decode_chunk,
+    decode_event,
+    decode_result,
+    decode_ring,
+    encode_beat,
+    encode_chunk,
+    encode_event,
+    encode_result,
+    outcome_chunks,
+)
+from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
+
+LEAVE_ATTEMPTS_MAX = 20
+
+
+class RingError(Exception):
+    """Base of what ends a server for the ring's sake.
+
+    RingError
+    ├── RingGapError     events were compacted before this server had read them
+    └── EvictedError     the name is being evicted: a new incarnation has to wait
+    """
+
+
+class RingGapError(RingError):
+    """It starts as a new incarnation."""
+
+
+class EvictedError(RingError):
+    """Until the ring has removed the incarnation before."""
+
+
+class StoreRing:
+    """Of one incarnation. ``state``: after the last event that ``events`` has given."""
+
+    def __init__(
+        self,
+        metastore: MetastoreHistory,
+        keyspace: Keyspace,
+        name: str,
+        incarnation: str,
+        address: tuple[str, int],
+    ) -> None:
+        self.state = RingState()
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._name = name
+        self._incarnation = incarnation
+        self._address = address
+
+    @property
+    def order(self) -> int:
+        """The join order of this incarnation, 0 while the ring has no join of it."""
+        is_member = self.state.incarnations.get(self._name) == self._incarnation
+        return self.state.cluster.servers.get(self._name, 0) if is_member else 0
+
+    # The beginning
+
+    async def start(self, metastore_epoch: int = 0) -> StoreStart:
+        """Everything as of one revision. Raises RingGapError, MetastoreError, RecordNotReadableError."""
+        keys = self._keyspace
+        snapshot = await self._metastore.range(keys.exchange)
+        values = {item.key: item.value for item in snapshot.items}
+        ring = values.get(keys.exchange_ring)
+        state = RingState() if ring is None else decode_ring(ring)
+        for record in _events(keys, snapshot.items):
+            state = _following(state, record)
+        self.state = state
+        results = _results(keys, values, NO_VERSION)
+        outcomes = ResultState()
+        for result in results:
+            outcomes = outcomes.after(result)
+        return StoreStart(state, outcomes, metastore_epoch)
+
+    async def appear(self) -> None:
+        """Create the key of the heartbeats, which controllers take for the wish to join. Raises EvictedError
+        and MetastoreError."""
+        key = self._keyspace.store_server(self._name, self._incarnation)
+        guards = (absent(self._keyspace.eviction(self._name)), absent(key))
+        try:
+            result = await self._metastore.commit(Txn(guards, (self._beat(key, NO_VERSION),)))
+        except MetastoreUnavailableError:
+            if await self._metastore.get(key) is None:
+                raise
+            return
+        if not result.succeeded and await self._metastore.get(key) is None:
+            raise EvictedError(f"{self._name} is being evicted: its next incarnation joins after that")
+
+    # While it runs
+
+    async def heartbeat(self, finished: TopologyVersion) -> bool:
+        """False when it was refused: the name is being evicted, or the key is gone. Raises MetastoreError when
+        it was not heard of."""
+        key = self._keyspace.store_server(self._name, self._incarnation)
+        is_there = Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
+        guards = (absent(self._keyspace.eviction(self._name)), is_there)
+        return (await self._metastore.commit(Txn(guards, (self._beat(key, finished),)))).succeeded
+
+    async def address_of(self, name: str, incarnation: str) -> tuple[str, int] | None:
+        item = await self._metastore.get(self._keyspace.store_server(name, incarnation))
+        if item is None:
+            return None
+        beat = decode_beat(item.value)
+        return beat.host, beat.port
+
+    async def events(self) -> AsyncIterator[tuple[RingRecord, ...]]:
+        """The next ones after ``state``, which has them when they are given. Raises RingGapError."""
+        async with aclosing(self._watch()) as batches:
+            async for records in batches:
+                new = tuple(record for record in records if record.number > self.state.number)
+                for record in new:
+                    self.state = _following(self.state, record)
+                if new:
+                    yield new
+
+    async def targets(self, zones: Iterable[tuple[ZoneId, int]]) -> IdealLists:
+        """The ideal lists of each zone as of its revision: ``pending`` where there is one, else ``stable``.
+        Raises HistoryGoneError, and RecordNotReadableError for what is no assignment."""
+        return {zone: await self._targets_of(zone, revision) for zone, revision in zones}
+
+    async def commit_result(self, record: ResultRecord) -> tuple[ResultRecord, ...]:
+        """Empty when it is committed; else the results after ``record.previous``. Raises MetastoreError when
+        the outcome is not known: the same again is right."""
+        keys, exchange = self._keyspace, record.exchange
+        last = await self._metastore.get(keys.last_result)
+        before = NO_VERSION if last is None else TopologyVersion.parse(last.value.decode())
+        if before != record.previous:
+            return await self._results_after(record)
+        rows = list(outcome_chunks(record.changed))
+        head = ResultHead(exchange, record.version, record.previous, rows=rows[0] if len(rows) == 1 else ())
+        if len(rows) > 1:
+            parts = keys.exchange_result_parts(exchange, self._incarnation)
+            head = ResultHead(exchange, record.version, record.previous, self._incarnation, len(rows))
+            for number, chunk in enumerate(rows):
+                await self._metastore.commit(Txn((), (Put(f"{parts}{number:05d}", encode_chunk(chunk)),)))
+        key = keys.exchange_result(exchange)
+        puts = (Put(key, encode_result(head)), Put(keys.last_result, str(record.version).encode()))
+        result = await self._metastore.commit(Txn((absent(key), as_read(keys.last_result, last)), puts))
+        return () if result.succeeded else await self._results_after(record)
+
+    async def ask_affinity_change(self, basis: TopologyVersion) -> None:
+        """Only while nothing came after ``basis`` that this server has heard of; the guard sees the rest."""
+        cluster = self.state.cluster
+        if cluster.version == basis:
+            version = cluster.version_after(Trigger.AFFINITY_CHANGE)
+            await self._append(DiscoveryEvent(version, Trigger.AFFINITY_CHANGE, basis=basis))
+
+    async def suspect(self, whom: str, suspected: bool) -> None:
+        key = self._keyspace.suspicion(self._name, whom)
+        await self._metastore.commit(Txn((), (Put(key, b"") if suspected else Delete(key),)))
+
+    async def leave(self) -> None:
+        """NODE_LEFT for this incarnation, with what it has written of itself deleted."""
+        key = self._keyspace.store_server(self._name, self._incarnation)
+        for _ in range(LEAVE_ATTEMPTS_MAX):
+            cluster = (await self.start()).ring.cluster
+            if not self.order:
+                break
+            version = cluster.version_after(Trigger.NODE_LEFT)
+            event = DiscoveryEvent(version, Trigger.NODE_LEFT, self._name, self.order)
+            own_suspicions = DeletePrefix(self._keyspace.suspicion(self._name, ""))
+            if await self._append(event, Delete(key), own_suspicions):
+                return
+        await self._metastore.commit(Txn((), (Delete(key),)))
+
+    async def _append(self, event: DiscoveryEvent, *besides: Delete | DeletePrefix) -> bool:
+        """After the last event of ``state``."""
+        number = self.state.number + 1
+        key = self._keyspace.exchange_event(number)
+        incarnation = self._incarnation if event.node == self._name else ""
+        value = encode_event(RingRecord(number, event, incarnation))
+        # One that was written and compacted into the ring's state is gone again: the state's key says so.
+        guards = (absent(key), *await self._unchanged_ring(number))
+        return (await self._metastore.commit(Txn(guards, (Put(key, value), *besides)))).succeeded
+
+    async def _unchanged_ring(self, number: int) -> tuple[Compare, ...]:
+        item = await self._metastore.get(self._keyspace.exchange_ring)
+        if item is not None and decode_ring(item.value).number >= number:
+            raise RingGapError(f"event {number} of the ring was written and compacted")
+        return (as_read(self._keyspace.exchange_ring, item),)
+
+    async def _watch(self) -> AsyncGenerator[tuple[RingRecord, ...], None]:
+        async for batch in self._metastore.watch(self._keyspace.exchange_events):
+            items = batch.snapshot.items if isinstance(batch, WatchReset) else _put(batch.events)
+            yield tuple(_events(self._keyspace, items))
+
+    async def _targets_of(self, zone: ZoneId, revision: int) -> tuple[tuple[str, ...], ...]:
+        prefix = self._keyspace.zone_partitions(zone)
+        snapshot = await self._metastore.range_at(prefix, revision)
+        assigned: dict[str, dict[int, tuple[str, ...]]] = {name: {} for name in ASSIGNING}
+        for item in snapshot.items:
+            parsed = self._keyspace.parse_partition(item.key)
+            if parsed is not None and parsed[1] in assigned:
+                assigned[parsed[1]][parsed[0].partition] = Assignments.decode(item.value).peers
+        lists = {**assigned[ASSIGNING[0]], **assigned[ASSIGNING[1]]}
+        return tuple(lists.get(partition, ()) for partition in range(max(lists, default=-1) + 1))
+
+    async def _results_after(self, record: ResultRecord) -> tuple[ResultRecord, ...]:
+        snapshot = await self._metastore.range(self._keyspace.exchange_results)
+        values = {item.key: item.value for item in snapshot.items}
+        return _results(self._keyspace, values, record.previous)
+
+    def _beat(self, key: str, finished: TopologyVersion) -> Put:
+        return Put(key, encode_beat(ServerBeat(*self._address, finished)))
+
+
+def _following(state: RingState, record: RingRecord) -> RingState:
+    """Raises RingGapError. An event that the state has already changes nothing."""
+    if record.number <= state.number:
+        return state
+    if record.number != state.number + 1:
+        raise RingGapError(
+            f"event {record.number} of the ring follows event {state.number}: others are compacted"
+        )
+    return state.after(record)
+
+
+def _put(events: Iterable[object]) -> list[KeyValue]:
+    """What a batch of a watch has put."""
+    return [item for event in events if isinstance(item := getattr(event, "current", None), KeyValue)]
+
+
+def _events(keys: Keyspace, items: Iterable[KeyValue]) -> list[RingRecord]:
+    """In order."""
+    records = [decode_event(item.value) for item in items if item.key.startswith(keys.exchange_events)]
+    return sorted(records, key=lambda record: record.number)
+
+
+def _results(
+    keys: Keyspace, values: Mapping[str, bytes], previous: TopologyVersion
+) -> tuple[ResultRecord, ...]:
+    """Those that follow the result of ``previous``, in order."""
+    chain: list[ResultRecord] = []
+    for key in sorted(values):
+        name = key.removeprefix(keys.exchange_results)
+        if name == key or "/" in name:
+            continue
+        head = decode_result(values[key])
+        if head.previous != (chain[-1].version if chain else previous):
+            continue
+        parts = keys.exchange_result_parts(head.exchange, head.parts)
+        chunks = [decode_chunk(values[f"{parts}{number:05d}"]) for number in range(head.chunks)]
+        chain.append(head.record([row for chunk in chunks for row in chunk]))
+    return tuple(chain)

@@ -1,0 +1,307 @@
+"""The loop of a store server: inputs to its core one at a time, effects carried out in order.
+
+A round ticks, hands in what has come, and then sends: what goes to one place in a round goes as one frame, and
+a transaction takes all writes that came while the one before was under way. Nothing waits for a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+import structlog
+
+from catalog.core.codec import RecordNotReadableError
+from rebalance.core.backoff import Backoff
+from rebalance.core.keys import Keyspace
+from rebalance.core.topology_version import NO_VERSION, TopologyVersion
+from rebalance.exchange.core.exchange_effects import Entered, Warn
+from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.metastore import MetastoreError, MetastoreHistory
+from rebalance.store.core.store_effects import (
+    AskAffinityChange,
+    CloseConnections,
+    CommitResult,
+    LeaveRing,
+    ReadTargets,
+    Reply,
+    SendHeartbeat,
+    SendServer,
+    SetSuspect,
+    StopServer,
+    StoreEffect,
+    WriteDisk,
+)
+from rebalance.store.core.store_inputs import (
+    DiskDone,
+    DiskRefused,
+    HeartbeatDone,
+    HeartbeatRefused,
+    LeaveAsked,
+    ResultCommitted,
+    ResultExists,
+    RingHeard,
+    RoomChanged,
+    ServerMessage,
+    StoreInput,
+    TargetsRead,
+    Ticked,
+)
+from rebalance.store.core.store_limits import StoreLimits
+from rebalance.store.core.store_messages import StoreHello
+from rebalance.store.core.store_server import StoreServer
+from rebalance.store.shell.lmdb_disk import DiskLimits, LmdbDisk
+from rebalance.store.shell.store_network import StoreNetwork
+from rebalance.store.shell.store_ring import EvictedError, StoreRing
+
+log = structlog.get_logger(__name__)
+
+TICK_S = 0.1
+ROUND_INPUTS_MAX = 512
+"""Then what they caused is sent, before more is taken."""
+ROOM_S = 1.0
+METASTORE_AGAIN = Backoff(0.1, 2.0)
+SUSPICION_ATTEMPTS_MAX = 5
+
+T = TypeVar("T")
+
+
+def boottime_ms() -> int:
+    """It never goes back, and goes on while the machine sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class StoreRuntime:
+    """One server of one incarnation. ``run`` ends with the reason for which the process is to end."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        metastore: MetastoreHistory,
+        keyspace: Keyspace,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        limits: StoreLimits | None = None,
+        disk_limits: DiskLimits | None = None,
+        tls: TlsFiles | None = None,
+    ) -> None:
+        self.incarnation = uuid4().hex
+        self.port = port
+        self._name = name
+        self._place = directory, disk_limits
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._host = host
+        self._limits = limits
+        self._inbox: deque[StoreInput] = deque()
+        self._wake = asyncio.Event()
+        self._finished = NO_VERSION
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: set[object] = set()
+        self._reason: str | None = None
+        self._network = StoreNetwork(self._hello, self._give, self._address_of, boottime_ms, tls)
+        self._disk: LmdbDisk
+        self._ring: StoreRing
+        self._server: StoreServer
+
+    async def run(self, listening: Callable[[int], None] = lambda port: None) -> str:
+        """``listening`` is called with the port. Raises StoreDiskError, OSError for a port that is taken,
+        RingError, and MetastoreError when the metastore does not answer at the beginning."""
+        loop = asyncio.get_running_loop()
+        directory, disk_limits = self._place
+
+        def report(given: DiskDone | DiskRefused | RoomChanged) -> None:
+            loop.call_soon_threadsafe(self._give, given)
+
+        self._disk = LmdbDisk(directory, report, disk_limits)
+        try:
+            self.port = await self._network.listen(self._host, self.port)
+            listening(self.port)
+            address = (self._host, self.port)
+            self._ring = StoreRing(self._metastore, self._keyspace, self._name, self.incarnation, address)
+            start = await self._ring.start()
+            self._server = StoreServer(self._name, self.incarnation, self._disk.reader, start, self._limits)
+            if not self._disk.has_room:
+                self._give(RoomChanged(has_room=False))
+            await self._appear()
+            self._begin(self._hear())
+            return await self._rounds()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._network.close()
+            self._disk.close()
+
+    def leave(self) -> None:
+        """In order: after everything is closed, drained and answered ``run`` ends."""
+        self._give(LeaveAsked())
+
+    async def _rounds(self) -> str:
+        loop = asyncio.get_running_loop()
+        room_at = loop.time() + ROOM_S
+        while self._reason is None:
+            self._step(Ticked(boottime_ms()))
+            for _ in range(min(len(self._inbox), ROUND_INPUTS_MAX)):
+                # What the ring removes takes its messages out of the inbox.
+                if self._inbox and self._reason is None:
+                    self._take(self._inbox.popleft())
+            self._network.flush()
+            if loop.time() >= room_at:
+                room_at = loop.time() + ROOM_S
+                self._disk.look_for_room()
+            if self._inbox:
+                await asyncio.sleep(0)
+                continue
+            self._wake.clear()
+            timer = loop.call_later(TICK_S, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+        return self._reason
+
+    def _give(self, given: StoreInput) -> None:
+        self._inbox.append(given)
+        self._wake.set()
+
+    def _take(self, given: StoreInput) -> None:
+        if isinstance(given, DiskDone | DiskRefused):
+            self._disk.reader.renew()
+        elif isinstance(given, RingHeard):
+            self._network.ring_changed(self._ring.state)
+        self._step(given)
+
+    def _step(self, given: StoreInput) -> None:
+        for effect in self._server.step(given):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: StoreEffect) -> None:
+        match effect:
+            case WriteDisk():
+                self._disk.write(effect)
+            case SendServer(to, order, message):
+                self._network.send(to, order, message)
+            case Reply():
+                self._network.reply(effect)
+            case SendHeartbeat(ticket, finished):
+                self._finished = finished
+                self._begin(self._beat(ticket, finished))
+            case CloseConnections(name, order):
+                self._inbox = deque(given for given in self._inbox if not _is_of(given, name, order))
+                self._network.disconnect(name, order)
+            case ReadTargets() | CommitResult() | AskAffinityChange():
+                self._begin_once(effect)
+            case SetSuspect(whom, suspected):
+                self._begin(self._suspect(whom, suspected))
+            case StopServer(reason):
+                self._reason = reason
+            case LeaveRing():
+                self._begin(self._leave())
+            case Entered(version, kind, phase, awaited):
+                names = {"version": str(version), "type": kind.value, "phase": phase.value}
+                log.info("exchange", **names, awaited=sorted(awaited))
+            case Warn(difference):
+                log.warning("copies differ", difference=str(difference))
+
+    # The metastore
+
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Nothing but what is expected is caught in them: the process ends for anything else."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of the store server ended", error=str(error), exc_info=error)
+            self._reason = self._reason or f"{type(error).__name__}: {error}"
+            self._wake.set()
+
+    def _begin_once(self, effect: ReadTargets | CommitResult | AskAffinityChange) -> None:
+        """The core asks again and again; one of a kind is under way at a time."""
+        if type(effect) in self._under_way:
+            return
+        self._under_way.add(type(effect))
+
+        async def work() -> None:
+            try:
+                given = await _answered(self._answer(effect))
+            finally:
+                self._under_way.discard(type(effect))
+            if given is not None:
+                self._give(given)
+
+        self._begin(work())
+
+    async def _answer(self, effect: ReadTargets | CommitResult | AskAffinityChange) -> StoreInput | None:
+        match effect:
+            case ReadTargets(ticket, zones):
+                return TargetsRead(ticket, await self._ring.targets(zones))
+            case CommitResult(record):
+                existing = await self._ring.commit_result(record)
+                return ResultExists(existing) if existing else ResultCommitted(record.version)
+            case AskAffinityChange(basis):
+                await self._ring.ask_affinity_change(basis)
+        return None
+
+    async def _beat(self, ticket: int, finished: TopologyVersion) -> None:
+        is_done = await _answered(self._ring.heartbeat(finished))
+        if is_done is not None:
+            self._give(HeartbeatDone(ticket) if is_done else HeartbeatRefused(ticket))
+
+    async def _suspect(self, whom: str, suspected: bool) -> None:
+        for _ in range(SUSPICION_ATTEMPTS_MAX):
+            try:
+                await self._ring.suspect(whom, suspected)
+                return
+            except MetastoreError as error:
+                log.info("the metastore did not answer", error=str(error))
+
+    async def _hear(self) -> None:
+        async for records in self._ring.events():
+            self._give(RingHeard(records))
+
+    async def _appear(self) -> None:
+        """An incarnation that is being evicted goes first."""
+        again = METASTORE_AGAIN
+        while True:
+            try:
+                return await self._ring.appear()
+            except (EvictedError, MetastoreError) as error:
+                log.info("waiting to join", error=str(error))
+                again = again.failed()
+                await asyncio.sleep(again.delay_s(0.0))
+
+    async def _leave(self) -> None:
+        await self._ring.leave()
+        self._reason = "it left the ring"
+        self._wake.set()
+
+    # The network
+
+    def _hello(self) -> StoreHello:
+        order = self._ring.order if hasattr(self, "_ring") else 0
+        return StoreHello(self._name, order, self.incarnation, self._finished)
+
+    async def _address_of(self, name: str, incarnation: str) -> tuple[str, int] | None:
+        return await _answered(self._ring.address_of(name, incarnation))
+
+
+async def _answered(work: Awaitable[T]) -> T | None:
+    """None when the metastore does not answer or answers what cannot be read: it is asked again."""
+    try:
+        return await work
+    except (MetastoreError, RecordNotReadableError) as error:
+        log.warning("the metastore's answer is missing", error=str(error))
+        return None
+
+
+def _is_of(given: StoreInput, name: str, order: int) -> bool:
+    return isinstance(given, ServerMessage) and (given.sender, given.order) == (name, order)

@@ -1,0 +1,98 @@
+"""Clients of a simulated store: each does one operation after the other, and repeats it until it knows."""
+
+from __future__ import annotations
+
+import random
+
+from catalog.core.zone import ZoneId
+from rebalance.store.core.log_records import KeyChange, WriteId
+from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
+from rebalance.store.simulation.store_history import StoreHistory, StoreOperation
+from rebalance.store.simulation.store_world import StoreWorld
+
+PATIENCE_MS = 1_500
+AGAIN = (AnswerCode.NOT_PRIMARY, AnswerCode.NOT_SERVING, AnswerCode.UNKNOWN, AnswerCode.WAITING_FOR_OWNERS)
+
+
+class SimulatedClients:
+    """``goes_on``: whether new operations begin."""
+
+    def __init__(
+        self, world: StoreWorld, names: list[str], count: int, partitions: int, keys: int, deletes: bool
+    ) -> None:
+        self.history = StoreHistory()
+        self.goes_on = True
+        self._world = world
+        self._names = names
+        self._partitions = partitions
+        self._keys = keys
+        self._deletes = deletes
+        self._rng = random.Random(f"clients/{world.seed}")
+        self._current: dict[int, tuple[StoreOperation, int]] = {}
+        self._requests = 0
+        self._leaders: dict[int, str] = {}
+        world.listener = self
+        for client in range(count):
+            world.time.after(self._rng.randint(0, 200), lambda client=client: self._begin(client))  # type: ignore[misc]  # as above
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._current
+
+    def _begin(self, client: int) -> None:
+        if not self.goes_on:
+            return
+        rng = self._rng
+        partition = rng.randrange(self._partitions)
+        writes = rng.random() < 0.6
+        write = WriteId(f"w{len(self.history.operations)}") if writes else None
+        deletes = self._deletes and writes and rng.random() < 0.3
+        self.begin(client, partition, f"k{rng.randrange(self._keys)}".encode(), write, deletes)
+
+    def begin(
+        self, client: int, partition: int, key: bytes, write: WriteId | None, deletes: bool = False
+    ) -> StoreOperation:
+        value = write.encode() if write is not None and not deletes else None
+        operation = StoreOperation(client, (ZoneId(1), partition), key, write, value, self._world.time.now)
+        self.history.operations.append(operation)
+        self._ask(operation)
+        return operation
+
+    def _ask(self, operation: StoreOperation) -> None:
+        """To who led last, as far as is known, else to anybody; again when no answer comes."""
+        self._requests += 1
+        number, (zone, partition) = self._requests, operation.partition
+        self._current[operation.client] = operation, number
+        name = self._leaders.pop(partition, None) or self._rng.choice(self._names)
+        if operation.write is None:
+            request: ReadRequest | WriteRequest = ReadRequest(number, zone, partition, operation.key)
+        else:
+            change = KeyChange(operation.key, operation.value)
+            request = WriteRequest(number, operation.write, zone, partition, (change,))
+        self._world.ask(operation.client, name, request)
+        # Sometimes it repeats although the answer is on its way.
+        patience = PATIENCE_MS if self._rng.random() < 0.95 else 15
+        self._world.time.after(patience, lambda: self._again(operation, number))
+
+    def _again(self, operation: StoreOperation, number: int) -> None:
+        if self._current.get(operation.client) == (operation, number):
+            self._ask(operation)
+
+    def answered(self, client: int, answer: StoreAnswer) -> None:
+        current = self._current.get(client)
+        if current is None or current[1] != answer.request:
+            return
+        operation, number = current
+        if answer.code in AGAIN:
+            if answer.primary:
+                self._leaders[operation.partition[1]] = answer.primary
+            self._world.time.after(self._rng.randint(5, 200), lambda: self._again(operation, number))
+            return
+        del self._current[client]
+        if answer.code is AnswerCode.DONE:
+            operation.returned_ms, operation.position = self._world.time.now, answer.position
+            self._leaders[operation.partition[1]] = self._leaders.get(operation.partition[1], "")
+            if operation.write is None:
+                operation.value = answer.value
+        # A refusal says that this request did nothing; an earlier one of the same write may have.
+        self._world.time.after(self._rng.randint(0, 60), lambda: self._begin(client))

@@ -1,0 +1,137 @@
+"""The part of etcd that store servers use: guarded transactions over the keys below ``exchange/``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from catalog.core.zone import ZoneId
+from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.exchange.core.result_record import ResultRecord, ResultState
+from rebalance.store.core.ring_keeper import (
+    EvictServer,
+    FailServer,
+    JoinServer,
+    RetireHeartbeat,
+    RingAction,
+    RingView,
+    SeenHeartbeat,
+)
+from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
+
+
+class StoreMetastore:
+    """Every method is one transaction. ``revision`` counts what changed anything."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.ring = RingState()
+        self.events: list[RingRecord] = []
+        self.results: list[ResultRecord] = []
+        self.result_state = ResultState()
+        self.heartbeats: dict[tuple[str, str], int] = {}
+        self.evicting: dict[str, int] = {}
+        self.suspects: set[tuple[str, str]] = set()
+        self.targets: dict[int, dict[ZoneId, Lists]] = {0: {}}
+
+    @property
+    def view(self) -> RingView:
+        beats = tuple(SeenHeartbeat(*key, revision) for key, revision in sorted(self.heartbeats.items()))
+        return RingView(self.ring, beats, dict(self.evicting), frozenset(self.suspects))
+
+    @property
+    def start(self) -> StoreStart:
+        return StoreStart(self.ring, self.result_state)
+
+    # Servers
+
+    def beat(self, name: str, incarnation: str) -> bool:
+        """The key is made by the first one; one that was deleted does not come back."""
+        known = (name, incarnation) in self.heartbeats
+        if name in self.evicting or (not known and self.was_there(name, incarnation)):
+            return False
+        self.heartbeats[name, incarnation] = self._next()
+        return True
+
+    def was_there(self, name: str, incarnation: str) -> bool:
+        return any(each.event.node == name and each.incarnation == incarnation for each in self.events)
+
+    def suspect(self, who: str, whom: str, suspected: bool) -> None:
+        self._next()
+        (self.suspects.add if suspected else self.suspects.discard)((who, whom))
+
+    def commit_result(self, record: ResultRecord) -> tuple[ResultRecord, ...]:
+        """Empty when it was committed; else the results after ``record.previous``."""
+        if record.previous == self.result_state.version:
+            self._next()
+            self.results.append(record)
+            self.result_state = self.result_state.after(record)
+            return ()
+        return tuple(each for each in self.results if each.previous >= record.previous)
+
+    def lists(self, zones: tuple[tuple[ZoneId, int], ...]) -> IdealLists:
+        return {zone: self.targets[revision].get(zone, ()) for zone, revision in zones}
+
+    # The ring
+
+    def append(self, event: DiscoveryEvent, incarnation: str = "") -> RingRecord:
+        self._next()
+        record = RingRecord(len(self.events) + 1, event, incarnation)
+        self.ring = self.ring.after(record)
+        self.events.append(record)
+        return record
+
+    def affinity_change(self, basis: TopologyVersion) -> None:
+        """Only while nothing else happened since."""
+        if self.ring.cluster.version == basis:
+            self.custom(Trigger.AFFINITY_CHANGE, basis=basis)
+
+    def custom(
+        self, trigger: Trigger, zones: tuple[ZoneSpec, ...] = (), basis: TopologyVersion | None = None
+    ) -> None:
+        version = self.ring.cluster.version_after(trigger)
+        self.append(DiscoveryEvent(version, trigger, zones=zones, basis=basis))
+
+    def set_targets(self, lists: Mapping[ZoneId, Lists]) -> int:
+        """Returns the revision."""
+        revision = self._next()
+        self.targets[revision] = {**self.targets[max(self.targets)], **lists}
+        return revision
+
+    def leave(self, name: str, incarnation: str) -> None:
+        if self.ring.incarnations.get(name) == incarnation:
+            self._member(Trigger.NODE_LEFT, name, incarnation)
+
+    def act(self, action: RingAction) -> bool:
+        """False when its guard did not hold."""
+        match action:
+            case RetireHeartbeat(name, incarnation, revision):
+                if self.heartbeats.get((name, incarnation)) != revision:
+                    return False
+                del self.heartbeats[name, incarnation]
+            case EvictServer(after, name):
+                if after != self.ring.number or name in self.evicting:
+                    return False
+                self.evicting[name] = self._next()
+            case JoinServer(after, name, incarnation):
+                if after != self.ring.number or (name, incarnation) not in self.heartbeats:
+                    return False
+                self._member(Trigger.NODE_JOINED, name, incarnation)
+            case FailServer(after, name, incarnation, revision):
+                if after != self.ring.number or self.heartbeats.get((name, incarnation), 0) != revision:
+                    return False
+                self._member(Trigger.NODE_FAILED, name, incarnation)
+        return True
+
+    def _member(self, trigger: Trigger, name: str, incarnation: str) -> None:
+        order = len(self.events) + 1 if trigger is Trigger.NODE_JOINED else 0
+        version = self.ring.cluster.version_after(trigger)
+        self.append(DiscoveryEvent(version, trigger, name, order), incarnation)
+        if trigger is not Trigger.NODE_JOINED:
+            self.heartbeats.pop((name, incarnation), None)
+            self.evicting.pop(name, None)
+            self.suspects = {each for each in self.suspects if name not in each}
+
+    def _next(self) -> int:
+        self.revision += 1
+        return self.revision

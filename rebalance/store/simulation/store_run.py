@@ -1,0 +1,275 @@
+"""A whole run of store servers that follows from a seed: clients, faults, moves, then rest, and the rules."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from catalog.core.zone import ZoneId
+from rebalance.core.affinity import CopyState
+from rebalance.core.topology_version import Trigger, ZoneSpec
+from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.store.core.store_limits import StoreLimits
+from rebalance.store.simulation.store_clients import SimulatedClients
+from rebalance.store.simulation.store_history import StoreRuleBrokenError
+from rebalance.store.simulation.store_world import StoreWorld, serving
+
+ZONE = ZoneId(1)
+REST_MS = 120_000
+LIMITS = StoreLimits(batch_bytes=16, bulk_bytes=48, log_keep=12, log_reserved=60)
+"""Batches of some rows and short logs, so that copies are filled in many steps, by history and by snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreShape:
+    """What a seed is about. ``faults_ms``: for how long there are faults."""
+
+    servers: int = 4
+    partitions: int = 3
+    copies: int = 2
+    clients: int = 4
+    keys: int = 3
+    faults_ms: int = 30_000
+    fault_every_ms: tuple[int, int] = (300, 4_000)
+    deletes: bool = False
+
+    @classmethod
+    def of(cls, seed: int) -> StoreShape:
+        rng = random.Random(f"shape/{seed}")
+        return cls(
+            servers=rng.choice((3, 4, 4, 5)),
+            partitions=rng.choice((1, 2, 3)),
+            copies=rng.choice((2, 2, 3)),
+            clients=rng.choice((2, 4, 6)),
+            keys=rng.choice((1, 3, 6, 16)),
+            deletes=rng.random() < 0.4,
+        )
+
+
+class StoreRun:
+    """``world`` and ``clients`` are there to look at afterwards."""
+
+    def __init__(self, seed: int, shape: StoreShape | None = None) -> None:
+        self.seed = seed
+        self.shape = shape or StoreShape.of(seed)
+        self.world = StoreWorld(seed, LIMITS)
+        self.names = [f"n{number}" for number in range(1, self.shape.servers + 1)]
+        self._rng = random.Random(f"run/{seed}")
+        self.clients = SimulatedClients(
+            self.world,
+            self.names,
+            self.shape.clients,
+            self.shape.partitions,
+            self.shape.keys,
+            self.shape.deletes,
+        )
+        self._faulty_until = 0
+
+    def run(self) -> None:
+        """Raises StoreRuleBrokenError."""
+        self.begin()
+        self._faulty_until = self.world.time.now + self.shape.faults_ms
+        self._next_fault()
+        self.world.time.run_until(self._faulty_until)
+        self.rest()
+        self.check()
+
+    def begin(self) -> None:
+        """All servers join and the zone is open."""
+        world = self.world
+        for name in self.names:
+            world.start(name)
+        world.time.run_until(2_500)
+        self.set_targets(Trigger.ZONE_START)
+        world.time.run_until(4_000)
+
+    def set_targets(self, trigger: Trigger = Trigger.TARGET_SET) -> None:
+        revision = self.world.metastore.set_targets({ZONE: self._lists()})
+        spec = ZoneSpec(ZONE, self.shape.partitions, self.shape.copies, targets=revision)
+        self.world.metastore.custom(trigger, (spec,))
+        self.world.note(f"{trigger.value} {self.world.metastore.targets[revision][ZONE]}")
+
+    def _lists(self) -> Lists:
+        return tuple(
+            tuple(self._rng.sample(self.names, self.shape.copies)) for _ in range(self.shape.partitions)
+        )
+
+    # Faults
+
+    def _next_fault(self) -> None:
+        world = self.world
+        if world.time.now >= self._faulty_until:
+            return
+        fault = self._rng.choice(self._faults())
+        fault()
+        world.time.after(self._rng.randint(*self.shape.fault_every_ms), self._next_fault)
+
+    def _faults(self) -> list[Callable[[], None]]:
+        return [
+            self._kill,
+            self._kill,
+            self._kill_all,
+            self._pause,
+            self._pause,
+            self._pause,
+            self._cut,
+            self._cut,
+            self._cut_from_metastore,
+            self._pause_metastore,
+            self._move,
+            self._move,
+            self._move,
+            self.world.heal,
+            self._jump,
+            self._slow_disk,
+            self._slow_disk,
+        ]
+
+    def _kill(self) -> None:
+        alive = self.world.alive
+        if alive:
+            name = self._rng.choice(alive).name
+            self.world.kill(name)
+            self._start_later(name)
+
+    def _kill_all(self) -> None:
+        if self._rng.random() < 0.3:
+            for each in self.world.alive:
+                self.world.kill(each.name)
+                self._start_later(each.name)
+
+    def _start_later(self, name: str) -> None:
+        process = self.world.processes[name]
+        delay = self._rng.choice((100, 500, 3_000, 9_000))
+
+        def start() -> None:
+            if self.world.processes[name] is process:
+                self.world.start(name)
+
+        self.world.time.after(delay, start)
+
+    def _pause(self) -> None:
+        alive = [each for each in self.world.alive if not each.is_paused]
+        if alive:
+            process = self._rng.choice(alive)
+            self.world.note(f"{process.name} is paused")
+            process.pause()
+            self.world.time.after(self._rng.choice((50, 900, 3_000, 8_000, 12_000)), process.resume)
+
+    def _cut(self) -> None:
+        one, other = self._rng.sample(self.names, 2)
+        if self._rng.random() < 0.3:
+            for name in self.names:
+                if name != one:
+                    self.world.cut(one, name)
+        else:
+            self.world.cut(one, other)
+        self.world.time.after(self._rng.choice((500, 3_000, 9_000)), self.world.heal)
+
+    def _cut_from_metastore(self) -> None:
+        name = self._rng.choice(self.names)
+        self.world.cut_from_metastore.add(name)
+        self.world.note(f"{name} is cut from the metastore")
+        self.world.time.after(self._rng.choice((500, 3_000, 9_000)), self.world.heal)
+
+    def _pause_metastore(self) -> None:
+        self.world.metastore_pauses = True
+        self.world.note("the metastore pauses")
+        self.world.time.after(self._rng.choice((500, 3_000, 7_000)), self.world.heal)
+
+    def _move(self) -> None:
+        self.set_targets()
+
+    def _jump(self) -> None:
+        self.world.clocks[self._rng.choice(self.names)].ahead_ms += self._rng.choice((700, 3_000, 20_000))
+
+    def _slow_disk(self) -> None:
+        alive = self.world.alive
+        if alive:
+            self._rng.choice(alive).disk_ms = (1, self._rng.choice((2, 50, 700)))
+
+    # Rest
+
+    def rest(self) -> None:
+        """Faults end; everything runs until all copies are where they should be and every client knows."""
+        world = self.world
+        self._faulty_until = world.time.now
+        world.heal()
+        self.set_targets()
+        end = world.time.now + REST_MS
+        while not self._is_at_rest():
+            if world.time.now >= end:
+                raise StoreRuleBrokenError(f"no rest after {REST_MS} ms: {self.unrest()}")
+            for name in self.names:
+                process = world.processes[name]
+                if process.is_alive and process.is_paused:
+                    process.resume()
+                elif not process.is_alive and world.time.now > self._faulty_until + 10_000:
+                    world.start(name)
+            world.time.run_until(world.time.now + 1_000)
+            self._reset_lost()
+            if world.time.now > self._faulty_until + 12_000:
+                self.clients.goes_on = False
+        for number in range(self.shape.partitions):
+            for key in range(self.shape.keys):
+                self.clients.begin(1_000 + number * 100 + key, number, f"k{key}".encode(), None)
+        while not self.clients.is_idle:
+            if world.time.now >= end:
+                raise StoreRuleBrokenError(f"reads are not answered: {self.unrest()}")
+            world.time.run_until(world.time.now + 500)
+
+    def _reset_lost(self) -> None:
+        """The operator says that lost partitions may be used, once all servers have come back."""
+        world = self.world
+        outcomes = world.metastore.result_state.outcomes.get(ZONE, ())
+        if not any(each.is_lost for each in outcomes) or len(world.metastore.ring.cluster.servers) < len(
+            self.names
+        ):
+            return
+        if world.metastore.ring.cluster.version == world.metastore.result_state.version:
+            world.metastore.custom(Trigger.LOSS_RESET, (world.metastore.ring.cluster.zones[ZONE],))
+
+    def _is_at_rest(self) -> bool:
+        return not self.clients.goes_on and self.clients.is_idle and not self.unrest()
+
+    def unrest(self) -> str:
+        """What is not as it should be; empty at rest."""
+        world = self.world
+        revision = max(world.metastore.targets)
+        lists = world.metastore.targets[revision].get(ZONE, ())
+        for number, nodes in enumerate(lists):
+            for name in nodes:
+                process = world.processes[name]
+                copy = process.server.books.copies.get((ZONE, number))
+                if not process.is_alive or copy is None or copy.state is not CopyState.OWNING:
+                    return f"copy of {number} on {name} is {copy.state if copy is not None else None}"
+            if (ZONE, number) not in serving(world.processes[nodes[0]]):
+                return f"{nodes[0]} does not serve {number}"
+        for process in world.alive:
+            worker = process.server.worker
+            if worker is None or not worker.is_idle:
+                return f"{process.name} is in {worker.running if worker is not None else 'no ring'}"
+            for key, copy in process.server.books.copies.items():
+                if process.name not in lists[key[1]] and copy.state is not CopyState.EVICTED:
+                    return f"{process.name} has {key} {copy.state}"
+        return ""
+
+    def check(self) -> None:
+        """At rest: what clients were told, and what is stored."""
+        self.clients.history.check()
+        lists = self.world.metastore.targets[max(self.world.metastore.targets)][ZONE]
+        for number, nodes in enumerate(lists):
+            stored = [self.world.disks[name].partitions[ZONE, number] for name in nodes]
+            rows = [{key: row for key, row in each.rows.items() if row.value is not None} for each in stored]
+            ids = [set(each.ids) for each in stored]
+            if any(each != rows[0] for each in rows[1:]) or any(each != ids[0] for each in ids[1:]):
+                raise StoreRuleBrokenError(f"copies of {number} on {nodes} differ: {rows} {ids}")
+            for disk in stored:
+                writes = [record.write for record in disk.log.values()]
+                twice = {each for each in writes if writes.count(each) > 1}
+                if twice:
+                    raise StoreRuleBrokenError(f"writes {sorted(twice)} are in the log of {number} twice")
+            for each in self.clients.history.acknowledged:
+                if each.partition == (ZONE, number) and each.write not in ids[0]:
+                    raise StoreRuleBrokenError(f"{each} was acknowledged and is not on {nodes}")

@@ -1,0 +1,182 @@
+"""A store server's disk when processes are killed, room ends, and files are not what they should be."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.store_positions import StorePosition
+from rebalance.store.core.disk_changes import ClearBatch, KeepMark, KeepRows
+from rebalance.store.core.log_records import PartitionKey, StoredRow, WriteId
+from rebalance.store.core.store_effects import WriteDisk
+from rebalance.store.core.store_inputs import DiskDone, DiskRefused, RoomChanged
+from rebalance.store.shell.lmdb_disk import (
+    DiskLimits,
+    LmdbDisk,
+    NoStoreError,
+    StoreDamagedError,
+    StoreFormatError,
+    StoreInUseError,
+    stored,
+)
+from tests.fixtures import killed_writer
+from tests.fixtures.store_disks import DrivenDisk, driven_disk
+
+PARTITION: PartitionKey = (ZoneId(1), 0)
+KILLS = 6
+
+
+def rows_of_size(number: int, size: int) -> KeepRows:
+    row = StoredRow(b"row-%d" % number, b"x" * size, StorePosition(1, number + 1))
+    return KeepRows(PARTITION, (row,))
+
+
+def rows_order(number: int) -> WriteDisk:
+    return WriteDisk(number, (rows_of_size(number, 100_000),))
+
+
+def clearing_order(number: int) -> WriteDisk:
+    return WriteDisk(100 + number, (ClearBatch(PARTITION, StorePosition(1, number + 1), 1 << 20),))
+
+
+def fill(driven: DrivenDisk) -> DiskRefused:
+    """Writes rows of 100 KB until one is refused."""
+    for number in range(1_000):
+        answer = driven.carry_out([rows_of_size(number, 100_000), KeepMark("rows", b"%d" % (number + 1))])
+        if isinstance(answer, DiskRefused):
+            return answer
+    pytest.fail("the disk never fills")
+
+
+def assert_whole(driven: DrivenDisk) -> None:
+    """Whatever is there is of whole transactions."""
+    rows = int(driven.disk.reader.mark("rows") or b"0")
+    keys = {b"row-%d" % number for number in range(rows)}
+    assert {row.key for row in driven.disk.reader.rows(PARTITION, b"", 1 << 40)} == keys
+
+
+@pytest.mark.slow("a process is started and killed six times")
+def test_a_writer_killed_at_any_moment_leaves_a_whole_transaction(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for _ in range(KILLS):
+        command = [sys.executable, "-m", "tests.fixtures.killed_writer", str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(chance.randrange(1, 40))]
+            process.kill()
+            reported = int((process.stdout.read().splitlines() or lines)[-1])
+        with driven_disk(tmp_path) as driven:
+            reader = driven.disk.reader
+            done = int(reader.mark("done") or b"0")
+            assert done in (reported, reported + 1)
+            head = reader.heads()[killed_writer.PARTITION]
+            records = reader.records(killed_writer.PARTITION, head.log_start, 1 << 40)
+            assert head.tail == StorePosition(1, done * killed_writer.RECORDS) == records[-1].position
+            assert [record.position.counter for record in records] == list(
+                range(head.log_start.counter + 1, head.tail.counter + 1)
+            )
+            newest = {change.key: record for record in records for change in record.changes}
+            for key, record in newest.items():
+                row = reader.row(killed_writer.PARTITION, key)
+                assert row == StoredRow(key, record.changes[-1].value, record.position)
+            ids = {entry.write for entry in reader.ids(killed_writer.PARTITION, b"", 1 << 40)}
+            first = max(head.log_start.counter, 1)
+            assert ids == {WriteId(f"w{counter}") for counter in range(first, head.tail.counter + 1)}
+
+
+def test_a_full_map_refuses_a_transaction_whole_and_takes_the_next(tmp_path: Path) -> None:
+    with driven_disk(tmp_path, DiskLimits(map_bytes=2 << 20, low_water_bytes=0)) as driven:
+        assert fill(driven).no_room
+        assert_whole(driven)
+        assert isinstance(
+            driven.carry_out([ClearBatch(PARTITION, StorePosition(1, 5), 1 << 20), KeepMark("cleared", b"")]),
+            DiskDone,
+        )
+        # Pages that a transaction frees are used by the one after the next.
+        assert isinstance(driven.carry_out([KeepMark("next", b"")]), DiskDone)
+        assert isinstance(driven.carry_out([rows_of_size(2_000, 100_000)]), DiskDone)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small file system")
+def test_a_full_file_system_refuses_a_transaction_whole(tmp_path: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(tmp_path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this machine mounts no file system")
+    try:
+        with driven_disk(tmp_path / "store") as driven:
+            assert fill(driven).no_room
+            assert_whole(driven)
+        with driven_disk(tmp_path / "store") as driven:
+            assert_whole(driven)
+            assert isinstance(driven.carry_out([ClearBatch(PARTITION, StorePosition(1, 5), 1 << 20)]), DiskDone)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_the_low_water_mark_is_reported_both_ways(tmp_path: Path) -> None:
+    limits = DiskLimits(map_bytes=4 << 20, low_water_bytes=2 << 20)
+    with driven_disk(tmp_path, limits) as driven:
+        for number in range(25):
+            driven.disk.write(rows_order(number))
+        for number in range(25):
+            driven.disk.write(clearing_order(number))
+        answers = [driven.answers.get(timeout=60)]
+        while answers[-1] != RoomChanged(True):
+            answers.append(driven.answers.get(timeout=60))
+        assert [answer for answer in answers if isinstance(answer, RoomChanged)] == [
+            RoomChanged(False),
+            RoomChanged(True),
+        ]
+        assert not any(isinstance(answer, DiskRefused) for answer in answers)
+
+
+def test_a_store_of_a_later_format_is_left_alone(tmp_path: Path) -> None:
+    with driven_disk(tmp_path):
+        pass
+    with lmdb.Environment(str(tmp_path), max_dbs=8) as environment:
+        about = environment.open_db(b"about")
+        with environment.begin(write=True) as txn:
+            txn.put(b"format", b"2", db=about)
+    with pytest.raises(StoreFormatError, match="has format 2; this build reads up to 1"):
+        LmdbDisk(tmp_path, print)
+    with pytest.raises(StoreFormatError), stored(tmp_path):
+        pass
+
+
+def test_a_second_server_is_refused_and_a_reader_is_not(tmp_path: Path) -> None:
+    with driven_disk(tmp_path) as driven:
+        driven.carry_out([KeepMark("name", b"n1")])
+        with pytest.raises(StoreInUseError, match="another store server has this store open"):
+            LmdbDisk(tmp_path, print)
+    with stored(tmp_path) as reader:
+        assert reader.mark("name") == b"n1"
+
+
+def test_what_is_no_store_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(NoStoreError, match=r"there is no store here, which has a file data\.mdb"),
+        stored(tmp_path),
+    ):
+        pass
+    (tmp_path / "data.mdb").write_bytes(b"nothing of LMDB" * 1_000)
+    with pytest.raises(StoreDamagedError, match="the store cannot be opened"), stored(tmp_path):
+        pass
+    shutil.rmtree(tmp_path)
+    lmdb.Environment(str(tmp_path), max_dbs=1).close()
+    with pytest.raises(NoStoreError, match=r"data\.mdb is not a store's"), stored(tmp_path):
+        pass
+
+
+def test_the_files_are_their_owners_only(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    with driven_disk(directory):
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (directory, *directory.iterdir())}
+    assert modes == {"store": 0o700, "data.mdb": 0o600, "lock.mdb": 0o600, "server.lock": 0o600}

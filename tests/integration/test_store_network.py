@@ -1,0 +1,296 @@
+"""Connections of store servers: hellos, refusals, batches, and connections of servers that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trustme
+
+from catalog.core.zone import ZoneId
+from rebalance.core.topology_version import Cluster, TopologyVersion
+from rebalance.hosting.tls import TlsFiles
+from rebalance.store.core.ring_records import RingState
+from rebalance.store.core.store_effects import Reply
+from rebalance.store.core.store_inputs import (
+    ClientGone,
+    ClientRequest,
+    ServerConnected,
+    ServerMessage,
+    StoreInput,
+)
+from rebalance.store.core.store_messages import (
+    AnswerCode,
+    PeerPing,
+    ReadRequest,
+    ServerRoom,
+    StoreAnswer,
+    StoreHello,
+)
+from rebalance.store.shell.store_network import StoreNetwork
+from rebalance.store.shell.wire_codec import FRAME_BYTES_MAX, LENGTH, CloseCode, WireMessage, encode_frame
+from tests.fixtures.store_client import CLIENT, WireClient, wire_client
+
+READ = ReadRequest(1, ZoneId(1), 0, b"key")
+LIMIT_S = 60.0
+
+
+def ring_of(**orders: int) -> RingState:
+    """Servers with their join orders; an incarnation is the name and the order."""
+    cluster = Cluster(TopologyVersion(max(orders.values())), dict(orders))
+    return RingState(len(orders), cluster, {name: f"{name}-{order}" for name, order in orders.items()})
+
+
+class Station:
+    """A network with what it has handed in. ``now_ms``: its clock."""
+
+    def __init__(self, name: str, order: int, ports: dict[str, int], tls: TlsFiles | None = None) -> None:
+        self.inputs: list[StoreInput] = []
+        self.now_ms = 1_000
+        self.hello = StoreHello(name, order, f"{name}-{order}", TopologyVersion(3))
+        self._ports = ports
+        self._changed = asyncio.Event()
+        self.network = StoreNetwork(lambda: self.hello, self._give, self._address, lambda: self.now_ms, tls)
+
+    async def listen(self) -> None:
+        self._ports[self.hello.name] = await self.network.listen("127.0.0.1", 0)
+
+    @property
+    def port(self) -> int:
+        return self._ports[self.hello.name]
+
+    async def until(self, is_so: Callable[[list[StoreInput]], bool]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so(self.inputs):
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def until_given(self, given: StoreInput) -> None:
+        await self.until(lambda inputs: given in inputs)
+
+    def _give(self, given: StoreInput) -> None:
+        self.inputs.append(given)
+        self._changed.set()
+
+    async def _address(self, name: str, incarnation: str) -> tuple[str, int] | None:
+        return ("127.0.0.1", self._ports[name]) if name in self._ports else None
+
+
+@asynccontextmanager
+async def stations(*names: str, tls: TlsFiles | None = None) -> AsyncIterator[list[Station]]:
+    """Listening, in join order from 1, and unaware of each other."""
+    ports: dict[str, int] = {}
+    opened = [Station(name, order, ports, tls) for order, name in enumerate(names, 1)]
+    for station in opened:
+        await station.listen()
+    try:
+        yield opened
+    finally:
+        for station in opened:
+            await station.network.close()
+
+
+async def closed(client: WireClient) -> list[WireMessage]:
+    """What the server says last."""
+    async with asyncio.timeout(LIMIT_S):
+        messages: list[WireMessage] = []
+        while batch := await client.read():
+            messages += batch
+        return messages
+
+
+async def test_two_servers_have_one_connection_and_send_in_order() -> None:
+    async with stations("a", "b") as (a, b):
+        for station in (a, b):
+            station.network.ring_changed(ring_of(a=1, b=2))
+        await a.until_given(ServerConnected("b", 2))
+        await b.until_given(ServerConnected("a", 1))
+        for number in range(100):
+            a.network.send("b", 2, ServerRoom(number % 2 == 0))
+            b.network.send("a", 1, PeerPing(number % 2 == 0))
+        a.network.flush()
+        b.network.flush()
+        await b.until(lambda inputs: len(inputs) == 101)
+        await a.until(lambda inputs: len(inputs) == 101)
+        assert b.inputs[1:] == [ServerMessage("a", 1, ServerRoom(number % 2 == 0)) for number in range(100)]
+        assert a.inputs[1:] == [ServerMessage("b", 2, PeerPing(number % 2 == 0)) for number in range(100)]
+
+
+async def test_what_is_sent_to_an_order_that_is_not_connected_is_dropped() -> None:
+    async with stations("a", "b") as (a, b):
+        for station in (a, b):
+            station.network.ring_changed(ring_of(a=1, b=2))
+        await a.until_given(ServerConnected("b", 2))
+        a.network.send("b", 9, ServerRoom(False))
+        a.network.send("c", 2, ServerRoom(False))
+        a.network.send("b", 2, ServerRoom(True))
+        a.network.flush()
+        await b.until_given(ServerMessage("a", 1, ServerRoom(True)))
+        assert not any(given == ServerMessage("a", 1, ServerRoom(False)) for given in b.inputs)
+
+
+async def test_a_younger_server_dials_until_the_older_one_answers() -> None:
+    async with stations("b") as (b,):
+        ports = {"b": b.port}
+        younger = Station("c", 2, ports)
+        ports["b"] = 1
+        younger.network.ring_changed(ring_of(b=1, c=2))
+        b.network.ring_changed(ring_of(b=1, c=2))
+        await asyncio.sleep(0.2)
+        ports["b"] = b.port
+        await younger.until_given(ServerConnected("b", 1))
+        await b.until_given(ServerConnected("c", 2))
+        await younger.network.close()
+
+
+async def test_a_lost_connection_is_made_again() -> None:
+    async with stations("a", "b") as (a, b):
+        for station in (a, b):
+            station.network.ring_changed(ring_of(a=1, b=2))
+        await a.until_given(ServerConnected("b", 2))
+        await b.until_given(ServerConnected("a", 1))
+        a.network.disconnect("b", 2)
+        await a.until(lambda inputs: inputs.count(ServerConnected("b", 2)) >= 2)
+        await b.until(lambda inputs: inputs.count(ServerConnected("a", 1)) >= 2)
+
+
+async def test_a_removed_incarnation_is_disconnected_and_not_let_in_again() -> None:
+    async with stations("a") as (a,), wire_client(a.port) as client:
+        a.network.ring_changed(ring_of(a=1, b=2))
+        await client.greet(StoreHello("b", 2, "b-2"))
+        await a.until_given(ServerConnected("b", 2))
+        a.network.ring_changed(ring_of(a=1))
+        a.network.disconnect("b", 2)
+        (refused,) = await closed(client)
+        assert refused.code is CloseCode.REMOVED
+        a.network.ring_changed(ring_of(a=1, b=3))
+        async with wire_client(a.port) as again:
+            await again.greet(StoreHello("b", 2, "b-2"))
+            assert again.refusal is not None
+            assert again.refusal.code is CloseCode.REMOVED
+        async with wire_client(a.port) as other:
+            await other.greet(StoreHello("b", 3, "b-2"))
+            assert other.refusal is not None
+        async with wire_client(a.port) as new:
+            await new.greet(StoreHello("b", 3, "b-3"))
+            assert new.hello == a.hello
+
+
+async def test_a_server_whose_join_is_not_heard_of_yet_is_let_in() -> None:
+    async with stations("a") as (a,), wire_client(a.port) as client:
+        a.network.ring_changed(ring_of(a=1))
+        await client.greet(StoreHello("z", 7, "z-7"))
+        assert client.hello == a.hello
+        await a.until_given(ServerConnected("z", 7))
+
+
+async def test_whoever_answers_for_another_server_is_refused() -> None:
+    async with stations("a", "x") as (a, x):
+        younger = Station("c", 9, {"a": x.port})
+        younger.network.ring_changed(ring_of(a=1, c=9))
+        x.network.ring_changed(ring_of(a=1, c=9))
+        await x.until_given(ServerConnected("c", 9))
+        await asyncio.sleep(0.1)
+        assert younger.inputs == []
+        assert ServerConnected("c", 9) not in a.inputs
+        await younger.network.close()
+
+
+async def test_clients_are_answered_and_their_going_is_reported() -> None:
+    async with stations("a") as (a,):
+        async with wire_client(a.port) as client:
+            await client.greet()
+            assert client.hello == a.hello
+            client.write([READ, replace(READ, request=2)])
+            await a.until(lambda inputs: len(inputs) == 2)
+            assert a.inputs == [ClientRequest(1, READ), ClientRequest(1, replace(READ, request=2))]
+            for number in (1, 2):
+                answer = StoreAnswer(number, AnswerCode.DONE, value=b"v")
+                a.network.reply(Reply(1, answer, until_ms=2_000, late=AnswerCode.NOT_SERVING))
+            a.network.flush()
+            assert await client.read() == [StoreAnswer(n, AnswerCode.DONE, value=b"v") for n in (1, 2)]
+        await a.until_given(ClientGone(1))
+
+
+async def test_an_answer_whose_time_is_over_goes_as_late() -> None:
+    async with stations("a") as (a,), wire_client(a.port) as client:
+        await client.greet()
+        client.write([READ])
+        await a.until_given(ClientRequest(1, READ))
+        done = StoreAnswer(1, AnswerCode.DONE, TopologyVersion(3), b"secret")
+        a.network.reply(Reply(1, done, until_ms=1_500, late=AnswerCode.NOT_SERVING))
+        a.network.reply(Reply(1, replace(done, request=2), until_ms=1_501, late=AnswerCode.UNKNOWN))
+        a.now_ms = 1_500
+        a.network.flush()
+        assert await client.read() == [
+            StoreAnswer(1, AnswerCode.NOT_SERVING, TopologyVersion(3)),
+            replace(done, request=2),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        ([encode_frame([READ])], CloseCode.NO_HELLO),
+        ([encode_frame([replace(CLIENT, wire_format=2)])], CloseCode.WIRE_FORMAT),
+        ([encode_frame([StoreHello("b", 0, "b-0")])], CloseCode.REMOVED),
+        ([LENGTH.pack(4) + b"\xc1\xc1\xc1\xc1"], CloseCode.UNREADABLE),
+        ([LENGTH.pack(FRAME_BYTES_MAX + 1)], CloseCode.FRAME_TOO_LARGE),
+        ([encode_frame([CLIENT]), encode_frame([ServerRoom(True)])], CloseCode.NOT_ALLOWED),
+        ([encode_frame([StoreHello("b", 2, "b-2")]), encode_frame([READ])], CloseCode.NOT_ALLOWED),
+    ],
+)
+async def test_what_is_not_allowed_is_refused_by_code(frames: list[bytes], code: CloseCode) -> None:
+    async with stations("a") as (a,), wire_client(a.port) as client:
+        a.network.ring_changed(ring_of(a=1, b=2))
+        for frame in frames:
+            client.write_bytes(frame)
+        messages = await closed(client)
+        assert messages[-1].code is code
+        assert messages[-1].accepted
+
+
+async def test_a_reader_that_reads_nothing_is_closed() -> None:
+    async with stations("a") as (a,), wire_client(a.port) as client:
+        await client.greet()
+        client.write([READ])
+        await a.until_given(ClientRequest(1, READ))
+        answer = StoreAnswer(1, AnswerCode.DONE, value=b"x" * (1 << 20))
+        for _ in range(200):
+            a.network.reply(Reply(1, answer, until_ms=9_999, late=AnswerCode.UNKNOWN))
+            a.network.flush()
+            await asyncio.sleep(0)
+        await a.until_given(ClientGone(1))
+
+
+def tls_files(directory: Path, authority: trustme.CA) -> TlsFiles:
+    files = TlsFiles(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
+    authority.cert_pem.write_to_path(files.ca)
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(files.certificate)
+    certificate.private_key_pem.write_to_path(files.key)
+    return files
+
+
+async def test_with_tls_only_those_with_a_certificate_get_in(tmp_path: Path) -> None:
+    tls = tls_files(tmp_path, trustme.CA())
+    async with stations("a", "b", tls=tls) as (a, b):
+        for station in (a, b):
+            station.network.ring_changed(ring_of(a=1, b=2))
+        await a.until_given(ServerConnected("b", 2))
+        await b.until_given(ServerConnected("a", 1))
+        async with wire_client(a.port, tls.context()) as client:
+            await client.greet()
+            assert client.hello == a.hello
+        stranger = ssl.create_default_context(cafile=str(tls.ca))
+        async with wire_client(a.port, stranger) as client:
+            await client.greet()
+            assert client.hello is None
+        async with wire_client(a.port) as client:
+            await client.greet()
+            assert client.hello is None

@@ -1,0 +1,81 @@
+"""Store servers as processes: killed while puts go on, and looked at afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from app.cli.main import main
+from rebalance.core.keys import Keyspace
+from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.store.core.store_messages import AnswerCode
+from tests.fixtures.etcd_server import Etcd
+from tests.fixtures.ring_writer import RingWriter
+from tests.fixtures.store_processes import StoreProcesses
+from tests.fixtures.store_trio import ZONE
+
+LISTS = [("n1", "n2", "n3"), ("n2", "n3", "n1"), ("n3", "n1", "n2")]
+TTL_MS = 5_000
+JOIN_S = 120.0
+
+
+@asynccontextmanager
+async def processes(
+    directory: Path, etcd: Etcd, metastore: EtcdMetastore, keyspace: Keyspace
+) -> AsyncIterator[tuple[StoreProcesses, RingWriter]]:
+    servers = StoreProcesses(directory, etcd.endpoint, keyspace)
+    writer = RingWriter(metastore, keyspace, TTL_MS)
+    writing = asyncio.create_task(writer.run())
+    try:
+        await asyncio.gather(*(servers.start(name) for name in LISTS[0]))
+        async with asyncio.timeout(JOIN_S):
+            while len(writer.state.cluster.servers) < len(LISTS[0]):
+                await asyncio.sleep(0.05)
+        await writer.start_zone(ZONE, LISTS)
+        yield servers, writer
+    finally:
+        writing.cancel()
+        servers.close()
+
+
+@pytest.mark.slow("three processes are started, and each is killed and comes back once")
+async def test_no_acknowledged_put_is_lost_when_each_server_is_killed_once(
+    tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore, keyspace: Keyspace
+) -> None:
+    acknowledged: dict[tuple[int, bytes], bytes] = {}
+    async with processes(tmp_path, etcd_server, metastore, keyspace) as (servers, _):
+
+        async def put_on(partition: int) -> None:
+            for number in count():
+                key, value = b"key-%d" % (number % 20), b"%d" % number
+                answer = await servers.client.put((ZONE, partition), key, value)
+                assert answer.code is AnswerCode.DONE
+                acknowledged[partition, key] = value
+
+        putting = [asyncio.create_task(put_on(partition)) for partition in range(len(LISTS))]
+        for name in ("n1", "n2", "n3"):
+            servers.kill(name)
+            await asyncio.sleep(1.0)
+            assert main(["store", "fsck", str(servers.store(name))]) == 0
+            await servers.start(name)
+            # Each partition is led again before the next server is killed.
+            for partition in range(len(LISTS)):
+                await servers.client.put((ZONE, partition), b"after-" + name.encode(), b"1")
+        for task in putting:
+            assert not task.done(), task.exception()
+            task.cancel()
+        await asyncio.gather(*putting, return_exceptions=True)
+        for (partition, key), value in acknowledged.items():
+            # A put that was under way when it was cancelled may have been done, too.
+            stored = await servers.client.get((ZONE, partition), key)
+            assert stored is not None
+            assert int(stored) >= int(value)
+        assert len(acknowledged) == 20 * len(LISTS)
+        assert [await servers.terminate(name) for name in LISTS[0]] == [0, 0, 0]
+    for name in LISTS[0]:
+        assert main(["store", "fsck", str(servers.store(name))]) == 0

@@ -32,6 +32,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.registration import Registration
 from rebalance.ports.metastore import (
+    HistoryGoneError,
     LeaseLostError,
     Metastore,
     MetastoreUnavailableError,
@@ -363,3 +364,19 @@ async def test_a_lease_outlives_a_frozen_member(
         keeping.cancel()
         await own.close()
         await onlooker.close()
+
+
+async def test_etcd_is_read_as_it_was_until_it_is_compacted(own_etcd: EtcdServer) -> None:
+    store = EtcdMetastore([own_etcd.endpoint], CALL_S)
+    try:
+        first = await put(store, "a/1", b"1")
+        second = await put(store, "a/1", b"2")
+        await put(store, "a/2", b"3")
+        assert [item.value for item in (await store.range_at("a/", first)).items] == [b"1"]
+        snapshot = await store.range_at("a/", second)
+        assert (snapshot.revision, [item.value for item in snapshot.items]) == (second, [b"2"])
+        own_etcd.compact(second)
+        with pytest.raises(HistoryGoneError):
+            await store.range_at("a/", first)
+    finally:
+        await store.close()

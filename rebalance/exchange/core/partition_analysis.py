@@ -217,14 +217,15 @@ def reports_by_partition(full: FullMap, partitions: int) -> list[dict[str, CopyR
 
 
 def decided_before(
-    reports: Reports, ideal: Sequence[str], outcome: PartitionOutcome
+    reports: Reports, ideal: Sequence[str], outcome: PartitionOutcome, reported: Collection[str]
 ) -> tuple[dict[str, CopyReport], bool]:
-    """The states as an outcome that was committed has them."""
+    """The states as an outcome that was committed has them. Who owned and did not report again is dead: how far
+    its log was is not known."""
     decided = {}
     for node, each in reports.items():
         if outcome.is_lost and (node in ideal or each.state in (CopyState.OWNING, CopyState.LOST)):
             state = CopyState.LOST
-        elif outcome.effective and node in outcome.in_sync:
+        elif outcome.effective and node in outcome.in_sync and node in reported:
             state = CopyState.OWNING
         else:
             state = CopyState.MOVING if each.state in (CopyState.OWNING, CopyState.LOST) else each.state
@@ -255,7 +256,7 @@ def analyse(
         was_lost = partition in rules.lost or outcome.is_lost
         if stands is not None:
             outcome = stands.get(partition, rules.known(partition))
-            decided, is_lost = decided_before(wanted, ideal[partition], outcome)
+            decided, is_lost = decided_before(wanted, ideal[partition], outcome, reports)
         else:
             decided, is_lost = decide_states(wanted, ideal[partition], rules, was_lost, outcome)
         if is_lost:

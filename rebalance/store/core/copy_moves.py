@@ -106,6 +106,15 @@ class CopyMoves:
             changed_state(before, state)
             copy.state = state
             self.sequence += 1
+        zone, number = copy.partition
+        if state is CopyState.MOVING and not message.maps[zone].owners(number).intersection(
+            outcome.effective[:1]
+        ):
+            # What it has is kept: it may be all that is left of a partition. And where the primary went before
+            # anybody heard of the result, nobody knows how far its log was.
+            self._end_filling(copy)
+            self._books.keep_head(copy)
+            return
         if state is CopyState.MOVING:
             unbroken = copy.filling is not None and not copy.filling.is_level and copy.stream == actual
             if before is CopyState.MOVING and same_stream and unbroken:
@@ -154,11 +163,6 @@ class CopyMoves:
         supplier = message.suppliers.get(copy_id)
         copy.stream = copy.stored = actual
         self._end_filling(copy)
-        zone, number = copy.partition
-        if not set(outcome.effective[:1]) & message.maps[zone].owners(number):
-            # What it has is kept: it may be all that is left of a partition. And where the primary went before
-            # anybody heard of the result, nobody knows how far its log was.
-            return
         copy.filling = filling
         if supplier is not None and copy.is_clean:
             filling.supplier = supplier.node

@@ -23,7 +23,8 @@ LIMITS = StoreLimits(batch_bytes=16, bulk_bytes=48, log_keep=12, log_reserved=60
 
 @dataclass(frozen=True, slots=True)
 class StoreShape:
-    """What a seed is about. ``faults_ms``: for how long there are faults."""
+    """What a seed is about. ``faults_ms``: for how long there are faults. ``moves_only``: targets change and
+    disks are slow, and nothing fails."""
 
     servers: int = 4
     partitions: int = 3
@@ -33,6 +34,7 @@ class StoreShape:
     faults_ms: int = 30_000
     fault_every_ms: tuple[int, int] = (300, 4_000)
     deletes: bool = False
+    moves_only: bool = False
 
     @classmethod
     def of(cls, seed: int) -> StoreShape:
@@ -44,6 +46,7 @@ class StoreShape:
             clients=rng.choice((2, 4, 6)),
             keys=rng.choice((1, 3, 6, 16)),
             deletes=rng.random() < 0.4,
+            moves_only=rng.random() < 0.15,
         )
 
 
@@ -106,6 +109,8 @@ class StoreRun:
         world.time.after(self._rng.randint(*self.shape.fault_every_ms), self._next_fault)
 
     def _faults(self) -> list[Callable[[], None]]:
+        if self.shape.moves_only:
+            return [self._move, self._slow_disk, self._slow_disk]
         return [
             self._kill,
             self._kill,
@@ -203,6 +208,7 @@ class StoreRun:
                 raise StoreRuleBrokenError(f"no rest after {REST_MS} ms: {self.unrest()}")
             for name in self.names:
                 process = world.processes[name]
+                process.disk_ms = (1, 20)
                 if process.is_alive and process.is_paused:
                     process.resume()
                 elif not process.is_alive and world.time.now > self._faulty_until + 10_000:

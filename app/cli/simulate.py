@@ -51,6 +51,10 @@ def simulate(
         bool,
         flag("--stealing", "Simulate Voldemort's rebalancing; takes --seed and --format only."),
     ] = False,
+    store: Annotated[
+        bool,
+        flag("--store", "Simulate servers of the store engine; takes --seed and --format only."),
+    ] = False,
     form: Annotated[SimulationFormat, flag("--format", "Output format.")] = SimulationFormat.TEXT,
 ) -> int:
     """Run the control plane in virtual time, inject faults, and check invariants.
@@ -68,6 +72,7 @@ def simulate(
       zonectl simulate --seed 2 --partitions 4 --events 8 --staying
       zonectl simulate --seed 1 --nodes 1000 --partitions 1000000 --events 10
       zonectl simulate --stealing --seed 7
+      zonectl simulate --store --seed 7
       for s in $(seq 100); do zonectl simulate --seed $s >/dev/null || break; done
 
     With --staying two faults are permanent, with up to 1,000 partitions. Moves that
@@ -80,8 +85,15 @@ def simulate(
     Exit codes: 0 all invariants held, 1 one was violated, 64 usage error, 130
     interrupted.
     """
+    if stealing and store:
+        raise UsageError("--stealing, --store: one of them")
+    if store:
+        _refuse_others(context, "--store")
+        from app.cli.simulate_store import simulate_store
+
+        return simulate_store(seed, as_json=form is SimulationFormat.JSON)
     if stealing:
-        _refuse_others(context)
+        _refuse_others(context, "--stealing")
         from app.cli.simulate_stealing import simulate_stealing
 
         return simulate_stealing(seed, as_json=form is SimulationFormat.JSON)
@@ -102,15 +114,15 @@ def simulate(
     return ExitCode.OK
 
 
-def _refuse_others(context: typer.Context) -> None:
-    """Raises UsageError: the seed alone draws what a rebalancing of that kind is about."""
+def _refuse_others(context: typer.Context, kind: str) -> None:
+    """Raises UsageError: the seed alone draws what a run of that kind is about."""
     given = [
         f"--{name.replace('_', '-')}"
         for name in ("nodes", "partitions", "events", "strategy", "cluster_moves", "staying")
         if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
     ]
     if given:
-        raise UsageError(f"{', '.join(given)}: --stealing takes --seed and --format only")
+        raise UsageError(f"{', '.join(given)}: {kind} takes --seed and --format only")
 
 
 def command_of(simulation: Simulation) -> str:

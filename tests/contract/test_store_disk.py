@@ -37,6 +37,7 @@ from rebalance.store.core.log_records import (
     StoredWriteId,
     WriteId,
 )
+from rebalance.store.core.store_effects import WriteDisk
 from rebalance.store.core.store_inputs import DiskDone
 from rebalance.store.shell.disk_format import WHOLE_KEY_BYTES_MAX
 from rebalance.store.simulation.store_disk import SimulatedDisk
@@ -187,3 +188,13 @@ def test_an_owners_head_goes_on_with_its_log(tmp_path: Path, epochs: tuple[int, 
         assert driven.disk.reader.heads() == {partition: head.appended(log[1:])}
         driven.carry_out([KeepHead(partition, replace(head, state=CopyState.MOVING))])
         assert driven.disk.reader.heads() == {partition: replace(head, state=CopyState.MOVING)}
+
+
+def test_a_reader_sees_nothing_new_until_it_is_renewed(tmp_path: Path) -> None:
+    with driven_disk(tmp_path) as driven:
+        driven.carry_out([KeepMark("one", b"1")])
+        driven.disk.write(WriteDisk(99, (KeepMark("one", b"2"),)))
+        assert driven.answers.get(timeout=60) == DiskDone(99)
+        assert driven.disk.reader.mark("one") == b"1"
+        driven.disk.reader.renew()
+        assert driven.disk.reader.mark("one") == b"2"

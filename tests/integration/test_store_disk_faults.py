@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -119,6 +120,19 @@ def test_a_full_file_system_refuses_a_transaction_whole(tmp_path: Path) -> None:
             assert isinstance(driven.carry_out([ClearBatch(PARTITION, StorePosition(1, 5), 1 << 20)]), DiskDone)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_what_is_neither_done_nor_lack_of_room_ends_the_server(tmp_path: Path) -> None:
+    """A limit of the process stands for a disk that fails: nothing of the transaction is there."""
+    with driven_disk(tmp_path) as driven:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+        try:
+            refused = fill(driven)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert not refused.no_room
+        assert_whole(driven)
 
 
 def test_the_low_water_mark_is_reported_both_ways(tmp_path: Path) -> None:

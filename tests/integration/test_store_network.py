@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -253,6 +254,21 @@ async def test_what_is_not_allowed_is_refused_by_code(frames: list[bytes], code:
         messages = await closed(client)
         assert messages[-1].code is code
         assert messages[-1].accepted
+
+
+async def test_any_bytes_leave_the_server_as_it_was() -> None:
+    chance = random.Random(5)
+    async with stations("a") as (a,):
+        for number in range(60):
+            async with wire_client(a.port) as client:
+                if number % 2:
+                    await client.greet()
+                content = chance.randbytes(chance.randrange(1, 300))
+                client.write_bytes(LENGTH.pack(len(content)) + content if number % 3 else content)
+        async with wire_client(a.port) as client:
+            await client.greet()
+            client.write([READ])
+            await a.until(lambda inputs: any(isinstance(given, ClientRequest) for given in inputs))
 
 
 async def test_a_reader_that_reads_nothing_is_closed() -> None:

@@ -19,6 +19,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.ring_codec import CHUNK_ROWS, encode_event, encode_ring
 from rebalance.store.core.ring_records import RingRecord
 from rebalance.store.shell.store_ring import EvictedError, RingGapError, StoreRing
+from tests.fixtures.etcd_server import CALL_S, EtcdServer
 
 ZONE = ZoneId(7)
 LIMIT_S = 60.0
@@ -162,6 +163,20 @@ async def test_targets_are_those_of_the_revision(metastore: EtcdMetastore, keysp
     assert await ring.targets([(ZONE, late)]) == {ZONE: (("n2", "n3"), (), ("n3",))}
 
 
+async def test_targets_of_a_compacted_revision_are_those_of_now(
+    own_etcd: EtcdServer, keyspace: Keyspace
+) -> None:
+    metastore = EtcdMetastore([own_etcd.endpoint], CALL_S)
+    try:
+        key = keyspace.partition(PartitionId(ZONE, 0)).stable
+        early = (await metastore.commit(Txn((), (Put(key, Assignments(("n1",)).encode()),)))).revision
+        late = (await metastore.commit(Txn((), (Put(key, Assignments(("n2",)).encode()),)))).revision
+        own_etcd.compact(late)
+        assert await ring_of(metastore, keyspace).targets([(ZONE, early)]) == {ZONE: (("n2",),)}
+    finally:
+        await metastore.close()
+
+
 async def test_an_affinity_change_comes_once_and_only_after_its_basis(
     metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
@@ -173,6 +188,22 @@ async def test_an_affinity_change_comes_once_and_only_after_its_basis(
     await asyncio.gather(*(ring.ask_affinity_change(TopologyVersion(2)) for ring in rings))
     start = await ring_of(metastore, keyspace).start()
     assert (start.ring.number, start.ring.cluster.version) == (3, TopologyVersion(2, 1))
+
+
+async def test_whoever_lags_behind_overwrites_no_event(metastore: EtcdMetastore, keyspace: Keyspace) -> None:
+    records = joins("n1", "n2", "n3")
+    await write(metastore, keyspace, records[:2])
+    behind = ring_of(metastore, keyspace)
+    await behind.start()
+    await write(metastore, keyspace, records[2:])
+    await behind.ask_affinity_change(TopologyVersion(2))
+    state = (await ring_of(metastore, keyspace).start()).ring
+    assert state.cluster.version == TopologyVersion(3)
+    compacted = (Delete(keyspace.exchange_event(3)), Put(keyspace.exchange_ring, encode_ring(state)))
+    await metastore.commit(Txn((), compacted))
+    with pytest.raises(RingGapError, match="event 3 of the ring was written and compacted"):
+        await behind.ask_affinity_change(TopologyVersion(2))
+    assert (await ring_of(metastore, keyspace).start()).ring == state
 
 
 async def test_whoever_leaves_takes_its_keys_along(metastore: EtcdMetastore, keyspace: Keyspace) -> None:

@@ -46,6 +46,7 @@ MODELS = (
     "tests.model.test_",
     "rebalance.exchange",
     "rebalance.stealing",
+    "rebalance.store",
     "rebalance.exchange.simulation",
     "rebalance.stealing.simulation",
     "rebalance.exchange.core.exchange_states",

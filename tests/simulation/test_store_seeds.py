@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rebalance.core.affinity import CopyState
+from rebalance.core.store_positions import StorePosition
 from rebalance.exchange.core import partition_analysis
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.late_affinity import surplus_partitions
-from rebalance.store.core import copy_moves, fill_work, server_books
+from rebalance.store.core import copy_moves, fill_work
 from rebalance.store.core.disk_changes import CutLog
 from rebalance.store.core.filling import supply
 from rebalance.store.core.leading import Leading
@@ -19,10 +22,10 @@ from rebalance.store.core.replication import Replication
 from rebalance.store.core.ring_keeper import FailServer
 from rebalance.store.core.server_life import ServerLife
 from rebalance.store.simulation import store_disk
-from rebalance.store.simulation.store_history import StoreHistory
+from rebalance.store.simulation.store_history import StoreHistory, StoreRuleBrokenError
 from rebalance.store.simulation.store_metastore import StoreMetastore
 from rebalance.store.simulation.store_process import StoreProcess
-from rebalance.store.simulation.store_run import StoreRun
+from rebalance.store.simulation.store_run import ZONE, StoreRun, StoreShape
 from rebalance.store.simulation.store_world import StoreWorld
 from tests.linearizability.checker import violations
 from tests.linearizability.history import Action, Operation
@@ -33,13 +36,13 @@ Patch = pytest.MonkeyPatch
 def judged(history: StoreHistory) -> list[Any]:
     """By the checker that judges histories of real clients, which knows nothing of positions."""
     operations = []
-    for each in history.operations:
-        value = each.value.decode() if each.value is not None else None
-        action = Action.GET if each.write is None else Action.PUT if value is not None else Action.DELETE
-        if action is Action.GET and each.returned_ms is None:
+    for item in history.operations:
+        value = item.value.decode() if item.value is not None else None
+        action = Action.GET if item.write is None else Action.PUT if value is not None else Action.DELETE
+        if action is Action.GET and item.returned_ms is None:
             continue
-        key = f"{each.partition[1]}/{each.key.decode()}"
-        operations.append(Operation(each.client, key, action, value, each.invoked_ms, each.returned_ms))
+        key = f"{item.partition[1]}/{item.key.decode()}"
+        operations.append(Operation(item.client, key, action, value, item.invoked_ms, item.returned_ms))
     return violations(operations)
 
 
@@ -51,7 +54,7 @@ def test_a_seed_happens_again() -> None:
     assert one.world.steps == other.world.steps
 
 
-@pytest.mark.row("PME-001", "PME-123", "PME-128", shows="core")
+@pytest.mark.row("PME-001", "PME-123", "PME-128", shows="model")
 @pytest.mark.parametrize("seed", range(8))
 def test_seeds(seed: int) -> None:
     """Servers killed, paused and cut off, the metastore silent, targets changed: no acknowledged write is lost,
@@ -126,7 +129,7 @@ def _tail_cut(patch: Patch) -> None:
     """The log is cut where this copy has it on its disk, whatever the others have."""
 
     def cut(self: Replication, copy: Any) -> None:
-        if copy.leading is not None and copy.stored > copy.log_start:
+        if copy.state is CopyState.OWNING and copy.stored > copy.log_start:
             copy.log_start = copy.stored
             self._books.disk.add(CutLog(copy.partition, copy.stored, 0))
             self._books.keep_head(copy)
@@ -167,21 +170,121 @@ def _rented_before_the_commit(patch: Patch) -> None:
     )
 
 
-def _records_after_prepare(patch: Patch) -> None:
-    patch.setattr(server_books, "TAKES_RECORDS", tuple(Phase))
+SLOW = StoreShape(
+    servers=4,
+    partitions=1,
+    copies=2,
+    clients=8,
+    keys=60,
+    deletes=True,
+    moves_only=True,
+    fault_every_ms=(400, 2_500),
+)
+"""Copies are filled all the time, by slow disks, while keys are deleted."""
 
 
-MUTANTS = {
-    "no clock check after fsync": _no_clock_check_after_sync,
-    "wait for OWNING only": _wait_for_owning_only,
-    "bare counters": _bare_counters,
-    "result sent before its commit": _result_sent_before_its_commit,
-    "NODE_FAILED unguarded": _node_failed_unguarded,
-    "the same incarnation again": _same_incarnation_again,
-    "tail cut": _tail_cut,
-    "tombstone missing": _tombstone_missing,
-    "ids not supplied": _ids_not_supplied,
-    "read of a pending write": _read_of_a_pending_write,
-    "rented before the commit": _rented_before_the_commit,
+def seed_of(number: int, shape: StoreShape | None = None) -> Callable[[], None]:
+    def run() -> None:
+        one = StoreRun(number, shape)
+        one.run()
+        unexplained = judged(one.clients.history)
+        if unexplained:
+            raise StoreRuleBrokenError(str(unexplained[0]))
+
+    return run
+
+
+def some_seed(number: int, start: int = 0) -> None:
+    """The first that breaks a rule, of as many as are quickly run."""
+    for seed in range(start, start + number):
+        seed_of(seed)()
+
+
+def three(seed: int = 4) -> tuple[StoreRun, list[StoreProcess]]:
+    """A partition of three copies; its servers, the primary first."""
+    run = StoreRun(seed, StoreShape(servers=3, partitions=1, copies=3, clients=4, keys=2, faults_ms=0))
+    run.begin()
+    (nodes,) = run.world.metastore.targets[max(run.world.metastore.targets)][ZONE]
+    return run, [run.world.processes[name] for name in nodes]
+
+
+def tail_of(process: StoreProcess) -> StorePosition:
+    return process.server.books.copies[ZONE, 0].stored
+
+
+def primary_dies_with_one_backup_behind() -> None:
+    """The primary is cut from one of its backups, writes go on, and it dies."""
+    run, (primary, ahead, behind) = three()
+    run.world.cut(primary.name, behind.name)
+    run.world.time.run_until(run.world.time.now + 1_200)
+    assert tail_of(ahead) > tail_of(behind)
+    run.world.kill(primary.name)
+    run.rest()
+    run.check()
+
+
+def primary_dies_with_writes_that_nobody_has() -> None:
+    """The primary is cut from both backups, clients write and read, and it dies."""
+    run, (primary, *backups) = three()
+    for backup in backups:
+        run.world.cut(primary.name, backup.name)
+    run.world.time.run_until(run.world.time.now + 1_200)
+    assert all(tail_of(primary) > tail_of(backup) for backup in backups)
+    run.world.kill(primary.name)
+    run.rest()
+    run.check()
+
+
+def primary_is_failed_by_a_late_controller() -> None:
+    """A controller acts on what it saw before the primary's heartbeat was there."""
+    run, (primary, *_) = three()
+    number = run.world.metastore.ring.number
+    late = FailServer(number, primary.name, primary.incarnation, 1)
+    primary.pause()
+    run.world.metastore.act(late)
+    run.world.time.run_until(run.world.time.now + 1_800)
+    primary.resume()
+    run.rest()
+    run.check()
+
+
+@pytest.mark.row("PME-128", shows="model")
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        primary_dies_with_one_backup_behind,
+        primary_dies_with_writes_that_nobody_has,
+        primary_is_failed_by_a_late_controller,
+    ],
+)
+def test_what_happens_to_a_primary(scenario: Callable[[], None]) -> None:
+    """PME-128. The backup that is behind is levelled before anybody serves; the late controller is refused."""
+    scenario()
+
+
+MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], None]]] = {
+    "no clock check after fsync": (_no_clock_check_after_sync, lambda: some_seed(30)),
+    "wait for OWNING only": (_wait_for_owning_only, lambda: some_seed(30)),
+    "bare counters": (_bare_counters, lambda: some_seed(30)),
+    "result sent before its commit": (_result_sent_before_its_commit, lambda: some_seed(30, start=16)),
+    "NODE_FAILED unguarded": (_node_failed_unguarded, primary_is_failed_by_a_late_controller),
+    "the same incarnation again": (_same_incarnation_again, lambda: some_seed(30)),
+    "tail cut": (_tail_cut, primary_dies_with_one_backup_behind),
+    "tombstone missing": (_tombstone_missing, seed_of(30, SLOW)),
+    "ids not supplied": (_ids_not_supplied, lambda: some_seed(30)),
+    "read of a pending write": (_read_of_a_pending_write, primary_dies_with_writes_that_nobody_has),
+    "rented before the commit": (_rented_before_the_commit, lambda: some_seed(30)),
 }
-SEEDS: dict[str, int] = {}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_protocol_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run holds as it is (the seeds do, above and in the soak), and breaks a rule with the mutant."""
+    mutant, run = MUTANTS[name]
+    mutant(monkeypatch)
+    with pytest.raises(StoreRuleBrokenError):
+        run()
+
+
+def test_copies_are_filled_while_keys_are_deleted() -> None:
+    seed_of(30, SLOW)()

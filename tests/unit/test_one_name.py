@@ -42,6 +42,7 @@ SUBJECTS = {
     "services",
     "statement_log",
     "statements",
+    "store",
     "topology",
     "verify",
     "what_if",

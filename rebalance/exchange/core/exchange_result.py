@@ -238,14 +238,17 @@ def _reported(collected: Collected, zone: ZoneId, order: int) -> FullMap:
 
 def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
     born = collected.cluster.born.get(zone.zone_id)
+    joined = collected.joined | collected.behind
+    # After all servers have gone nobody is there who could still lead: whoever went may come back.
+    is_restart = joined >= collected.cluster.servers.keys()
     return ZoneRules(
         assigns_states=any(map(assigns_states, collected.events)),
-        detects_lost=any(map(detects_lost, collected.events)),
+        detects_lost=any(map(detects_lost, collected.events)) and not is_restart,
         found=born is not None and any(event.version == born for event in collected.events),
         reset=any(_resets(event, zone.zone_id) for event in collected.events),
         policy=zone.policy,
         lost=collected.lost.get(zone.zone_id, frozenset()),
-        joined=collected.joined | collected.behind,
+        joined=joined,
         gone=collected.gone,
         outcomes=collected.results.outcomes.get(zone.zone_id, ()) if collected.results is not None else (),
     )

@@ -40,6 +40,7 @@ class StateUpdates:
         self._gone = list(gone)
         self._local: Mapping[ZoneId, SingleMap] = {}
         self._asked: TopologyVersion | None = None
+        self._judged: HeldMaps | None = None
         self._is_confirmed = True
 
     @property
@@ -105,7 +106,9 @@ class StateUpdates:
     def _ask_switch(self) -> list[Effect]:
         if not (self.is_coordinator and self.is_idle and self._asked != self.held.basis):
             return []
-        if not self.held.can_switch:
+        # Maps are values: the same ones give the same answer.
+        if self.held is self._judged or not self.held.can_switch:
+            self._judged = self.held
             return []
         self._asked = self.held.basis
         return [AskSwitch(self.held.basis)]

@@ -14,6 +14,7 @@ from rebalance.core.partition_map import CopyReport, SingleMap, changed_state
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_messages import CopyId, FullMessage
+from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.in_sync_sets import waited_for
 from rebalance.exchange.core.late_affinity import surplus_partitions
 from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
@@ -41,6 +42,13 @@ class CopyMoves:
         self._books = books
         self._renting = {key for key, copy in books.copies.items() if copy.state is CopyState.RENTING}
         self._outcomes: Outcomes = {}
+        self._judged: HeldMaps | None = None
+
+    @property
+    def is_last_owner(self) -> bool:
+        """Whether some partition would be lost without this server."""
+        alone = (self._books.name,)
+        return any(item.in_sync == alone for outcomes in self._outcomes.values() for item in outcomes)
 
     # In an exchange
 
@@ -143,7 +151,7 @@ class CopyMoves:
             copy.epochs, copy.is_clean = (), True
         elif self._has_leftovers(copy):
             leftovers = self._books.reader.records(copy.partition, copy.tail, _EVERYTHING.counter)
-            keys = tuple(sorted({each.key for record in leftovers for each in record.changes}))
+            keys = tuple(sorted({item.key for record in leftovers for item in record.changes}))
             disk.add(DropTail(copy.partition, copy.tail, _EVERYTHING, keys))
         copy.stream = copy.stored = copy.tail
 
@@ -241,6 +249,9 @@ class CopyMoves:
         if worker is None or not worker.is_idle or not books.has_finished:
             return False
         held, rented = worker.held, False
+        if held is self._judged:
+            return False
+        self._judged = held
         for zone, full in held.maps.items():
             own = {copy.partition[1]: copy.state for copy in books.copies_of(zone)}
             outcomes = held.results.outcomes.get(zone, ()) if held.results is not None else ()

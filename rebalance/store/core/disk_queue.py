@@ -61,7 +61,7 @@ class DiskQueue:
 
     def drop_bulk(self, partition: PartitionKey) -> None:
         """The copy has another order now."""
-        self._bulk = deque(each for each in self._bulk if _partition(each) != partition)
+        self._bulk = deque(item for item in self._bulk if _partition(item) != partition)
 
     def add(self, *changes: DiskChange, stored: Stored | None = None) -> None:
         for change in changes:
@@ -92,7 +92,7 @@ class DiskQueue:
             return []
         self._under_way = False
         writes, bulk = self._taken
-        return [each.stored for each in (*writes, *bulk) if each.stored is not None]
+        return [item.stored for item in (*writes, *bulk) if item.stored is not None]
 
     def without_bulk(self, ticket: int) -> WriteDisk | None:
         """There was no room: the writes again, alone. None if there was nothing else in it, or no write; the
@@ -111,16 +111,16 @@ class DiskQueue:
         self._ticket += 1
         self._under_way = True
         return WriteDisk(
-            self._ticket, tuple(change for part in self._taken for each in part for change in each.changes)
+            self._ticket, tuple(change for part in self._taken for item in part for change in item.changes)
         )
 
 
 def _size(change: DiskChange) -> int:
     match change:
         case KeepRecords():
-            return sum(each.size for each in change.records)
+            return sum(item.size for item in change.records)
         case KeepRows():
-            return sum(each.size for each in change.rows)
+            return sum(item.size for item in change.rows)
         case ClearBatch():
             return change.limit_bytes
         case _:

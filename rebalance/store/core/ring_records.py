@@ -25,7 +25,7 @@ class RingRecord:
     @property
     def reads_targets(self) -> bool:
         """Whether ideal lists must be read before the event can be understood."""
-        return any(each.targets for each in self.event.zones)
+        return any(item.targets for item in self.event.zones)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RingState:
             incarnations[event.node] = record.incarnation
         elif event.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED):
             incarnations.pop(event.node, None)
-            gone = (*(each for each in gone if each[1] != event.node), (event.version, event.node))
+            gone = (*(item for item in gone if item[1] != event.node), (event.version, event.node))
         cluster = self.cluster.after(event)
         return replace(self, number=record.number, cluster=cluster, incarnations=incarnations, gone=gone)
 

@@ -53,8 +53,8 @@ def next_zone_event(
     *,
     may_set: bool,
 ) -> AppendZones | None:
-    """``targets``: the lists that servers read for each zone of the ring; None: they are compacted, and nobody
-    who joins could read them. ``may_set``: False so soon after a TARGET_SET that changes are collected.
+    """``targets``: the lists that servers read for each zone of the ring; None: they are compacted, and
+    who joins now would read others. ``may_set``: False so soon after a TARGET_SET that changes are collected.
 
     Zones begin when they are placed and a server is there, and end only when they are known to be dropped.
     """

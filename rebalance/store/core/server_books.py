@@ -30,7 +30,7 @@ class ServerBooks:
     """``worker``: None until the ring has this server's join. ``peers``: servers of the last finished exchange
     that the ring has not removed since, with their orders. ``pending``: copies led here with pending writes;
     ``filling``: copies that are filled, levelled or cleared; ``changed``: whether states changed that
-    nobody was told of; ``wakes``: whether requests that wait may go on."""
+    nobody was told of; ``wakes``: whether requests that wait may go on; ``leaving``: no new ones are taken."""
 
     name: str
     limits: StoreLimits
@@ -47,6 +47,7 @@ class ServerBooks:
     no_room: set[str] = field(default_factory=set)
     changed: bool = False
     wakes: bool = False
+    leaving: bool = False
 
     @property
     def basis(self) -> TopologyVersion:

@@ -123,8 +123,7 @@ class StoreServer:
         self._commit: CommitResult | None = None
         self._asked: AskAffinityChange | None = None
         self._asked_ms = 0
-        self._notify_ms = 0
-        self._leaving = False
+        self._notify_ms = self._rent_ms = 0
         self._mark = (start.metastore_epoch, 0)
         self._refuse_older_metastore()
 
@@ -191,7 +190,7 @@ class StoreServer:
             case ClientGone(client):
                 self._desk.gone(client)
             case LeaveAsked():
-                self._leaving = True
+                books.leaving = True
 
     def _tick(self) -> None:
         books = self.books
@@ -209,10 +208,10 @@ class StoreServer:
         if books.worker is not None:
             self._carry_out(books.worker.tick())
         waiting = (self._commit, self._asked, self._ring.reading)
-        books.out.extend(each for each in waiting if each is not None and each not in books.out)
+        books.out.extend(item for item in waiting if item is not None and item not in books.out)
 
     def _go_on(self, worker: ExchangeWorker) -> None:
-        """Whatever an input may have made possible."""
+        """Whatever an input may have made possible. What looks at all copies is not done with every input."""
         books = self.books
         if self._awaiting is not None and not books.pending:
             wait, self._awaiting = self._awaiting, None
@@ -221,14 +220,15 @@ class StoreServer:
             self._prepared(worker, self._preparing)
         self._fills.go_on()
         self._moves.clear_rented()
-        if self._moves.rent():
-            books.changed = True
+        if books.now_ms >= self._rent_ms:
+            self._rent_ms = books.now_ms + books.limits.notify_ms
+            books.changed = self._moves.rent() or books.changed
         if books.changed and books.now_ms >= self._notify_ms and books.takes_records:
             books.changed = False
             self._notify_ms = books.now_ms + books.limits.notify_ms
             maps, _ = self._moves.single_maps(worker.held.basis, worker.held.maps)
             self._carry_out(worker.state_changed(maps))
-        if self._leaving and worker.is_idle and not books.pending and worker.held.rebalanced:
+        if books.leaving and worker.is_idle and not books.pending and not self._moves.is_last_owner:
             books.out.append(LeaveRing())
             self.is_over = True
 
@@ -273,7 +273,7 @@ class StoreServer:
 
     def _lists(self, zone: ZoneSpec, nodes: tuple[str, ...]) -> Lists:
         """The ideal lists of the zone's revision, of servers that are there."""
-        return tuple(tuple(each for each in wanted if each in nodes) for wanted in self._ring.lists_of(zone))
+        return tuple(tuple(node for node in ideal if node in nodes) for ideal in self._ring.lists_of(zone))
 
     # The exchange
 

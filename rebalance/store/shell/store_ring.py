@@ -25,7 +25,7 @@ from rebalance.core.txn import (
     as_read,
 )
 from rebalance.exchange.core.result_record import ResultRecord, ResultState
-from rebalance.ports.metastore import MetastoreHistory, MetastoreUnavailableError, WatchReset
+from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, MetastoreUnavailableError, WatchReset
 from rebalance.store.core.ring_codec import (
     ResultHead,
     ServerBeat,
@@ -145,8 +145,9 @@ class StoreRing:
                     yield new
 
     async def targets(self, zones: Iterable[tuple[ZoneId, int]]) -> IdealLists:
-        """The ideal lists of each zone as of its revision: ``pending`` where there is one, else ``stable``.
-        Raises HistoryGoneError, and RecordNotReadableError for what is no assignment."""
+        """The ideal lists of each zone as of its revision: ``pending`` where there is one, else ``stable``. Of
+        a revision that the metastore has compacted: as of now; whoever read others asks the coordinator for
+        its lists, as digests differ (PME-036). Raises RecordNotReadableError for what is no assignment."""
         return {zone: await self._targets_of(zone, revision) for zone, revision in zones}
 
     async def commit_result(self, record: ResultRecord) -> tuple[ResultRecord, ...]:
@@ -218,7 +219,11 @@ class StoreRing:
             yield tuple(_events(self._keyspace, items))
 
     async def _targets_of(self, zone: ZoneId, revision: int) -> tuple[tuple[str, ...], ...]:
-        snapshot = await self._metastore.range_at(self._keyspace.zone_partitions(zone), revision)
+        prefix = self._keyspace.zone_partitions(zone)
+        try:
+            snapshot = await self._metastore.range_at(prefix, revision)
+        except HistoryGoneError:
+            snapshot = await self._metastore.range(prefix)
         return assigned_lists(self._keyspace, snapshot.items)
 
     async def _results_after(self, record: ResultRecord) -> tuple[ResultRecord, ...]:

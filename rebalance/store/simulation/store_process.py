@@ -42,7 +42,7 @@ from rebalance.store.simulation.store_metastore import StoreMetastore
 TICK_MS = 100
 
 
-class Surroundings(Protocol):
+class StoreSurroundings(Protocol):
     """What a process reaches around it."""
 
     time: StoreTime
@@ -70,7 +70,7 @@ class StoreProcess:
         incarnation: str,
         disk: SimulatedDisk,
         clock: NodeClock,
-        around: Surroundings,
+        around: StoreSurroundings,
         seed: str,
     ) -> None:
         self.name = name
@@ -182,7 +182,7 @@ class StoreProcess:
     def heard(self, event: StoreInput) -> None:
         """An answer of the metastore."""
         if isinstance(event, RingHeard):
-            records = tuple(each for each in event.records if each.number > self._heard)
+            records = tuple(item for item in event.records if item.number > self._heard)
             if not records or records[0].number != self._heard + 1:
                 return
             self._heard = records[-1].number

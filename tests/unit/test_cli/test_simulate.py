@@ -73,3 +73,38 @@ def test_a_broken_rule_of_stealing_names_seed_and_command(
 def test_stealing_takes_a_seed_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--stealing", "--nodes", "4", "--events", "3"]) == 64
     assert "--nodes, --events: --stealing takes --seed and --format only" in capsys.readouterr().err
+
+
+def test_store_servers_are_told_twice_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--store", "--seed", "7", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["seed"], document["broken"]) == (7, None)
+    assert document["acknowledged_writes"] > 20
+    assert main(["simulate", "--store", "--seed", "7"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n") == len(document["trace"]) + 3
+    assert "every rule held" in text
+
+
+def test_a_broken_rule_of_store_servers_names_seed_and_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operation ids are not supplied to copies that are filled."""
+    target = "rebalance.store.simulation.store_disk.SimulatedDisk.ids"
+    monkeypatch.setattr(target, lambda self, partition, after, limit_bytes: ())
+    assert main(["simulate", "--store", "--seed", "0", "--format", "json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["broken"]
+    assert "zonectl simulate --store --seed 0" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--nodes", "4"], "--nodes: --store takes --seed and --format only"),
+        (["--stealing"], "--stealing, --store: one of them"),
+    ],
+)
+def test_store_takes_a_seed_only(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--store", *flags]) == 64
+    assert message in capsys.readouterr().err

@@ -1,0 +1,141 @@
+"""Who may own, and what an exchange commits. ``a:O7@3`` owns up to counter 7 of epoch 3; M moves, L is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from rebalance.core.affinity import CopyState
+from rebalance.core.loss_policy import LossPolicy
+from rebalance.core.partition_map import CopyReport
+from rebalance.core.store_positions import StorePosition
+from rebalance.core.topology_version import TopologyVersion
+from rebalance.exchange.core.in_sync_sets import partition_outcome, waited_for
+from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states
+from rebalance.exchange.core.result_record import (
+    PartitionOutcome,
+    ResultRecord,
+    ResultState,
+    changed_outcomes,
+)
+
+LETTERS = {item.value[0]: item for item in CopyState}
+
+
+def reports(text: str) -> dict[str, CopyReport]:
+    copies = {}
+    for item in text.split():
+        counter, _, epoch = item[3:].partition("@")
+        copies[item[0]] = CopyReport(LETTERS[item[2]], int(counter or 0), epoch=int(epoch or 0))
+    return copies
+
+
+def states(copies: dict[str, CopyReport]) -> str:
+    return " ".join(f"{node}:{item.state.value[0]}" for node, item in sorted(copies.items()))
+
+
+def outcome(
+    in_sync: str, filling: str = "", position: tuple[int, int] = (0, 0), **more: object
+) -> PartitionOutcome:
+    return PartitionOutcome(tuple(in_sync), tuple(filling), StorePosition(*position), **more)
+
+
+@pytest.mark.row("PME-090", "PME-139", shows="model")
+@pytest.mark.parametrize(
+    ("seen", "known", "joined", "expected"),
+    [
+        # A tail of a dead primary has more records than was acknowledged since, and counts for nothing.
+        ("a:O10@7 b:O12@5", outcome("a"), "b", "a:O b:M"),
+        # As many records, of another primary.
+        ("a:O11@7 b:O11@5", outcome("a"), "b", "a:O b:M"),
+        # Exactly where the owners are (PME-139).
+        ("a:O11@7 b:O11@7", outcome("a"), "b", "a:O b:O"),
+        # One that stayed is levelled, and stays an owner (PME-093).
+        ("a:O11@7 b:O10@7", outcome("ab"), "", "a:O b:O"),
+        ("a:O11@7 b:O10@7", outcome("a", "b"), "", "a:O b:O"),
+        # No member is there: who comes back with a disk of before must not own.
+        ("b:O12@5", outcome("a"), "b", "b:M"),
+        ("b:O12@5", outcome("a"), "", "b:M"),
+        # It was waited for while it was filled, and has all of it since.
+        ("b:O12@5", outcome("a", "b"), "", "b:O"),
+        ("b:O12@5", outcome("a", "b"), "b", "b:M"),
+        # The last member comes back; with an emptied disk it is none.
+        ("a:O9@5", outcome("a", position=(5, 9)), "a", "a:O"),
+        ("a:O0@0", outcome("a", position=(5, 9)), "a", "a:M"),
+    ],
+)
+def test_who_may_own(seen: str, known: PartitionOutcome, joined: str, expected: str) -> None:
+    rules = ZoneRules(assigns_states=True, joined=frozenset(joined), outcomes=(known,))
+    decided, is_lost = decide_states(reports(seen), "ab", rules, outcome=known)
+    assert states(decided) == expected
+    assert not is_lost
+
+
+@pytest.mark.row("PME-094", "PME-097", shows="model")
+@pytest.mark.parametrize(
+    ("known", "gone", "expected", "is_lost"),
+    [
+        # Total restart: members have not come back yet.
+        (outcome("a"), "", "b:M", False),
+        # Another server failed while they are waited for.
+        (outcome("a"), "c", "b:M", False),
+        # The last owner just went.
+        (outcome("a"), "a", "b:L", True),
+        (outcome("ac"), "ca", "b:L", True),
+    ],
+)
+def test_waiting_for_owners_is_not_lost(
+    known: PartitionOutcome, gone: str, expected: str, is_lost: bool
+) -> None:
+    rules = ZoneRules(detects_lost=True, gone=tuple(gone), outcomes=(known,))
+    decided, lost = decide_states(reports("b:M3@1"), "b", rules, outcome=rules.outcome(0))
+    assert (states(decided), lost) == (expected, is_lost)
+
+
+@pytest.mark.row("PME-095", "PME-096", shows="model")
+def test_a_reset_prefers_members_to_longer_logs() -> None:
+    known = outcome("a", position=(7, 10), is_lost=True)
+    rules = ZoneRules(reset=True, outcomes=(known,))
+    decided, lost = decide_states(reports("a:L10@7 b:L12@8 c:L"), "abc", rules, True, known)
+    assert (states(decided), lost) == ("a:O b:M c:M", False)
+    ignored = ZoneRules(detects_lost=True, policy=LossPolicy.IGNORE, gone=("a",), outcomes=(known,))
+    decided, lost = decide_states(reports("b:M"), "b", ignored, False, outcome("a"))
+    assert (states(decided), lost) == ("b:O", False)
+
+
+def test_members_that_go_leave_the_set_and_the_last_one_stays() -> None:
+    assert outcome("abc").without("ba").in_sync == ("c",)
+    assert outcome("abc").without("bca").in_sync == ("a",)
+    assert outcome("a").without("a").in_sync == ("a",)
+
+
+def test_a_set_grows_by_filled_copies_and_shrinks_by_surplus_ones() -> None:
+    known = outcome("ab", "c", (5, 9), epoch=5, effective=("a", "c"))
+    filled = partition_outcome(known, tuple("ac"), tuple("ac"), reports("a:O9@5 b:O9@5 c:O9@5"), 6, "", False)
+    assert filled == outcome("ac", position=(5, 9), epoch=5, effective=("a", "c"))
+    # Until all that shall own do, nobody is surplus, and the copy that is filled is waited for.
+    unfilled = partition_outcome(known, tuple("ac"), tuple("ac"), reports("a:O9@5 b:O9@5 c:M"), 6, "", False)
+    assert unfilled is known
+    assert waited_for(unfilled) == {"a", "b", "c"}
+
+
+def test_an_epoch_begins_with_another_primary_or_another_server_of_its_name() -> None:
+    known = outcome("ab", position=(5, 9), epoch=5, effective=("a", "b"))
+    seen = reports("a:O9@5 b:O9@5")
+    assert partition_outcome(known, tuple("ab"), tuple("ab"), seen, 6, "", False).epoch == 5
+    assert partition_outcome(known, tuple("ba"), tuple("ba"), seen, 6, "", False).epoch == 6
+    assert partition_outcome(known, tuple("ab"), tuple("ab"), seen, 6, "a", False).epoch == 6
+    # Nobody owns: the set stays.
+    lost = partition_outcome(known, tuple("ab"), tuple(""), reports("b:L"), 6, "", True)
+    assert (lost.in_sync, lost.epoch, lost.is_lost) == (("a", "b"), 5, True)
+
+
+def test_results_are_a_chain_of_changes() -> None:
+    one, two = outcome("a", epoch=1), outcome("ab", epoch=1)
+    zone = 1
+    first = ResultRecord(TopologyVersion(1), TopologyVersion(2), TopologyVersion(0), {zone: {0: one, 1: one}})
+    second = ResultRecord(TopologyVersion(3), TopologyVersion(3), TopologyVersion(2), {zone: {1: two}})
+    state = ResultState().after(first).after(second)
+    assert state.outcomes == {zone: (one, two)}
+    assert changed_outcomes({zone: (one, one)}, {zone: (one, two)}) == {zone: {1: two}}
+    with pytest.raises(ValueError, match="follows"):
+        ResultState().after(second)

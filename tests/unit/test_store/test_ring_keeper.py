@@ -1,0 +1,93 @@
+"""The controller's part of the ring: whom it lets in, whom it fails, whom it evicts. TTL is 5 s."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rebalance.core.topology_version import DiscoveryEvent, Trigger
+from rebalance.store.core.ring_keeper import (
+    EvictServer,
+    FailServer,
+    JoinServer,
+    RetireHeartbeat,
+    RingKeeper,
+    RingView,
+    SeenHeartbeat,
+)
+from rebalance.store.core.ring_records import RingRecord, RingState
+
+
+def ring(*names: str) -> RingState:
+    state = RingState()
+    for order, name in enumerate(names, 1):
+        version = state.cluster.version_after(Trigger.NODE_JOINED)
+        event = DiscoveryEvent(version, Trigger.NODE_JOINED, name, order)
+        state = state.after(RingRecord(state.number + 1, event, f"{name}-1"))
+    return state
+
+
+def beats(**revisions: int) -> tuple[SeenHeartbeat, ...]:
+    return tuple(SeenHeartbeat(name, f"{name}-1", revision) for name, revision in revisions.items())
+
+
+def test_a_server_that_beats_joins() -> None:
+    keeper = RingKeeper(5_000)
+    assert keeper.look(0, RingView(ring("a"), beats(a=1, b=2))) == JoinServer(1, "b", "b-1")
+
+
+def test_only_the_newest_incarnation_joins_and_the_others_are_retired() -> None:
+    keeper = RingKeeper(5_000)
+    old, new = SeenHeartbeat("b", "b-1", 2), SeenHeartbeat("b", "b-2", 9)
+    view = RingView(ring("a"), (*beats(a=1), old, new))
+    assert keeper.look(0, view) == JoinServer(1, "b", "b-2")
+    view = replace(view, heartbeats=(*beats(a=3), old, replace(new, revision=11)))
+    keeper.look(3_000, view)
+    view = replace(view, heartbeats=(*beats(a=4), old, replace(new, revision=12)))
+    assert keeper.look(5_000, replace(view, evicting={"b": 1})) == RetireHeartbeat("b", "b-1", 2)
+
+
+def test_who_has_stopped_beating_does_not_join() -> None:
+    keeper = RingKeeper(5_000)
+    view = RingView(ring("a"), beats(a=1, b=2), evicting={"b": 1})
+    assert keeper.look(0, view) is None
+    assert keeper.look(2_500, replace(view, evicting={}, heartbeats=beats(a=2, b=2))) is None
+
+
+def test_a_server_fails_a_ttl_after_its_last_change_was_seen() -> None:
+    keeper = RingKeeper(5_000)
+    state = ring("a", "b")
+    keeper.look(0, RingView(state, beats(a=1, b=2)))
+    keeper.look(2_000, RingView(state, beats(a=3, b=4)))
+    assert keeper.look(6_999, RingView(state, beats(a=5, b=4))) is None
+    # The write compares the revision that was seen, and the ring's last event.
+    assert keeper.look(7_000, RingView(state, beats(a=5, b=4))) == FailServer(2, "b", "b-1", 4)
+
+
+def test_a_new_controller_begins_its_clock_anew() -> None:
+    state = ring("a", "b")
+    RingKeeper(5_000).look(0, RingView(state, beats(a=1, b=2)))
+    successor = RingKeeper(5_000)
+    assert successor.look(6_000, RingView(state, beats(a=3, b=2))) is None
+    assert successor.look(10_999, RingView(state, beats(a=4, b=2))) is None
+    assert successor.look(11_000, RingView(state, beats(a=5, b=2))) == FailServer(2, "b", "b-1", 2)
+
+
+def test_whom_most_suspect_is_evicted_the_youngest_on_a_tie() -> None:
+    state = ring("a", "b", "c")
+    view = RingView(state, beats(a=1, b=2, c=3), suspects={("b", "a"), ("c", "a"), ("a", "c")})
+    assert RingKeeper(5_000).look(0, view) == EvictServer(3, "a")
+    tie = replace(view, suspects={("a", "b"), ("b", "a")})
+    assert RingKeeper(5_000).look(0, tie) == EvictServer(3, "b")
+    gone = replace(view, suspects={("z", "a"), ("a", "z")})
+    assert RingKeeper(5_000).look(0, gone) is None
+
+
+def test_an_evicted_server_fails_a_ttl_after_the_eviction_and_nobody_else_is_evicted_meanwhile() -> None:
+    keeper = RingKeeper(5_000)
+    state = ring("a", "b", "c")
+    view = RingView(state, beats(a=1, b=2, c=3), evicting={"b": 9}, suspects={("a", "c"), ("c", "a")})
+    assert keeper.look(1_000, view) is None
+    assert keeper.look(4_000, replace(view, heartbeats=beats(a=4, b=2, c=5))) is None
+    assert keeper.look(5_999, replace(view, heartbeats=beats(a=6, b=2, c=7))) is None
+    failed = keeper.look(6_000, replace(view, heartbeats=beats(a=8, b=2, c=9)))
+    assert failed == FailServer(3, "b", "b-1", 2)

@@ -17,7 +17,7 @@ from rebalance.metastore.mirror import KeyspaceMirror, Listener
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore
 from rebalance.store.core.ring_reading import assigned_lists
-from rebalance.store.core.ring_zones import PlacedZone
+from rebalance.store.core.ring_zones import AssignedZone
 
 
 class StoreZones:
@@ -43,7 +43,7 @@ class StoreZones:
         self._mirrors: dict[ZoneId, KeyspaceMirror] = {}
         self._tasks: dict[ZoneId, asyncio.Task[None]] = {}
         self._moved: set[ZoneId] = set()
-        self._placed: dict[ZoneId, PlacedZone] = {}
+        self._placed: dict[ZoneId, AssignedZone] = {}
         self.dropped: frozenset[ZoneId] = frozenset()
 
     def look(self, opened: Collection[ZoneId]) -> None:
@@ -94,7 +94,7 @@ class StoreZones:
         self._placed.clear()
 
     @property
-    def placed(self) -> Mapping[ZoneId, PlacedZone]:
+    def placed(self) -> Mapping[ZoneId, AssignedZone]:
         """What is assigned now; without zones that cannot be read."""
         for zone_id in tuple(self._moved):
             self._moved.discard(zone_id)
@@ -108,7 +108,7 @@ class StoreZones:
                 self._placed.pop(zone_id, None)
                 continue
             self._unreadable.goes_on(zone_id)
-            self._placed[zone_id] = PlacedZone(zone_id, zone.partitions, lists, mirror.revision)
+            self._placed[zone_id] = AssignedZone(zone_id, zone.partitions, lists, mirror.revision)
         return self._placed
 
     async def refresh(self, zone_id: ZoneId) -> bool:

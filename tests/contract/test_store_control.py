@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from catalog.core.zone import Node, Zone, ZoneId, zone_engine
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.store_control import LOOK_MS
 from rebalance.core.keys import Keyspace
+from rebalance.core.operation import OperationKind, OperationState
 from rebalance.core.store_positions import NO_RECORD
 from rebalance.core.topology_version import Trigger
 from rebalance.core.txn import Put, Txn, TxnResult
@@ -278,6 +280,32 @@ async def test_a_server_that_failed_since_the_last_result_is_no_owner(world: Rin
         await world.delete(world.keyspace.store_server("n2", "i1"))
         await world.until(lambda state: "n2" not in state.cluster.servers)
         await world.until_owners(control, 0, ("n1",))
+
+
+async def test_an_operation_of_a_store_zone_ends_by_results(world: RingWorld) -> None:
+    """Its creation when servers have opened every partition, a change when stable is switched everywhere."""
+    await world.publish()
+    async with world.control() as control:
+        await world.join("n1", "n2", "n3")
+        assert (await world.operation(control)).state is OperationState.WAITING
+        await world.until(lambda state: bool(state.cluster.zones))
+        created = await world.assigned("stable")
+        await world.conclude({number: owned(*nodes) for number, nodes in created.items() if number})
+        await world.until_owners(control, 1, created[1])
+        waiting = await world.operation(control)
+        assert (waiting.tally.done, waiting.is_over) == (2, False)
+        await world.conclude({0: owned(*created[0])})
+        await world.until_owners(control, 0, created[0])
+        assert (await world.operation(control)).state is OperationState.DONE
+
+        await world.publish(replace(ZONE, replicas=3))
+        assert (await world.operation(control)).state is OperationState.RUNNING
+        pending = await world.assigned("pending")
+        assert sorted(pending) == [0, 1, 2]
+        await world.conclude({number: owned(*nodes) for number, nodes in pending.items()})
+        await world.until_assigned("stable", pending)
+        done = await world.operation(control)
+        assert (done.kind, done.state, done.tally.done) == (OperationKind.ALTER_ZONE, OperationState.DONE, 3)
 
 
 def test_a_zone_has_the_engine_on_which_all_its_nodes_agree() -> None:

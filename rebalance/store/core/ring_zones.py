@@ -16,7 +16,7 @@ from rebalance.store.core.ring_records import RingState
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedZone:
+class AssignedZone:
     """A zone of the engine ``store`` and its ideal lists as of the metastore's ``revision``."""
 
     zone_id: ZoneId
@@ -47,7 +47,7 @@ class AppendZones:
 
 def next_zone_event(
     state: RingState,
-    placed: Collection[PlacedZone],
+    placed: Collection[AssignedZone],
     dropped: Collection[ZoneId],
     targets: Mapping[ZoneId, Lists | None],
     *,

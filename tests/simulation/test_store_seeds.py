@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,12 @@ from rebalance.store.core import copy_moves, fill_work
 from rebalance.store.core.disk_changes import CutLog
 from rebalance.store.core.filling import supply
 from rebalance.store.core.leading import Leading
+from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.replication import Replication
 from rebalance.store.core.ring_keeper import FailServer
 from rebalance.store.core.server_life import ServerLife
+from rebalance.store.core.store_inputs import RoomChanged
+from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
 from rebalance.store.simulation import store_disk
 from rebalance.store.simulation.store_history import StoreHistory, StoreRuleBrokenError
 from rebalance.store.simulation.store_metastore import StoreMetastore
@@ -74,6 +78,7 @@ def test_many_seeds() -> None:
 
 
 def _no_clock_check_after_sync(patch: Patch) -> None:
+    """Nor anywhere else once a heartbeat was confirmed: a server that was stopped goes on as if nothing was."""
     patch.setattr(
         StoreProcess,
         "_to_socket",
@@ -260,6 +265,31 @@ def primary_is_failed_by_a_late_controller() -> None:
 def test_what_happens_to_a_primary(scenario: Callable[[], None]) -> None:
     """PME-128. The backup that is behind is levelled before anybody serves; the late controller is refused."""
     scenario()
+
+
+def test_a_copy_without_room_stops_new_writes_and_no_reads() -> None:
+    """53100 at the primary while any copy that it waits for has no room; what was written before is read."""
+    run, (primary, backup, _) = three()
+    run.clients.goes_on = False
+    run.world.time.run_until(run.world.time.now + 2_000)
+    answers: list[StoreAnswer] = []
+    run.world.listener = SimpleNamespace(answered=lambda client, answer: answers.append(answer))
+    change = KeyChange(b"k0", b"late")
+
+    def ask(number: int) -> list[AnswerCode]:
+        answers.clear()
+        write = WriteRequest(number, WriteId(f"late-{number}"), ZONE, 0, (change,))
+        run.world.ask(9, primary.name, write)
+        run.world.ask(9, primary.name, ReadRequest(number + 1, ZONE, 0, b"k0"))
+        run.world.time.run_until(run.world.time.now + 1_000)
+        return [answer.code for answer in sorted(answers, key=lambda answer: answer.request)]
+
+    backup.give(RoomChanged(has_room=False))
+    run.world.time.run_until(run.world.time.now + 1_000)
+    assert ask(1) == [AnswerCode.NO_ROOM, AnswerCode.DONE]
+    backup.give(RoomChanged(has_room=True))
+    run.world.time.run_until(run.world.time.now + 1_000)
+    assert ask(3) == [AnswerCode.DONE, AnswerCode.DONE]
 
 
 MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], None]]] = {

@@ -185,6 +185,7 @@ class StoreServer:
                 self._carry_out(books.worker.result_exists(records) if books.worker is not None else [])
             case RoomChanged(has_room):
                 self._room(self.name, has_room)
+                books.disk.has_room = has_room
                 for peer in sorted(books.peers.keys() - {self.name}):
                     books.send_peer(peer, ServerRoom(has_room))
             case ClientGone(client):
@@ -246,6 +247,7 @@ class StoreServer:
                 return
             books.out.append(CloseConnections(event.node, order))
             self._watch.forget(event.node)
+            books.no_room.discard(event.node)
             if books.peers.get(event.node) == order:
                 del books.peers[event.node]
                 self._replication.removed()
@@ -382,11 +384,8 @@ class StoreServer:
 
     def _disk_refused(self, refused: DiskRefused) -> None:
         """What reached the log is never answered "failed": the connections end with the process."""
-        again = self.books.disk.without_bulk(refused.ticket) if refused.no_room else None
-        if again is None:
-            self._stop("a transaction was refused by its disk")
-        else:
-            self.books.out.append(again)
+        if not (refused.no_room and self.books.disk.without_bulk(refused.ticket)):
+            self._stop("its disk refused a transaction")
 
     def _room(self, server: str, has_room: bool) -> None:
         (self.books.no_room.discard if has_room else self.books.no_room.add)(server)

@@ -162,10 +162,10 @@ class FrameConnection(asyncio.Protocol):
         replies = [message for message in batch if isinstance(message, Reply)]
         until_ms = min((reply.until_ms for reply in replies), default=None)
         try:
-            frame = encode_frame(self._said(batch))
+            frame = encode_frame(self._current(batch))
             # The last look at the clock: after it nothing happens but the write.
             if until_ms is not None and self._clock_ms() >= until_ms:
-                frame = encode_frame(self._said(batch))
+                frame = encode_frame(self._current(batch))
         except WireError as error:
             if len(batch) == 1:
                 self.refuse(error.code, error.accepted)
@@ -176,7 +176,7 @@ class FrameConnection(asyncio.Protocol):
             return
         self._transport.write(frame)
 
-    def _said(self, batch: Sequence[Outgoing]) -> list[WireMessage]:
+    def _current(self, batch: Sequence[Outgoing]) -> list[WireMessage]:
         now_ms = self._clock_ms()
         return [answer_at(message, now_ms) if isinstance(message, Reply) else message for message in batch]
 

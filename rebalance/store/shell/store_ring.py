@@ -6,7 +6,7 @@ transaction that compares the result before it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
 from catalog.core.zone import ZoneId
@@ -134,7 +134,7 @@ class StoreRing:
         beat = decode_beat(item.value)
         return beat.host, beat.port
 
-    async def events(self) -> AsyncIterator[tuple[RingRecord, ...]]:
+    async def events(self) -> AsyncGenerator[tuple[RingRecord, ...], None]:
         """The next ones after ``state``, which has them when they are given. Raises RingGapError."""
         async with aclosing(self._watch()) as batches:
             async for records in batches:

@@ -73,7 +73,22 @@ def test_without_room_the_writes_go_alone() -> None:
     queue.add_bulk(clear(1))
     first = queue.take()
     assert first is not None
-    again = queue.without_bulk(first.ticket)
+    assert queue.without_bulk(first.ticket)
+    again = queue.take()
     assert again is not None
     assert again.changes == (mark("a"),)
-    assert queue.without_bulk(again.ticket) is None
+    # Alone they must have room.
+    assert not queue.without_bulk(again.ticket)
+
+
+def test_bulk_waits_for_room() -> None:
+    queue = DiskQueue(100)
+    queue.add_bulk(clear(1))
+    first = queue.take()
+    assert first is not None
+    assert queue.without_bulk(first.ticket)
+    assert queue.take() is None
+    queue.has_room = True
+    again = queue.take()
+    assert again is not None
+    assert again.changes == (clear(1),)

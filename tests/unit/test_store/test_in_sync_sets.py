@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.partition_map import CopyReport
@@ -131,7 +132,7 @@ def test_an_epoch_begins_with_another_primary_or_another_server_of_its_name() ->
 
 def test_results_are_a_chain_of_changes() -> None:
     one, two = outcome("a", epoch=1), outcome("ab", epoch=1)
-    zone = 1
+    zone = ZoneId(1)
     first = ResultRecord(TopologyVersion(1), TopologyVersion(2), TopologyVersion(0), {zone: {0: one, 1: one}})
     second = ResultRecord(TopologyVersion(3), TopologyVersion(3), TopologyVersion(2), {zone: {1: two}})
     state = ResultState().after(first).after(second)

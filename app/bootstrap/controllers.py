@@ -14,7 +14,7 @@ from rebalance.core.topology import HoldRule
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.metastore import MetastoreHistory
 from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 
@@ -31,7 +31,7 @@ async def control(settings: Settings) -> None:
 
 
 def open_controllers(
-    settings: Settings, metastore: Metastore, stack: AsyncExitStack, background: Background
+    settings: Settings, metastore: MetastoreHistory, stack: AsyncExitStack, background: Background
 ) -> ControllerRuntime:
     """Controllers with a Spark driver of their own, which starts when they lead; closed with ``stack``."""
     config = DriverConfig(settings.spark_master, settings.data_dir / "spark")
@@ -54,4 +54,5 @@ def open_controllers(
         map_period_s=MAP_PERIOD_S,
         background=background,
         probe=probe,
+        history=metastore,
     )

@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 
 from app.configuration.node_settings import member_ports
 from app.configuration.settings import Settings
-from catalog.core.zone import DEFAULT_ENGINE, Node
+from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
 from rebalance.core.keys import Keyspace
 from rebalance.nodes.engine_hosts import EngineHosts
 from rebalance.ports.engines import ENTRY_POINTS, EngineFactory, EngineRoom
@@ -16,8 +16,8 @@ from rebalance.ports.metastore import Metastore
 
 
 def engine_names(node: Node) -> tuple[str, ...]:
-    """``etcd`` first: it is always there."""
-    return DEFAULT_ENGINE, *sorted({engine for _, engine in node.engines})
+    """Those that keep members: ``etcd`` first, which is always there. A store server has none."""
+    return DEFAULT_ENGINE, *sorted({engine for _, engine in node.engines} - {STORE_ENGINE})
 
 
 def own_ports(node: Node, ports: range, engine: str) -> range:
@@ -67,7 +67,7 @@ def _factory(name: str) -> EngineFactory:
     """Raises ValueError, naming the engines that there are."""
     installed = entry_points(group=ENTRY_POINTS)
     if name not in installed.names:
-        there = ", ".join((DEFAULT_ENGINE, *sorted(installed.names)))
+        there = ", ".join((DEFAULT_ENGINE, STORE_ENGINE, *sorted(installed.names)))
         raise ValueError(f"there is no engine {name!r}; installed: {there} (entry points {ENTRY_POINTS})")
     factory: EngineFactory = installed[name].load()
     return factory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from app.bootstrap.group_hosts import own_ports, with_engines
@@ -9,20 +10,23 @@ from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings
 from app.logs import configure
-from catalog.core.zone import DEFAULT_ENGINE
+from app.supervision.child_plan import NODE_INHERITS, zonectl
+from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
 from rebalance.core.keys import Keyspace
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.safe_time import SafeTimeWriter
-from rebalance.hosting.background import Background
+from rebalance.hosting.background import Background, Work
 from rebalance.hosting.etcd_binary import choose, dotted
 from rebalance.hosting.watchdog import Watchdog, boottime_ns
 from rebalance.metastore.majority import EtcdMajority
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.failure_report import FAILURES_PERIOD_S
 from rebalance.nodes.node_fence import NodeFence
+from rebalance.nodes.store_child import StoreChild
+from rebalance.ports.metastore import Metastore
 
 
 async def run_node(settings: Settings) -> None:
@@ -74,5 +78,21 @@ async def run_node(settings: Settings) -> None:
             etcd=dotted(etcd.version),
             start_without_metastore=settings.node_start_without_metastore,
             fence=fence,
+            store=_store_server(node, settings, metastore, keyspace),
         )
         await agent.run()
+
+
+def _store_server(node: Node, settings: Settings, metastore: Metastore, keyspace: Keyspace) -> Work | None:
+    """None where no profile of the node names the engine."""
+    if STORE_ENGINE not in dict(node.engines).values():
+        return None
+
+    def command(incarnation: str) -> Sequence[str]:
+        return (
+            *zonectl("store", "serve", "--name", node.name, "--host", settings.node_host),
+            *("--metastore", settings.metastore, "--data-dir", str(settings.data_dir)),
+            *("--incarnation", incarnation),
+        )
+
+    return StoreChild(node.name, metastore, keyspace, command, NODE_INHERITS).run

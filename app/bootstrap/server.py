@@ -46,7 +46,7 @@ from rebalance.hosting.background import Background, Work
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.metastore import MetastoreHistory
 
 SANDBOX_WARM_UP_S = 2.0
 
@@ -156,7 +156,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
 
 
 async def _control(
-    settings: Settings, metastore: Metastore, background: Background, served: asyncio.Event
+    settings: Settings, metastore: MetastoreHistory, background: Background, served: asyncio.Event
 ) -> None:
     """The controllers begin when the API is served: Spark's start must not hold the first answer up."""
     await served.wait()

@@ -20,7 +20,9 @@ STORE_DIRECTORY = "store"
 """Below the data directory of the node."""
 
 
-async def run_store(settings: Settings, port: int, listening: Callable[[int], None]) -> None:
+async def run_store(
+    settings: Settings, port: int, listening: Callable[[int], None], incarnation: str = ""
+) -> None:
     """Until cancelled, or until the server has to go; then a new one joins as another incarnation. Raises
     ValueError for settings that name no node, StoreDiskError, OSError for a port that is taken, RingError and
     MetastoreError."""
@@ -35,6 +37,7 @@ async def run_store(settings: Settings, port: int, listening: Callable[[int], No
             host=settings.node_host,
             port=port,
             tls=settings.tls,
+            incarnation=incarnation,
         )
         reason = await runtime.run(listening)
         log.warning("the store server ends", reason=reason, incarnation=runtime.incarnation)

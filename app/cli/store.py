@@ -75,6 +75,9 @@ def serve(
     name: Annotated[str | None, option("--name", "Unique name of the node.", "NAME", of="NODE_")] = None,
     host: Annotated[str | None, option("--host", "IP address to listen on.", "ADDRESS", of="NODE_")] = None,
     port: Annotated[int, option("--port", "Port to listen on.", of="STORE_", min=0, max=65535)] = 0,
+    incarnation: Annotated[
+        str, option("--incarnation", "Name of this run of the server, never used before.", "ID")
+    ] = "",
     metastore: MetastoreOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
@@ -99,7 +102,8 @@ def serve(
 
     async def serving() -> None:
         try:
-            await run_store(settings, port, lambda chosen: say(f"listening on {settings.node_host}:{chosen}"))
+            address = settings.node_host
+            await run_store(settings, port, lambda chosen: say(f"listening on {address}:{chosen}"), incarnation)
         except (StoreDiskError, RingError, MetastoreError) as error:
             raise CliError(ExitCode.FAILED, f"zonectl store serve: {error}") from error
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import effective_replicas
-from catalog.core.zone import DistributionAlgorithm, Node, Zone, ZoneId
+from catalog.core.zone import STORE_ENGINE, DistributionAlgorithm, Node, Zone, ZoneId, zone_engine
 from catalog.filters.json_path import JSON_PATH
 from rebalance.kernels.rendezvous import place
 
@@ -69,8 +69,11 @@ class MemberCounts:
         self._counted[zone.zone_id] = (zone, members)
 
     def of_zone(self, zone: Zone, live: Iterable[Node]) -> Mapping[str, int]:
-        """Members by node that this zone needs; a node that needs none is left out."""
+        """Members by node that this zone needs; a node that needs none is left out. Copies of the engine
+        ``store`` are no processes: they do not count."""
         live = tuple(live)
+        if zone_engine(zone, live) == STORE_ENGINE:
+            return {}
         matching = {node.name for node in live if may_use(zone, node, self._filters)}
         # As ``compute_data_nodes``: a stored node that lives and may not be used (any more) leaves.
         departed = set(self._stored_nodes(zone.zone_id)).difference(node.name for node in live)

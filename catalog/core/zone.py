@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NewType
@@ -17,6 +18,8 @@ EVERY_NODE = "$..*"
 PARTITIONS_LIMIT = 1_000_000
 """Above this a record is taken for damaged, whatever a build allows."""
 DEFAULT_ENGINE = "etcd"
+STORE_ENGINE = "store"
+"""One process a node with the copies of all partitions (``rebalance/tech-notes/store.md``)."""
 
 
 class ConsistencyMode(Enum):
@@ -90,6 +93,14 @@ class Node:
     def holds_profiles(self, profiles: tuple[str, ...]) -> bool:
         """A data node must have *all* of a zone's storage profiles."""
         return set(profiles) <= set(self.profiles)
+
+
+def zone_engine(zone: Zone, nodes: Iterable[Node]) -> str:
+    """What keeps the zone's copies on all ``nodes`` that have its profiles; empty where they differ, or where
+    there is none."""
+    profiles = zone.storage_profiles
+    engines = {node.engine(name) for node in nodes if node.holds_profiles(profiles) for name in profiles}
+    return engines.pop() if len(engines) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

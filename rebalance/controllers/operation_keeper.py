@@ -27,7 +27,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import MoveState
+from rebalance.core.move_status import MoveState, StoreOwners
 from rebalance.core.operation import Operation, OperationKind, OperationState, Step
 from rebalance.core.operation_progress import PartitionStep, advance, given_up_cause, is_finished, step_of
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
@@ -53,6 +53,9 @@ LOOK_PARTITION_S = 0.001
 RETRY = Backoff(1.0, 30.0)
 PARTITIONS_PER_SLICE = 500
 STOPPED = (OperationState.CANCELLED, OperationState.FAILED)
+
+
+Owners = Callable[[ZoneId, int], StoreOwners | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,9 @@ class OperationKeeper:
         clock: Clock,
         limits: Callable[[], Limits],
         background: Background | None = None,
+        owners: Owners = lambda zone_id, partition: None,
     ) -> None:
+        self._owners = owners
         self._background = background or Background(restarts=False)
         self._metastore = metastore
         self._keyspace = keyspace
@@ -178,7 +183,7 @@ class OperationKeeper:
             *(keys.zone_partitions(zone_id), keys.zone_members(zone_id), keys.zone_targets(zone_id)),
             keys.zone_given_up(zone_id),
         )
-        shared = keys.nodes, keys.intents, keys.all_data_nodes, keys.pointers, keys.epoch
+        shared = keys.nodes, keys.intents, keys.all_data_nodes, keys.pointers, keys.epoch, keys.last_result
         return tuple([await self._metastore.newest(prefix) for prefix in (*zone, *shared)])
 
     def _hastens(self, operation: Operation, limits: Limits) -> bool:
@@ -291,7 +296,7 @@ class OperationKeeper:
             if place % PARTITIONS_PER_SLICE == 0:
                 # Lets others have the loop: a zone may have many.
                 await asyncio.sleep(0)
-            step, moves = _step(operation, reading, number, copies[number] if copies else 0)
+            step, moves = _step(operation, reading, number, copies[number] if copies else 0, self._owners)
             steps.append(step)
             moving |= moves
         return _Seen(tuple(steps), moving)
@@ -324,7 +329,9 @@ class OperationKeeper:
         return bool(writes)
 
 
-def _step(operation: Operation, reading: ZoneReading, number: int, copies: int) -> tuple[PartitionStep, bool]:
+def _step(
+    operation: Operation, reading: ZoneReading, number: int, copies: int, owners: Owners
+) -> tuple[PartitionStep, bool]:
     """Where the partition is, and whether it moves by the operation now."""
     partition = PartitionId(reading.zone_id, number)
     view, pointer = reading.view(partition), reading.pointer
@@ -339,6 +346,7 @@ def _step(operation: Operation, reading: ZoneReading, number: int, copies: int) 
         target=target,
         processed=processed >= operation.event_revision,
         recovered=processed > operation.event_revision,
+        owners=owners(reading.zone_id, number),
     )
     step = step_of(number, view, reading.alive, copies)
     if step.untouched and view.stable == target and view.pending is None and operation.state in STOPPED:

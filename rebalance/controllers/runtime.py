@@ -20,6 +20,7 @@ from rebalance.controllers.joiners import JoinersAgain
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.partitions import StaleTargetError
+from rebalance.controllers.store_control import StoreControl
 from rebalance.controllers.targets import TargetIncompleteError
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.zone import ZoneController
@@ -28,18 +29,19 @@ from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.joiners import AGAIN_S
 from rebalance.core.keys import Keyspace
+from rebalance.core.move_status import StoreOwners
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
 from rebalance.core.self_reports import EngineRecord, WaitingZone
 from rebalance.core.topology import HoldRule
-from rebalance.core.txn import Put, Txn
+from rebalance.core.txn import Compare, Put, Txn, as_read
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
-from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.metastore import Metastore, MetastoreError, MetastoreHistory
 from rebalance.ports.placement import PlacementEngine, PlacementError
 
 log = structlog.get_logger(__name__)
@@ -92,6 +94,7 @@ class ControllerRuntime:
         again_s: float = AGAIN_S,
         probe: ServingProbe | None = None,
         steady: Clock | None = None,
+        history: MetastoreHistory | None = None,
     ) -> None:
         """``probe``: of ``AutomaticReset``, which is not made without one; ``steady``: the clock by which it
         counts losses, None: the event loop's. ``again_s``: ``JoinersAgain``. ``background`` None: a task that
@@ -132,7 +135,7 @@ class ControllerRuntime:
                 map_period_s,
             )
         self._operations = OperationKeeper(
-            metastore, keyspace, clock, lambda: self._admission.limits, self._background
+            metastore, keyspace, clock, lambda: self._admission.limits, self._background, self._owners
         )
         self._operations.listen(self._look_at_turn)
         self._admission = MoveAdmission(
@@ -142,6 +145,10 @@ class ControllerRuntime:
             metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock
         )
         self._joiners = JoinersAgain(metastore, keyspace, self._nodes, clock, self._queue.add, again_s)
+        self._store: StoreControl | None = None
+        if history is not None:
+            known = self._intents, self._nodes
+            self._store = StoreControl(history, keyspace, *known, self._fence, steady, self._background)
         self._resets: AutomaticReset | None = None
         if probe is not None:
             self._resets = AutomaticReset(
@@ -257,6 +264,13 @@ class ControllerRuntime:
         await self._open.wait()
         await self._operations.run()
 
+    def _owners(self, zone_id: ZoneId, partition: int) -> StoreOwners | None:
+        return self._store.owners(zone_id, partition) if self._store is not None else None
+
+    async def _fence(self) -> Compare:
+        await self._open.wait()
+        return as_read(self._keyspace.epoch, self._epochs.get(self._keyspace.epoch))
+
     def _rewrite(self, zone_id: ZoneId) -> None:
         self._zones.rewrite(zone_id)
         self._queue.add(zone_id)
@@ -289,6 +303,8 @@ class ControllerRuntime:
         if self._resets is not None:
             due = self._resets.due
             works["leader: due resets"] = lambda: due.run(self._reset_due)
+        if self._store is not None:
+            works["leader: store servers"] = self._store.run
         if self._maps is not None:
             maps = self._maps
             works["leader: partition maps"] = lambda: self._publish_maps(maps)

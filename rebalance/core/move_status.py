@@ -45,6 +45,16 @@ class MoveStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreOwners:
+    """Who has a partition of the engine ``store``, by the last exchange: ``in_sync`` may own it, ``effective``
+    serve it, the primary first. Empty: the partition was not opened yet, or nobody may lead it."""
+
+    in_sync: tuple[str, ...] = ()
+    effective: tuple[str, ...] = ()
+    is_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionView:
     """All that the keyspace says about one partition. ``members`` maps node -> record, and
     ``processed`` tells whether the newest target was taken up by this partition's trigger. ``admission``: why
@@ -67,6 +77,8 @@ class PartitionView:
     where that was given up."""
     reset_wait: str = ""
     """What its automatic reset waits for, of a zone that helps itself; empty: nothing, or it has a majority."""
+    owners: StoreOwners | None = None
+    """None: its copies are a group of members, and not kept by the engine ``store``."""
     unreadable: str = ""
     """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
 
@@ -113,11 +125,33 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
         return MoveStatus(MoveState.WAITING, "PLACEMENT_NOT_COMPUTED")
     if not view.processed or view.stable is None:
         return MoveStatus(MoveState.WAITING, view.admission or "TARGET_NOT_WRITTEN")
+    if view.owners is not None and (status := _status_of_owners(view, view.owners, alive)) is not None:
+        return status
     if view.pending is not None:
         return _status_of_move(view, view.stable, view.pending, alive)
     if view.stable != view.target and not view.recovered:
         return MoveStatus(MoveState.WAITING, joiner_gone(view) or "TARGET_NOT_WRITTEN")
+    if view.owners is not None:
+        return MoveStatus(MoveState.DONE)
     return _status_at_rest(view, view.stable, alive)
+
+
+def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> MoveStatus | None:
+    """None: it serves, and nothing of it moves."""
+    if owners.is_lost:
+        return MoveStatus(MoveState.WAITING, f"PARTITION_LOST: {', '.join(owners.in_sync)}")
+    assigned = view.pending or view.stable
+    blocked = _down(assigned.nodes, alive) if assigned is not None else None
+    if blocked is not None:
+        return blocked
+    if not owners.effective:
+        return MoveStatus(MoveState.WAITING, f"OWNERS_AWAITED: {', '.join(owners.in_sync) or 'none yet'}")
+    if view.pending is None:
+        return None
+    missing = sorted(frozenset(view.pending.peers) - frozenset(owners.in_sync))
+    surplus = sorted(frozenset(owners.in_sync) - frozenset(view.pending.peers))
+    cause = f"FILLING: {', '.join(missing)}" if missing else f"SURPLUS: {', '.join(surplus)}"
+    return MoveStatus(MoveState.MOVING, cause)
 
 
 def _status_of_move(

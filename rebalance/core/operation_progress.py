@@ -75,7 +75,11 @@ def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int
 
 
 def _is_there(view: PartitionView) -> bool:
-    if not view.processed or view.stable is None or view.stable != view.target or view.configuration is None:
+    if not view.processed or view.stable is None or view.stable != view.target:
+        return False
+    if view.owners is not None:
+        return bool(view.owners.effective)
+    if view.configuration is None:
         return False
     mirrors = (view.members[node].mirror for node in view.stable.learners if node in view.members)
     running = sum(mirror is not None and mirror.state is MemberState.RUNNING for mirror in mirrors)

@@ -50,6 +50,7 @@ from rebalance.nodes.pace import Pace
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.registration import NodeNameTakenError, Registration
 from rebalance.nodes.removal import RemovalJudge
+from rebalance.nodes.store_partitions import StorePartitions
 from rebalance.ports.groups import (
     GroupError,
     GroupHost,
@@ -94,7 +95,8 @@ class NodeAgent:
     that ends ends all. ``etcd``: version of what runs the members, as others see it; empty: not known.
     ``notified``: what keeps the members and mirrors calls ``notice`` at each change of one.
     ``start_without_metastore``: ``MemberStarts``. ``fence``: the one that ``host`` starts members under; None:
-    members of HIGH_AVAILABILITY zones run on unheard, and nothing is published of a fence.
+    members of HIGH_AVAILABILITY zones run on unheard, and nothing is published of a fence. ``store``: keeps the
+    node's store server until cancelled.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class NodeAgent:
         notified: bool = False,
         start_without_metastore: bool = False,
         fence: NodeFence | None = None,
+        store: Work | None = None,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -163,6 +166,8 @@ class NodeAgent:
         if fence is not None:
             fence.open(self._strong_zones, self._starts.clearance, self._look_at_held)
             self._strong_zones.listen(fence.zones_changed)
+        self._store = store
+        self._store_partitions = StorePartitions(node, metastore, keyspace)
         self._maps: MapReporter | None = None
         if map_period_s:
             spoken = self._registration.incarnation
@@ -214,6 +219,10 @@ class NodeAgent:
                 keep("epoch", self._epochs.run)
                 keep("limits", self._limits_key.run)
                 keep("zones", self._strong_zones.run)
+                if self._store_partitions.is_used:
+                    keep("store partitions", self._store_partitions.run)
+                if self._store is not None:
+                    keep("store server", self._store)
                 keep("report", self._report.run)
                 await mirrors.loaded()
                 await self._epochs.loaded()
@@ -355,6 +364,10 @@ class NodeAgent:
     async def _round(self, partition: PartitionId) -> float | None:
         if self.halted:
             return await self._keep_running(partition)
+        is_stored = not self._holds(partition) and self._store_partitions.keeps(partition.zone_id)
+        if is_stored is not False:
+            self._pace.forget(partition)
+            return None if is_stored else HALTED_S
         view = self.mirrors.view(partition)
         if isinstance(view, Unreadable):
             self._unreadable.waits(partition, view)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import takewhile
 from typing import Any
@@ -29,6 +30,7 @@ from rebalance.core.txn import (
 )
 from rebalance.ports.metastore import (
     Condition,
+    HistoryGoneError,
     KeyEvent,
     LeaseLostError,
     MetastoreUnavailableError,
@@ -47,6 +49,9 @@ _HOLDS: dict[CompareOp, Callable[[Any, Any], bool]] = {
 """The target of a comparison fixes the type of both sides."""
 
 
+HISTORY_REVISIONS = 1_000
+"""So many revisions back it can be read; etcd keeps them by time."""
+
 Observer = Callable[[int, tuple[KeyEvent, ...]], None]
 
 
@@ -61,6 +66,7 @@ class MemoryMetastore:
         self._leased: dict[int, list[str]] = {}
         self._lease_ids = 0
         self._paused = False
+        self._before: deque[tuple[int, dict[str, KeyValue | None]]] = deque(maxlen=HISTORY_REVISIONS)
 
     @property
     def is_paused(self) -> bool:
@@ -93,6 +99,23 @@ class MemoryMetastore:
 
     async def range(self, prefix: str) -> Snapshot:
         return self.range_now(prefix)
+
+    async def range_at(self, prefix: str, revision: int) -> Snapshot:
+        self._check_answers()
+        if self._before and revision < self._before[0][0] - 1:
+            raise HistoryGoneError(f"revision {revision} is compacted")
+        items = {item.key: item for item in self._below(prefix)}
+        for at, before in reversed(self._before):
+            if at <= revision:
+                break
+            for key, item in before.items():
+                if not key.startswith(prefix):
+                    continue
+                if item is None:
+                    items.pop(key, None)
+                else:
+                    items[key] = item
+        return Snapshot(revision, tuple(items[key] for key in sorted(items)))
 
     async def newest(self, prefix: str) -> Newest:
         return self.newest_now(prefix)
@@ -235,14 +258,22 @@ class MemoryMetastore:
         before = self._items.get(put.key)
         created, version = (before.create_revision, before.version + 1) if before else (revision, 1)
         item = KeyValue(put.key, put.value, created, revision, version, put.lease)
+        self._remember(put.key, before, revision)
         self._items[put.key] = item
         if put.lease:
             self._leased.setdefault(put.lease, []).append(put.key)
         events.append(KeyEvent(put.key, item, revision))
 
     def _delete(self, key: str, revision: int, events: list[KeyEvent]) -> None:
-        if self._items.pop(key, None) is not None:
+        before = self._items.pop(key, None)
+        if before is not None:
+            self._remember(key, before, revision)
             events.append(KeyEvent(key, None, revision))
+
+    def _remember(self, key: str, before: KeyValue | None, revision: int) -> None:
+        if not self._before or self._before[-1][0] != revision:
+            self._before.append((revision, {}))
+        self._before[-1][1].setdefault(key, before)
 
     def _publish(self, events: list[KeyEvent]) -> None:
         if not events:

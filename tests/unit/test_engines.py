@@ -27,6 +27,7 @@ BOTH = Node("n1", profiles=("default", "archive"), engines=(("archive", "acme"),
         (["default"], ("default",), ()),
         ([" ssd ", "", "archive = acme"], ("ssd", "archive"), (("archive", "acme"),)),
         (["ssd=etcd"], ("ssd",), ()),
+        (["default", "bulk=store"], ("default", "bulk"), (("bulk", "store"),)),
         (["b=x", "a=y"], ("b", "a"), (("a", "y"), ("b", "x"))),
     ],
 )
@@ -45,6 +46,8 @@ def test_what_names_no_profile_is_refused(texts: list[str]) -> None:
 def test_engines_share_the_ports_evenly() -> None:
     assert own_ports(PLAIN, range(20000, 20007), "etcd") == range(20000, 20007)
     assert engine_names(BOTH) == ("etcd", "acme")
+    stored = Node("n1", profiles=("default", "bulk"), engines=(("bulk", "store"),))
+    assert engine_names(stored) == ("etcd",), "a store server has no members"
     assert own_ports(BOTH, range(20000, 20011), "etcd") == range(20000, 20004)
     assert own_ports(BOTH, range(20000, 20011), "acme") == range(20004, 20008)
     with pytest.raises(ValueError, match="20000-20002 are too few for engines etcd, acme"):

@@ -87,10 +87,10 @@ class RingKeeper:
         members = {name: view.state.incarnations.get(name, "") for name in view.state.cluster.servers}
         self._remember(now_ms, view, beats, members)
         for name, incarnation in sorted(members.items()):
-            since_ms = self._seen[name, incarnation][1]
+            revision, since_ms = self._seen[name, incarnation]
             evicted_ms = self._evicted[name][1] if name in self._evicted else now_ms
-            if max(now_ms - since_ms, now_ms - evicted_ms) >= self._ttl_ms:
-                revision = beats.get((name, incarnation), 0)
+            # Without a key the process is over: only who has reaped it deletes that of a member.
+            if not revision or max(now_ms - since_ms, now_ms - evicted_ms) >= self._ttl_ms:
                 return FailServer(view.state.number, name, incarnation, revision)
         # The newest incarnation of a name first; one that has stopped beating does not join any more.
         for (name, incarnation), revision in sorted(beats.items(), key=lambda beat: -beat[1]):

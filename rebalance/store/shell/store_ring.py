@@ -6,12 +6,11 @@ transaction that compares the result before it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import ASSIGNING, Keyspace
+from rebalance.core.keys import Keyspace
 from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.core.txn import (
     Compare,
@@ -31,9 +30,7 @@ from rebalance.store.core.ring_codec import (
     ResultHead,
     ServerBeat,
     decode_beat,
-    decode_chunk,
     decode_event,
-    decode_result,
     decode_ring,
     encode_beat,
     encode_chunk,
@@ -41,6 +38,7 @@ from rebalance.store.core.ring_codec import (
     encode_result,
     outcome_chunks,
 )
+from rebalance.store.core.ring_reading import assigned_lists, results_after
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
 
 LEAVE_ATTEMPTS_MAX = 20
@@ -99,7 +97,7 @@ class StoreRing:
         for record in _events(keys, snapshot.items):
             state = _following(state, record)
         self.state = state
-        results = _results(keys, values, NO_VERSION)
+        results = results_after(keys, values, NO_VERSION)
         outcomes = ResultState()
         for result in results:
             outcomes = outcomes.after(result)
@@ -193,7 +191,9 @@ class StoreRing:
             version = cluster.version_after(Trigger.NODE_LEFT)
             event = DiscoveryEvent(version, Trigger.NODE_LEFT, self._name, self.order)
             own_suspicions = DeletePrefix(self._keyspace.suspicion(self._name, ""))
-            if await self._append(event, Delete(key), own_suspicions):
+            # An eviction that is left behind would keep its next incarnation out.
+            eviction = Delete(self._keyspace.eviction(self._name))
+            if await self._append(event, Delete(key), eviction, own_suspicions):
                 return
         await self._metastore.commit(Txn((), (Delete(key),)))
 
@@ -224,18 +224,12 @@ class StoreRing:
             snapshot = await self._metastore.range_at(prefix, revision)
         except HistoryGoneError:
             snapshot = await self._metastore.range(prefix)
-        assigned: dict[str, dict[int, tuple[str, ...]]] = {name: {} for name in ASSIGNING}
-        for item in snapshot.items:
-            parsed = self._keyspace.parse_partition(item.key)
-            if parsed is not None and parsed[1] in assigned:
-                assigned[parsed[1]][parsed[0].partition] = Assignments.decode(item.value).peers
-        lists = {**assigned[ASSIGNING[0]], **assigned[ASSIGNING[1]]}
-        return tuple(lists.get(partition, ()) for partition in range(max(lists, default=-1) + 1))
+        return assigned_lists(self._keyspace, snapshot.items)
 
     async def _results_after(self, record: ResultRecord) -> tuple[ResultRecord, ...]:
         snapshot = await self._metastore.range(self._keyspace.exchange_results)
         values = {item.key: item.value for item in snapshot.items}
-        return _results(self._keyspace, values, record.previous)
+        return results_after(self._keyspace, values, record.previous)
 
     def _beat(self, key: str, finished: TopologyVersion) -> Put:
         return Put(key, encode_beat(ServerBeat(*self._address, finished)))
@@ -261,21 +255,3 @@ def _events(keys: Keyspace, items: Iterable[KeyValue]) -> list[RingRecord]:
     """In order."""
     records = [decode_event(item.value) for item in items if item.key.startswith(keys.exchange_events)]
     return sorted(records, key=lambda record: record.number)
-
-
-def _results(
-    keys: Keyspace, values: Mapping[str, bytes], previous: TopologyVersion
-) -> tuple[ResultRecord, ...]:
-    """Those that follow the result of ``previous``, in order."""
-    chain: list[ResultRecord] = []
-    for key in sorted(values):
-        name = key.removeprefix(keys.exchange_results)
-        if name == key or "/" in name:
-            continue
-        head = decode_result(values[key])
-        if head.previous != (chain[-1].version if chain else previous):
-            continue
-        parts = keys.exchange_result_parts(head.exchange, head.parts)
-        chunks = [decode_chunk(values[f"{parts}{number:05d}"]) for number in range(head.chunks)]
-        chain.append(head.record([row for chunk in chunks for row in chunk]))
-    return tuple(chain)

@@ -93,8 +93,10 @@ class StoreRuntime:
         limits: StoreLimits | None = None,
         disk_limits: DiskLimits | None = None,
         tls: TlsFiles | None = None,
+        incarnation: str = "",
     ) -> None:
-        self.incarnation = uuid4().hex
+        """``incarnation``: never used before; empty: a random one."""
+        self.incarnation = incarnation or uuid4().hex
         self.port = port
         self._name = name
         self._place = directory, disk_limits

@@ -1,0 +1,127 @@
+"""The ring and the results of exchanges as a controller sees them: a mirror, and what follows from it."""
+
+from __future__ import annotations
+
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import Keyspace
+from rebalance.core.readable import readable
+from rebalance.core.txn import Compare, KeyValue, absent, as_read
+from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
+from rebalance.metastore.mirror import KeyspaceMirror, Listener
+from rebalance.ports.metastore import Metastore
+from rebalance.store.core.ring_codec import decode_event, decode_ring
+from rebalance.store.core.ring_keeper import RingView, SeenHeartbeat
+from rebalance.store.core.ring_reading import results_after
+from rebalance.store.core.ring_records import RingState
+
+
+class RingMirror:
+    """Keys below ``exchange/``; ``follow`` keeps them current. Events and results that were read once are not
+    read again."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
+        self._mirror = KeyspaceMirror(metastore, keyspace.exchange)
+        self._revision = 0
+        self._state = RingState()
+        self._results = ResultState()
+        self._last_result = 0
+
+    async def follow(self) -> None:
+        """Until cancelled."""
+        await self._mirror.run()
+
+    async def loaded(self) -> None:
+        await self._mirror.loaded()
+
+    def listen(self, listener: Listener) -> None:
+        self._mirror.listen(listener)
+
+    async def until(self, revision: int, timeout_s: float) -> None:
+        """Until a write of that revision is seen; at most so long."""
+        await self._mirror.wait_until(lambda: self._mirror.revision >= revision, timeout_s)
+
+    @property
+    def state(self) -> RingState:
+        """After the last event. Raises RecordNotReadableError, and ValueError where an event is missing."""
+        keys = self._keyspace
+        if self._mirror.revision < self._revision:
+            # The store was restored: what was read of its later life is not so.
+            self._state, self._results, self._last_result = RingState(), ResultState(), 0
+        self._revision = self._mirror.revision
+        if self._mirror.get(keys.exchange_event(self._state.number + 1)) is None:
+            snapshot = readable(self._mirror.get(keys.exchange_ring), decode_ring)
+            if snapshot is not None and snapshot.number > self._state.number:
+                self._state = snapshot
+        while (item := self._mirror.get(keys.exchange_event(self._state.number + 1))) is not None:
+            self._state = self._state.after(readable(item, decode_event))
+        return self._state
+
+    @property
+    def view(self) -> RingView:
+        """Everything as of one revision. Raises as ``state``."""
+        keys, below = self._keyspace, self._mirror.below
+        beats = (
+            (*_names(item, keys.exchange_servers), item.mod_revision) for item in below(keys.exchange_servers)
+        )
+        evictions = below(keys.exchange_evictions)
+        suspects = (_names(item, keys.exchange_suspects) for item in below(keys.exchange_suspects))
+        return RingView(
+            self.state,
+            tuple(SeenHeartbeat(*beat) for beat in beats),
+            {item.key.removeprefix(keys.exchange_evictions): item.mod_revision for item in evictions},
+            frozenset(suspects),
+        )
+
+    def is_opened(self, zone_id: ZoneId) -> bool:
+        """Whether the ring has the zone. Raises as ``state``."""
+        return zone_id in self.state.cluster.zones
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there are servers, zones, or some who wish to join."""
+        beat = next(self._mirror.below(self._keyspace.exchange_servers), None)
+        cluster = self.state.cluster
+        return beat is not None or bool(cluster.servers or cluster.zones)
+
+    def suspicions(self, name: str) -> tuple[str, ...]:
+        """Keys of suspicions of the server and by it."""
+        prefix = self._keyspace.exchange_suspects
+        return tuple(item.key for item in self._mirror.below(prefix) if name in _names(item, prefix))
+
+    def next_event_guards(self) -> tuple[Compare, ...]:
+        """The ring's last event is still that of ``state``, also where later ones were compacted."""
+        ring = self._keyspace.exchange_ring
+        event = self._keyspace.exchange_event(self._state.number + 1)
+        return absent(event), as_read(ring, self._mirror.get(ring))
+
+    @property
+    def snapshot_number(self) -> int:
+        """The event up to which ``exchange/ring`` says everything; 0: it is not written yet."""
+        snapshot = readable(self._mirror.get(self._keyspace.exchange_ring), decode_ring)
+        return 0 if snapshot is None else snapshot.number
+
+    def outcomes(self, zone_id: ZoneId) -> tuple[PartitionOutcome, ...]:
+        """What the last results say of each partition; empty before the first one. Raises as ``state``."""
+        keys, state = self._keyspace, self.state
+        last = self._mirror.get(keys.last_result)
+        if last is not None and last.mod_revision != self._last_result:
+            values = {item.key: item.value for item in self._mirror.below(keys.exchange_results)}
+            for record in results_after(keys, values, self._results.version):
+                self._results = self._results.after(record)
+            self._last_result = last.mod_revision
+        outcomes = self._results.outcomes.get(zone_id, ())
+        since = self._results.version
+        gone = tuple(name for version, name in state.gone if version > since)
+        return tuple(outcome.without(gone) for outcome in outcomes) if gone else outcomes
+
+    def result_guard(self) -> Compare:
+        """The last result is the one that ``outcomes`` has read."""
+        last = self._keyspace.last_result
+        return as_read(last, self._mirror.get(last))
+
+
+def _names(item: KeyValue, prefix: str) -> tuple[str, str]:
+    """The two names that a key below ``prefix`` is made of."""
+    first, _, second = item.key.removeprefix(prefix).partition("/")
+    return first, second

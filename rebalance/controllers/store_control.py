@@ -1,0 +1,232 @@
+"""What the leading controller does for store servers: it keeps the ring, and switches their zones' ``stable``.
+
+Pure decisions: ``rebalance.store.core.ring_keeper``, ``ring_zones`` and ``stable_switch``. Every write compares
+what was read, so of two controllers that believe to lead one is refused. Clocks begin anew with each lead:
+nobody is failed too early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from catalog.core.zone import ZoneId
+from rebalance.controllers.clock import Clock, sleep_unless
+from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
+from rebalance.controllers.ring_events import EVENTS_KEPT, RingEvents
+from rebalance.controllers.ring_mirror import RingMirror
+from rebalance.controllers.store_zones import StoreZones
+from rebalance.core.keys import Keyspace
+from rebalance.core.move_status import StoreOwners
+from rebalance.core.readable import RecordNotReadableError
+from rebalance.core.txn import Compare, Txn, TxnResult
+from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.hosting.background import Background
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.ports.metastore import HistoryGoneError, MetastoreError, MetastoreHistory
+from rebalance.store.core.ring_keeper import JoinServer, RingAction, RingKeeper
+from rebalance.store.core.ring_reading import assigned_lists
+from rebalance.store.core.ring_zones import AppendZones, next_zone_event
+from rebalance.store.core.stable_switch import decide_on_outcome
+from rebalance.store.core.store_limits import StoreLimits
+
+log = structlog.get_logger(__name__)
+
+LOOK_MS = 250
+"""How often clocks are looked at while there are servers."""
+MERGE_S = 0.05
+"""Changes that come together are looked at together."""
+SET_MS = 1_000
+"""TARGET_SET: at most one in so long."""
+SEEN_S = 5.0
+"""Limit of the wait for one's own write in the mirror."""
+RETRY_S = 0.5
+
+Fence = Callable[[], Awaitable[Compare]]
+"""Returns once controllers may write, with the guard of it."""
+
+
+class StoreControl:
+    """``run`` it in the controller that leads. ``intents`` and ``nodes`` are kept by the caller; ``steady`` is
+    a clock that nobody sets."""
+
+    def __init__(
+        self,
+        metastore: MetastoreHistory,
+        keyspace: Keyspace,
+        intents: KeyspaceMirror,
+        nodes: KeyspaceMirror,
+        fence: Fence,
+        steady: Clock,
+        background: Background | None = None,
+        *,
+        ttl_ms: int = StoreLimits().ttl_ms,
+        events_kept: int = EVENTS_KEPT,
+    ) -> None:
+        self._background = background or Background(restarts=False)
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._fence = fence
+        self._steady = steady
+        self._ttl_ms = ttl_ms
+        self._ring = RingMirror(metastore, keyspace)
+        self._events = RingEvents(metastore, keyspace, self._ring, events_kept)
+        self._zones = StoreZones(metastore, keyspace, intents, nodes, self._background)
+        self._keeper = RingKeeper(ttl_ms)
+        self._unreadable = UnreadableLog()
+        self._wake = asyncio.Event()
+        self._set_ms: int | None = None
+        self._targets: dict[ZoneId, tuple[int, Lists | None]] = {}
+        self._switched: dict[ZoneId, tuple[int, Compare]] = {}
+        self._opened: frozenset[ZoneId] | None = None
+        self._catalog = intents, nodes
+        for mirror in self._catalog:
+            mirror.listen(self._on_catalog)
+        self._ring.listen(lambda _changed: self._wake.set())
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._keeper = RingKeeper(self._ttl_ms)
+        self._set_ms = None
+        self._targets.clear()
+        self._switched.clear()
+        self._zones.forget()
+        self._opened = None
+        for mirror in self._catalog:
+            await mirror.loaded()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._background.keep("leader: ring", self._ring.follow))
+            await self._ring.loaded()
+            while True:
+                self._wake.clear()
+                if await self._look(tasks):
+                    continue
+                timer_ms = self._steady.now_ms() + LOOK_MS if self._ring.is_used else None
+                await sleep_unless(self._steady, timer_ms, self._wake)
+                await asyncio.sleep(MERGE_S)
+
+    def owners(self, zone_id: ZoneId, partition: int) -> StoreOwners | None:
+        """Of a partition of a zone that the ring has; None: of no such zone."""
+        if not self._ring.is_opened(zone_id):
+            return None
+        outcomes = self._ring.outcomes(zone_id)
+        outcome = outcomes[partition] if partition < len(outcomes) else PartitionOutcome()
+        return StoreOwners(outcome.in_sync, outcome.effective, outcome.is_lost)
+
+    def _on_catalog(self, _changed: frozenset[str]) -> None:
+        self._opened = None
+        self._wake.set()
+
+    async def _look(self, tasks: asyncio.TaskGroup) -> bool:
+        """Whether something was written, so that the next thing may be due."""
+        try:
+            fence = await self._fence()
+            opened = frozenset(self._ring.state.cluster.zones)
+            if opened != self._opened:
+                self._opened = opened
+                self._zones.look(opened)
+                self._zones.follow(tasks, self._wake.set)
+            written = await self._append(fence) or await self._events.trim(fence)
+            if written:
+                await self._ring.until(written, SEEN_S)
+                return True
+            for zone_id in self._ring.state.cluster.zones:
+                await self._switch(zone_id, fence)
+        except RecordNotReadableError as error:
+            self._unreadable.waits("ring", error)
+            await asyncio.sleep(RETRY_S)
+        except MetastoreError as error:
+            log.info("the ring is not kept", error=str(error))
+            await asyncio.sleep(RETRY_S)
+        else:
+            self._unreadable.goes_on("ring")
+        return False
+
+    # The ring
+
+    async def _append(self, fence: Compare) -> int:
+        """The next event that is due. Zones first: who joins must be able to read their lists."""
+        action: RingAction | AppendZones | None = await self._zone_event()
+        if action is None:
+            action = self._keeper.look(self._steady.now_ms(), self._ring.view)
+            if isinstance(action, JoinServer) and await self._are_targets_gone():
+                action = await self._zone_event()
+        written = await self._events.act(action, fence) if action is not None else 0
+        if written and isinstance(action, AppendZones):
+            self._set_ms = self._steady.now_ms()
+        return written
+
+    async def _zone_event(self) -> AppendZones | None:
+        state = self._ring.state
+        placed = self._zones.placed
+        for zone_id, spec in state.cluster.zones.items():
+            known = self._targets.get(zone_id)
+            if zone_id in placed and (known is None or known[0] != spec.targets):
+                self._targets[zone_id] = spec.targets, await self._lists_at(zone_id, spec.targets)
+        now_ms = self._steady.now_ms()
+        may_set = self._set_ms is None or now_ms - self._set_ms >= SET_MS
+        targets = {zone_id: lists for zone_id, (_, lists) in self._targets.items()}
+        return next_zone_event(self._ring.state, placed.values(), self._zones.dropped, targets, may_set=may_set)
+
+    async def _lists_at(self, zone_id: ZoneId, revision: int) -> Lists | None:
+        """None: they are compacted."""
+        prefix = self._keyspace.zone_partitions(zone_id)
+        try:
+            snapshot = await self._metastore.range_at(prefix, revision)
+        except HistoryGoneError:
+            return None
+        return assigned_lists(self._keyspace, snapshot.items)
+
+    async def _are_targets_gone(self) -> bool:
+        """Whether lists that a server reads when it joins are compacted by now: then they are set anew, as of
+        a revision of now."""
+        gone = False
+        for zone_id, spec in self._ring.state.cluster.zones.items():
+            try:
+                await self._metastore.range_at(self._keyspace.intent(zone_id), spec.targets)
+            except HistoryGoneError:
+                self._targets[zone_id] = spec.targets, None
+                gone = await self._zones.refresh(zone_id) or gone
+        return gone
+
+    # The switch of stable
+
+    async def _switch(self, zone_id: ZoneId, fence: Compare) -> None:
+        """Once for each change of the zone's assignments or of the results."""
+        if zone_id not in self._zones.placed:
+            return
+        outcomes = self._ring.outcomes(zone_id)
+        seen = self._zones.revision(zone_id), self._ring.result_guard()
+        if self._switched.get(zone_id) == seen:
+            return
+        moves = []
+        for number, observed in self._zones.moving(zone_id):
+            try:
+                decision = decide_on_outcome(observed, outcomes[number])
+            except IndexError:
+                continue
+            except RecordNotReadableError as error:
+                self._unreadable.waits((zone_id, number), error)
+                continue
+            if decision.transaction is not None:
+                moves.append(decision.transaction)
+        written = [
+            await self._write(zone_id, moves[first : first + PARTITIONS_PER_REQUEST], fence)
+            for first in range(0, len(moves), PARTITIONS_PER_REQUEST)
+        ]
+        # What a guard refused has changed since, and comes again with that change.
+        self._switched[zone_id] = seen
+        if moves:
+            log.info("stable switched", zone=zone_id, partitions=sum(written), of=len(moves))
+
+    async def _write(self, zone_id: ZoneId, moves: Sequence[Txn], fence: Compare) -> int:
+        """How many partitions were switched. Waits until the mirror has them."""
+        result = await self._metastore.commit(Txn((fence, self._ring.result_guard()), tuple(moves)))
+        done = sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
+        if done:
+            await self._zones.until(zone_id, result.revision, SEEN_S)
+        return done

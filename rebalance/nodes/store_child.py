@@ -1,0 +1,77 @@
+"""A node's store server as a child of its agent: ended with it, started anew when it ends, its end reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
+import structlog
+
+from rebalance.core.backoff import Backoff
+from rebalance.core.keys import Keyspace
+from rebalance.core.txn import Delete, Txn, as_read
+from rebalance.hosting.child import spawn, stop
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 0.1
+STEADY_S = 30.0
+"""A server that ran for so long is started anew at once."""
+AGAIN = Backoff(0.2, 10.0)
+REPORTS_MAX = 5
+REPORT_AGAIN_S = 0.5
+
+Command = Callable[[str], Sequence[str]]
+"""The command line of a server with this incarnation."""
+
+
+class StoreChild:
+    """``run`` it in the main thread's event loop, once the node's data directory is locked. ``inherited``: what
+    the server gets of our environment."""
+
+    def __init__(
+        self, name: str, metastore: Metastore, keyspace: Keyspace, command: Command, inherited: Sequence[str]
+    ) -> None:
+        self._name = name
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._command = command
+        self._inherited = inherited
+
+    async def run(self) -> None:
+        """Until cancelled: one server after the other."""
+        loop, again = asyncio.get_running_loop(), AGAIN
+        while True:
+            began = loop.time()
+            await self._serve(uuid4().hex)
+            again = AGAIN if loop.time() - began > STEADY_S else again.failed()
+            await asyncio.sleep(again.delay_s(0.0))
+
+    async def _serve(self, incarnation: str) -> None:
+        """Until it has ended and that is reported."""
+        process = spawn(self._command(incarnation), inherited=self._inherited)
+        try:
+            while process.poll() is None:
+                await asyncio.sleep(LOOK_S)
+        finally:
+            code = await asyncio.to_thread(stop, process)
+            log.warning("store server ended", incarnation=incarnation, code=code)
+            await self._report(incarnation)
+
+    async def _report(self, incarnation: str) -> None:
+        """Deletes its heartbeat: nobody has to wait until that is too old. Should the metastore not hear of it,
+        it becomes too old."""
+        key = self._keyspace.store_server(self._name, incarnation)
+        for _ in range(REPORTS_MAX):
+            try:
+                item = await self._metastore.get(key)
+                if (
+                    item is None
+                    or (await self._metastore.commit(Txn((as_read(key, item),), (Delete(key),)))).succeeded
+                ):
+                    return
+            except MetastoreError as error:
+                log.info("the end of the store server is not reported", error=str(error))
+            await asyncio.sleep(REPORT_AGAIN_S)

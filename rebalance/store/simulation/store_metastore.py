@@ -41,7 +41,7 @@ class StoreMetastore:
 
     @property
     def start(self) -> StoreStart:
-        return StoreStart(self.ring, self.result_state)
+        return StoreStart(self.ring.since(self.result_state.version), self.result_state)
 
     # Servers
 

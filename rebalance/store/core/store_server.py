@@ -134,7 +134,9 @@ class StoreServer:
     def step(self, event: StoreInput) -> list[StoreEffect]:
         books = self.books
         if self.is_over:
-            return []
+            # Nothing, or that it may not even begin.
+            out, books.out = books.out, []
+            return out
         self._take(event)
         if books.worker is not None:
             self._go_on(books.worker)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import StorePosition
 from rebalance.exchange.core import partition_analysis
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
@@ -25,8 +24,9 @@ from rebalance.store.simulation import store_disk
 from rebalance.store.simulation.store_history import StoreHistory, StoreRuleBrokenError
 from rebalance.store.simulation.store_metastore import StoreMetastore
 from rebalance.store.simulation.store_process import StoreProcess
-from rebalance.store.simulation.store_run import ZONE, StoreRun, StoreShape
+from rebalance.store.simulation.store_run import StoreRun, StoreShape
 from rebalance.store.simulation.store_world import StoreWorld
+from tests.fixtures.store_trio import tail_of, trio
 from tests.linearizability.checker import violations
 from tests.linearizability.history import Action, Operation
 
@@ -200,21 +200,9 @@ def some_seed(number: int) -> None:
         seed_of(seed)()
 
 
-def three(seed: int = 4) -> tuple[StoreRun, list[StoreProcess]]:
-    """A partition of three copies; its servers, the primary first."""
-    run = StoreRun(seed, StoreShape(servers=3, partitions=1, copies=3, clients=4, keys=2, faults_ms=0))
-    run.begin()
-    (nodes,) = run.world.metastore.targets[max(run.world.metastore.targets)][ZONE]
-    return run, [run.world.processes[name] for name in nodes]
-
-
-def tail_of(process: StoreProcess) -> StorePosition:
-    return process.server.books.copies[ZONE, 0].stored
-
-
 def primary_dies_with_one_backup_behind() -> None:
     """The primary is cut from one of its backups, writes go on, and it dies."""
-    run, (primary, ahead, behind) = three()
+    run, (primary, ahead, behind) = trio(seed=4)
     run.world.cut(primary.name, behind.name)
     run.world.time.run_until(run.world.time.now + 1_200)
     assert tail_of(ahead) > tail_of(behind)
@@ -225,7 +213,7 @@ def primary_dies_with_one_backup_behind() -> None:
 
 def primary_dies_with_writes_that_nobody_has() -> None:
     """The primary is cut from both backups, clients write and read, and it dies."""
-    run, (primary, *backups) = three()
+    run, (primary, *backups) = trio(seed=4)
     for backup in backups:
         run.world.cut(primary.name, backup.name)
     run.world.time.run_until(run.world.time.now + 1_200)
@@ -237,7 +225,7 @@ def primary_dies_with_writes_that_nobody_has() -> None:
 
 def primary_is_failed_by_a_late_controller() -> None:
     """A controller acts on what it saw before the primary's heartbeat was there."""
-    run, (primary, *_) = three()
+    run, (primary, *_) = trio(seed=4)
     number = run.world.metastore.ring.number
     late = FailServer(number, primary.name, primary.incarnation, 1)
     primary.pause()

@@ -196,6 +196,7 @@ class CopyMoves:
             targets = waited_for(outcome) & books.peers.keys() - {books.name}
             copy.leading = Leading(outcome.epoch, targets, behind, copy.tail, settled=copy.tail)
             copy.leading.base_ms, copy.leading.since_ms = self._last_ms(copy), books.now_ms
+            books.levelling.add(copy.partition)
         if copy.tail < highest:
             copy.filling = Filling(highest, highest, is_level=True)
             books.filling.add(copy.partition)

@@ -211,6 +211,19 @@ def primary_dies_with_one_backup_behind() -> None:
     run.check()
 
 
+def primary_dies_and_its_successor_is_behind() -> None:
+    """As above, and the one that is behind leads from now on: it needs what the other one has before it serves."""
+    run, (primary, successor, ahead) = trio(seed=4)
+    run.world.cut(primary.name, successor.name)
+    run.world.time.run_until(run.world.time.now + 1_200)
+    assert tail_of(ahead) > tail_of(successor)
+    successor.disk_ms = (600, 700)
+    run.world.kill(primary.name)
+    run.world.time.run_until(run.world.time.now + 8_000)
+    run.rest()
+    run.check()
+
+
 def primary_dies_with_writes_that_nobody_has() -> None:
     """The primary is cut from both backups, clients write and read, and it dies."""
     run, (primary, *backups) = trio(seed=4)
@@ -241,6 +254,7 @@ def primary_is_failed_by_a_late_controller() -> None:
     "scenario",
     [
         primary_dies_with_one_backup_behind,
+        primary_dies_and_its_successor_is_behind,
         primary_dies_with_writes_that_nobody_has,
         primary_is_failed_by_a_late_controller,
     ],

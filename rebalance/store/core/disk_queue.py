@@ -43,7 +43,7 @@ class _Waiting:
 
 
 class DiskQueue:
-    """``holds_bulk``: only writes are taken."""
+    """``holds_bulk``: only writes are taken, and so without ``has_room``."""
 
     def __init__(self, bulk_bytes: int) -> None:
         self._bulk_bytes = bulk_bytes
@@ -53,6 +53,11 @@ class DiskQueue:
         self._ticket = 0
         self._under_way = False
         self.holds_bulk = False
+        self.has_room = True
+
+    @property
+    def takes_bulk(self) -> bool:
+        return bool(self._bulk) and self.has_room and not self.holds_bulk
 
     @property
     def is_settled(self) -> bool:
@@ -74,13 +79,11 @@ class DiskQueue:
 
     def take(self) -> WriteDisk | None:
         """The next transaction if none is under way and something waits."""
-        if self._under_way or not (self._writes or (self._bulk and not self.holds_bulk)):
+        if self._under_way or not (self._writes or self.takes_bulk):
             return None
         bulk: list[_Waiting] = []
         size = 0
-        while (
-            self._bulk and not self.holds_bulk and (not bulk or size + self._bulk[0].size <= self._bulk_bytes)
-        ):
+        while self.takes_bulk and (not bulk or size + self._bulk[0].size <= self._bulk_bytes):
             bulk.append(self._bulk.popleft())
             size += bulk[-1].size
         self._taken, self._writes = (self._writes, bulk), []
@@ -94,18 +97,18 @@ class DiskQueue:
         writes, bulk = self._taken
         return [each.stored for each in (*writes, *bulk) if each.stored is not None]
 
-    def without_bulk(self, ticket: int) -> WriteDisk | None:
-        """There was no room: the writes again, alone. None if there was nothing else in it, or no write; the
-        bulk part waits."""
+    def without_bulk(self, ticket: int) -> bool:
+        """There was no room: the bulk part waits, what clears first, and the writes go again with the next
+        transaction. False if there was no bulk part."""
         if ticket != self._ticket or not self._under_way:
-            return None
+            return True
         writes, bulk = self._taken
-        self._bulk.extendleft(reversed(bulk))
-        self._under_way = False
-        if not bulk or not writes:
-            return None
-        self._taken = writes, []
-        return self._asked()
+        self._bulk = deque(
+            sorted((*bulk, *self._bulk), key=lambda each: not isinstance(each.changes[0], ClearBatch))
+        )
+        self._writes = [*writes, *self._writes]
+        self._under_way, self.has_room = False, False
+        return bool(bulk)
 
     def _asked(self) -> WriteDisk:
         self._ticket += 1

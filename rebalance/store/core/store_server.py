@@ -207,6 +207,7 @@ class StoreServer:
         if books.now_ms - self._asked_ms < books.limits.resend_ms:
             return
         self._asked_ms = books.now_ms
+        books.disk.has_room = True
         if books.worker is not None:
             self._carry_out(books.worker.tick())
         waiting = (self._commit, self._asked, self._ring.reading)
@@ -382,12 +383,10 @@ class StoreServer:
                 self._fills.stored(stored)
 
     def _disk_refused(self, refused: DiskRefused) -> None:
-        """What reached the log is never answered "failed": the connections end with the process."""
-        again = self.books.disk.without_bulk(refused.ticket) if refused.no_room else None
-        if again is None:
+        """What reached the log is never answered "failed": the connections end with the process. What fills a
+        copy waits for room, and is tried again now and then."""
+        if not refused.no_room or not self.books.disk.without_bulk(refused.ticket):
             self._stop("a transaction was refused by its disk")
-        else:
-            self.books.out.append(again)
 
     def _room(self, server: str, has_room: bool) -> None:
         (self.books.no_room.discard if has_room else self.books.no_room.add)(server)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from catalog.core.zone import ZoneId
 from rebalance.core.store_positions import StorePosition
-from rebalance.store.core.disk_changes import ClearBatch, DropCopy, KeepMark
+from rebalance.store.core.disk_changes import ClearBatch, DropCopy, KeepMark, KeepRows
 from rebalance.store.core.disk_queue import DiskQueue, LogStored, StepStored
 
 KEY = (ZoneId(1), 0)
@@ -73,7 +73,22 @@ def test_without_room_the_writes_go_alone() -> None:
     queue.add_bulk(clear(1))
     first = queue.take()
     assert first is not None
-    again = queue.without_bulk(first.ticket)
+    assert queue.without_bulk(first.ticket)
+    again = queue.take()
     assert again is not None
     assert again.changes == (mark("a"),)
-    assert queue.without_bulk(again.ticket) is None
+    assert not queue.without_bulk(again.ticket)
+
+
+def test_without_room_what_clears_goes_first_once_it_is_tried_again() -> None:
+    queue = DiskQueue(100)
+    queue.add_bulk(rows := KeepRows(OTHER, ()))
+    first = queue.take()
+    queue.add_bulk(clear(100))
+    assert first is not None
+    assert queue.without_bulk(first.ticket)
+    assert queue.take() is None
+    queue.has_room = True
+    again = queue.take()
+    assert again is not None
+    assert again.changes == (clear(100), rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rebalance.store.simulation.store_run import StoreRun
+from rebalance.store.core.store_messages import ReadRequest
+from rebalance.store.simulation.store_run import LIMITS, ZONE, StoreRun
 from tests.fixtures.store_trio import tail_of, trio
 
 
@@ -40,3 +41,27 @@ def test_a_suspicion_that_was_lost_is_said_again() -> None:
     run.world.time.run_until(run.world.time.now + 1_500)
     run.world.cut_from_metastore.discard(primary.name)
     assert acknowledged_later(run, 15_000) > 20
+
+
+def test_a_primary_whose_disk_hangs_gives_way() -> None:
+    """It heartbeats on, and nobody owes it anything: only itself sees it."""
+    run, (primary, *_) = trio()
+    run.world.restarts = False
+    primary.disk_ms = (10**9, 10**9)
+    assert acknowledged_later(run, 30_000) > 20
+
+
+def test_reads_that_wait_for_a_write_are_bounded() -> None:
+    """The primary's disk is slow, and somebody reads one key again and again."""
+    run, (primary, *_) = trio()
+    primary.disk_ms = (1_500, 1_500)
+    for number in range(5_000):
+        request = ReadRequest(10**6 + number, ZONE, 0, b"k0")
+        run.world.time.after(number // 5, lambda request=request: run.world.ask(99, primary.name, request))  # type: ignore[misc]  # mypy has no type for defaults of a lambda
+    most = 0
+    for _ in range(30):
+        run.world.time.run_until(run.world.time.now + 50)
+        leading = primary.server.books.copies[ZONE, 0].leading
+        assert leading is not None
+        most = max([most, *(len(each.reads) for each in leading.pending)])
+    assert most == LIMITS.pending_max

@@ -205,7 +205,7 @@ class CopyMoves:
         """The time of the newest record that this server knows."""
         before = position_at(copy.epochs, copy.tail.counter - 1)
         last = self._books.reader.records(copy.partition, before, 1)
-        return max(copy.last_ms, last[0].time_ms if last else 0)
+        return last[0].time_ms if last else copy.last_ms
 
     # Levelling
 

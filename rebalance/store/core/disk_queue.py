@@ -56,6 +56,10 @@ class DiskQueue:
         self.has_room = True
 
     @property
+    def is_under_way(self) -> bool:
+        return self._under_way
+
+    @property
     def takes_bulk(self) -> bool:
         return bool(self._bulk) and self.has_room and not self.holds_bulk
 

@@ -124,6 +124,7 @@ class StoreServer:
         self._asked: AskAffinityChange | None = None
         self._asked_ms = 0
         self._notify_ms = 0
+        self._disk_ms = 0
         self._mark = (start.metastore_epoch, 0)
         self._refuse_older_metastore()
 
@@ -146,6 +147,7 @@ class StoreServer:
         transaction = books.disk.take()
         if transaction is not None:
             books.out.append(transaction)
+            self._disk_ms = books.now_ms
         out, books.out = books.out, []
         return out
 
@@ -198,6 +200,11 @@ class StoreServer:
         books = self.books
         if books.life.is_over(books.now_ms):
             self._stop("it missed the time of its heartbeat")
+            return
+        if not books.disk.is_under_way:
+            self._disk_ms = books.now_ms
+        elif books.now_ms - self._disk_ms >= books.limits.disk_wait_ms:
+            self._stop("its disk does not answer")
             return
         ticket = books.life.due(books.now_ms)
         if ticket is not None:
@@ -336,6 +343,8 @@ class StoreServer:
         self._mark = max(self._mark, (self._start.metastore_epoch, epoch_of(version)))
         books.disk.add(KeepMark(FINISHED_MARK, "{} {}".format(*self._mark).encode()))
         self._replication.go_on()
+        if books.worker is not None:
+            self._ring.finished(books.worker.cluster_at(version))
 
     def _refuse_older_metastore(self) -> None:
         """A metastore that was restored from a backup knows less than this server finished."""

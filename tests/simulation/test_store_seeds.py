@@ -212,7 +212,7 @@ def primary_dies_with_one_backup_behind() -> None:
 
 
 def primary_dies_and_its_successor_is_behind() -> None:
-    """As above, and the one that is behind leads from now on: it needs what the other one has before it serves."""
+    """As above, and the one that is behind leads from now on: it fetches what the other one has."""
     run, (primary, successor, ahead) = trio(seed=4)
     run.world.cut(primary.name, successor.name)
     run.world.time.run_until(run.world.time.now + 1_200)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
     """``ttl_ms``: after that long without a heartbeat a server is failed; it serves ``margin_ms`` less.
+    ``disk_wait_ms``: a transaction that takes longer ends the process, as nobody else sees that a disk hangs.
+    ``pending_max``: also of requests that wait for one write.
     ``log_keep``: records of a partition that stay for history, ``log_reserved`` while a copy is being filled.
-    ``disk_wait_ms``: a transaction that takes longer ends the process, as nobody else can see that its disk hangs.
-    ``pending_max``: also of requests that wait for one write. ``id_keep_ms`` is longer than any client repeats a write."""
+    ``id_keep_ms`` is longer than any client repeats a write."""
 
     ttl_ms: int = 5_000
     margin_ms: int = 1_000

@@ -32,6 +32,7 @@ class StoreMetastore:
         self.heartbeats: dict[tuple[str, str], int] = {}
         self.evicting: dict[str, int] = {}
         self.suspects: set[tuple[str, str]] = set()
+        self.takes_results = True
         self.targets: dict[int, dict[ZoneId, Lists]] = {0: {}}
 
     @property
@@ -68,6 +69,9 @@ class StoreMetastore:
             self.result_state = self.result_state.after(record)
             return ()
         return tuple(each for each in self.results if each.previous >= record.previous)
+
+    def take_results(self) -> None:
+        self.takes_results = True
 
     def lists(self, zones: tuple[tuple[ZoneId, int], ...]) -> IdealLists:
         return {zone: self.targets[revision].get(zone, ()) for zone, revision in zones}

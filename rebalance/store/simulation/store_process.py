@@ -172,7 +172,9 @@ class StoreProcess:
                 around.call(self, lambda: TargetsRead(ticket, metastore.lists(zones)))
             case CommitResult(record):
 
-                def commit() -> StoreInput:
+                def commit() -> StoreInput | None:
+                    if not metastore.takes_results:
+                        return None
                     existing = metastore.commit_result(record)
                     return ResultExists(existing) if existing else ResultCommitted(record.version)
 

@@ -132,6 +132,8 @@ class StoreRun:
             self._slow_disk,
             self._slow_disk,
             self._fill_disk,
+            self._deactivate,
+            self._refuse_results,
         ]
 
     def _kill(self) -> None:
@@ -224,6 +226,24 @@ class StoreRun:
         self.world.time.after(20, lambda: process.fill(self._rng.choice((0.2, 0.9))))
         self.world.time.after(self._rng.choice((500, 3_000, 9_000)), process.empty)
 
+    def _deactivate(self) -> None:
+        metastore = self.world.metastore
+        if metastore.ring.cluster.active:
+            metastore.custom(Trigger.DEACTIVATE)
+            self.world.time.after(self._rng.choice((500, 3_000, 9_000)), self._activate)
+
+    def _activate(self) -> None:
+        metastore = self.world.metastore
+        if not metastore.ring.cluster.active:
+            metastore.custom(Trigger.ACTIVATE)
+
+    def _refuse_results(self) -> None:
+        """Nothing else is refused, so that servers come and go and no exchange ends."""
+        metastore = self.world.metastore
+        self.world.note("results are not taken")
+        metastore.takes_results = False
+        self.world.time.after(self._rng.choice((3_000, 12_000)), metastore.take_results)
+
     # Rest
 
     def rest(self) -> None:
@@ -231,6 +251,7 @@ class StoreRun:
         world = self.world
         self._faulty_until = world.time.now
         world.heal()
+        self._activate()
         self.set_targets()
         end = world.time.now + REST_MS
         while not self._is_at_rest():

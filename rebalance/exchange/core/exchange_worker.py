@@ -435,13 +435,6 @@ class ExchangeWorker(StateUpdates):
             effects += [Send(node, request) for node in sorted(self.cluster.servers) if node != self.name]
         return effects
 
-    def _in(self, version: TopologyVersion, *phases: Phase) -> RunningExchange | None:
-        """The running exchange if it is this one and in one of these phases: answers may come too late."""
-        running = self.running
-        if running is None or running.version != version or running.phase not in phases:
-            return None
-        return running
-
     def _enter(self, running: RunningExchange, phase: Phase, *effects: Effect) -> list[Effect]:
         running.phase = phase
         return [Entered(running.version, running.plan.type, phase), *effects]

@@ -45,7 +45,7 @@ def partition_outcome(
 
     ``before`` itself, with its lower position, if nothing but positions is different.
     """
-    states = {node: each.state for node, each in reports.items()}
+    states = {node: item.state for node, item in reports.items()}
     in_sync = agreed_set(ideal, effective, states) or before.in_sync
     # Without a primary there is nothing to be filled with, and nobody who waits for it.
     filling = tuple(node for node in ideal if states.get(node) is CopyState.MOVING and effective)

@@ -160,7 +160,8 @@ def decide_states(
         for node, each in reports.items():
             if each.state is CopyState.OWNING or node in ideal:
                 decided[node] = replace(each, state=CopyState.LOST)
-        if not rules.reset:
+        # Whoever resets did not know of a member that went meanwhile: it may come back with everything.
+        if not rules.reset or set(outcome.in_sync) & set(rules.gone):
             return decided, True
         kept = [node for node in decided if decided[node].state is CopyState.LOST]
         for node in kept:

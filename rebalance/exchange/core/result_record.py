@@ -71,7 +71,7 @@ class ResultState:
             before = outcomes.get(zone, ())
             count = max(len(before), max(changed, default=-1) + 1)
             padded = (*before, *(PartitionOutcome() for _ in range(count - len(before))))
-            outcomes[zone] = tuple(changed.get(number, each) for number, each in enumerate(padded))
+            outcomes[zone] = tuple(changed.get(number, item) for number, item in enumerate(padded))
         return ResultState(record.version, outcomes)
 
     def told(self, version: TopologyVersion, outcomes: Outcomes) -> ResultState:
@@ -85,9 +85,9 @@ def changed_outcomes(before: Outcomes, after: Outcomes) -> dict[ZoneId, dict[int
     for zone, outcomes in after.items():
         known = before.get(zone, ())
         differing = {
-            number: each
-            for number, each in enumerate(outcomes)
-            if number >= len(known) or known[number] != each
+            number: item
+            for number, item in enumerate(outcomes)
+            if number >= len(known) or known[number] != item
         }
         if differing:
             changed[zone] = differing

@@ -13,6 +13,7 @@ from rebalance.core.partition_map import Reception, SingleMap
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_effects import AskSwitch, Effect, MapsChanged, Send
 from rebalance.exchange.core.exchange_messages import SingleMessage
+from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.result_record import ResultState
 from rebalance.exchange.core.running_exchange import RunningExchange
@@ -59,6 +60,13 @@ class StateUpdates:
         exchange waits or runs nothing is sent: it will carry the news."""
         self._local = maps
         return self._notify() if self.is_idle else []
+
+    def _in(self, version: TopologyVersion, *phases: Phase) -> RunningExchange | None:
+        """The running exchange if it is this one and in one of these phases: answers may come too late."""
+        running = self.running
+        if running is None or running.version != version or running.phase not in phases:
+            return None
+        return running
 
     def _gone_since_result(self, until: TopologyVersion) -> tuple[str, ...]:
         """Servers whose end the last result does not know, up to an event."""

@@ -48,7 +48,7 @@ class CopyMoves:
     def is_last_owner(self) -> bool:
         """Whether some partition would be lost without this server."""
         alone = (self._books.name,)
-        return any(each.in_sync == alone for outcomes in self._outcomes.values() for each in outcomes)
+        return any(item.in_sync == alone for outcomes in self._outcomes.values() for item in outcomes)
 
     # In an exchange
 
@@ -151,7 +151,7 @@ class CopyMoves:
             copy.epochs, copy.is_clean = (), True
         elif self._has_leftovers(copy):
             leftovers = self._books.reader.records(copy.partition, copy.tail, _EVERYTHING.counter)
-            keys = tuple(sorted({each.key for record in leftovers for each in record.changes}))
+            keys = tuple(sorted({item.key for record in leftovers for item in record.changes}))
             disk.add(DropTail(copy.partition, copy.tail, _EVERYTHING, keys))
         copy.stream = copy.stored = copy.tail
 

@@ -142,4 +142,4 @@ def later_row(stored: StoredRow | None, arriving: StoredRow) -> StoredRow:
 
 def rows_of(records: Iterable[LogRecord]) -> list[StoredRow]:
     """What records make of rows, in order."""
-    return [StoredRow(each.key, each.value, record.position) for record in records for each in record.changes]
+    return [StoredRow(item.key, item.value, record.position) for record in records for item in record.changes]

@@ -43,7 +43,8 @@ class _Waiting:
 
 
 class DiskQueue:
-    """``holds_bulk``: only writes are taken, and so without ``has_room``."""
+    """``holds_bulk``: only writes are taken, as while there is not ``has_room``; but what clears is tried then,
+    too, as room comes from there."""
 
     def __init__(self, bulk_bytes: int) -> None:
         self._bulk_bytes = bulk_bytes
@@ -54,14 +55,11 @@ class DiskQueue:
         self._under_way = False
         self.holds_bulk = False
         self.has_room = True
+        self._tries_clearing = True
 
     @property
     def is_under_way(self) -> bool:
         return self._under_way
-
-    @property
-    def takes_bulk(self) -> bool:
-        return bool(self._bulk) and self.has_room and not self.holds_bulk
 
     @property
     def is_settled(self) -> bool:
@@ -70,7 +68,7 @@ class DiskQueue:
 
     def drop_bulk(self, partition: PartitionKey) -> None:
         """The copy has another order now."""
-        self._bulk = deque(each for each in self._bulk if _partition(each) != partition)
+        self._bulk = deque(item for item in self._bulk if _partition(item) != partition)
 
     def add(self, *changes: DiskChange, stored: Stored | None = None) -> None:
         for change in changes:
@@ -81,13 +79,19 @@ class DiskQueue:
     def add_bulk(self, *changes: DiskChange, stored: Stored | None = None) -> None:
         self._bulk.append(_Waiting(changes, stored, sum(map(_size, changes))))
 
+    def try_clearing(self) -> None:
+        """Now and then: once without room, what clears is not taken again before that."""
+        self._tries_clearing = True
+        if not self.has_room:
+            self._bulk = deque(sorted(self._bulk, key=lambda item: not _clears(item)))
+
     def take(self) -> WriteDisk | None:
         """The next transaction if none is under way and something waits."""
-        if self._under_way or not (self._writes or self.takes_bulk):
+        if self._under_way or not (self._writes or self._takes_bulk):
             return None
         bulk: list[_Waiting] = []
         size = 0
-        while self.takes_bulk and (not bulk or size + self._bulk[0].size <= self._bulk_bytes):
+        while self._takes_bulk and (not bulk or size + self._bulk[0].size <= self._bulk_bytes):
             bulk.append(self._bulk.popleft())
             size += bulk[-1].size
         self._taken, self._writes = (self._writes, bulk), []
@@ -99,39 +103,48 @@ class DiskQueue:
             return []
         self._under_way = False
         writes, bulk = self._taken
-        return [each.stored for each in (*writes, *bulk) if each.stored is not None]
+        return [item.stored for item in (*writes, *bulk) if item.stored is not None]
 
     def without_bulk(self, ticket: int) -> bool:
-        """There was no room: the bulk part waits, what clears first, and the writes go again with the next
-        transaction. False if there was no bulk part."""
+        """There was no room: the bulk part waits until there is, and the writes go again, alone. False if they
+        were alone already."""
         if ticket != self._ticket or not self._under_way:
             return True
         writes, bulk = self._taken
-        self._bulk = deque(
-            sorted((*bulk, *self._bulk), key=lambda each: not isinstance(each.changes[0], ClearBatch))
-        )
-        self._writes = [*writes, *self._writes]
-        self._under_way, self.has_room = False, False
+        self._bulk.extendleft(reversed(bulk))
+        self._writes[:0] = writes
+        self._under_way, self._taken = False, ([], [])
+        self.has_room = self._tries_clearing = False
         return bool(bulk)
+
+    @property
+    def _takes_bulk(self) -> bool:
+        if not self._bulk or self.holds_bulk:
+            return False
+        return self.has_room or (self._tries_clearing and _clears(self._bulk[0]))
 
     def _asked(self) -> WriteDisk:
         self._ticket += 1
         self._under_way = True
         return WriteDisk(
-            self._ticket, tuple(change for part in self._taken for each in part for change in each.changes)
+            self._ticket, tuple(change for part in self._taken for item in part for change in item.changes)
         )
 
 
 def _size(change: DiskChange) -> int:
     match change:
         case KeepRecords():
-            return sum(each.size for each in change.records)
+            return sum(item.size for item in change.records)
         case KeepRows():
-            return sum(each.size for each in change.rows)
+            return sum(item.size for item in change.rows)
         case ClearBatch():
             return change.limit_bytes
         case _:
             return 0
+
+
+def _clears(waiting: _Waiting) -> bool:
+    return isinstance(waiting.changes[0], ClearBatch)
 
 
 def _partition(waiting: _Waiting) -> PartitionKey | None:

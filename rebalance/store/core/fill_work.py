@@ -137,7 +137,7 @@ class FillWork:
         the copy is not clean until it owns."""
         limit = self._books.limits
         records = self._records_between(copy, common, filling.clear_until)
-        keys = tuple(sorted({each.key for record in records for each in record.changes}))
+        keys = tuple(sorted({item.key for record in records for item in record.changes}))
         if common < copy.log_start or len(keys) > limit.tail_keys_max:
             self._reload(copy, filling)
             return
@@ -154,7 +154,7 @@ class FillWork:
         records: list[LogRecord] = []
         after = above
         while batch := self._books.reader.records(copy.partition, after, self._books.limits.batch_bytes):
-            records += [each for each in batch if each.position <= until]
+            records += [item for item in batch if item.position <= until]
             after = batch[-1].position
             if after > until:
                 break
@@ -200,7 +200,7 @@ class FillWork:
         if copy.filling is not None:
             copy.filling.step = FillStep.STORE
         step = StepStored(copy.partition, copy.life)
-        if any(isinstance(each, KeepHead) for each in changes):
+        if any(isinstance(item, KeepHead) for item in changes):
             self._books.disk.add(*changes, stored=step)
         else:
             self._books.disk.add_bulk(*changes, stored=step)

@@ -97,20 +97,20 @@ def _log(
     if common != request.tail:
         return SupplyBatch(partition, request.basis, SupplyStage.REWIND, common)
     records = tuple(
-        each for each in reader.records(partition, common, limit_bytes) if each.position <= request.until
+        item for item in reader.records(partition, common, limit_bytes) if item.position <= request.until
     )
     rows = (reader.row(partition, key) for key in request.keys)
     reached = records[-1].position if records else common
     return SupplyBatch(
         *(partition, request.basis, SupplyStage.LOG, common, records),
-        rows=tuple(each for each in rows if each is not None),
+        rows=tuple(item for item in rows if item is not None),
         read_at=head.tail if request.keys else NO_RECORD,
         next_after=None if reached == request.until else b"",
     )
 
 
 def epochs_until(epochs: EpochTable, position: StorePosition) -> EpochTable:
-    return tuple(each for each in epochs if each.after < position.counter)
+    return tuple(item for item in epochs if item.after < position.counter)
 
 
 def request_of(

@@ -55,8 +55,8 @@ class Leading:
         write = PendingWrite(record, [asker], now_ms, now_ms)
         self.pending.append(write)
         self.by_id[record.write] = write
-        for each in record.changes:
-            self.by_key[each.key] = write
+        for item in record.changes:
+            self.by_key[item.key] = write
 
     def acknowledge(self, peer: str, position: StorePosition) -> None:
         if position > self.acknowledged.get(peer, NO_RECORD):
@@ -72,9 +72,9 @@ class Leading:
         while self.pending and self.pending[0].record.position <= reached:
             write = self.pending.popleft()
             del self.by_id[write.record.write]
-            for each in write.record.changes:
-                if self.by_key.get(each.key) is write:
-                    del self.by_key[each.key]
+            for item in write.record.changes:
+                if self.by_key.get(item.key) is write:
+                    del self.by_key[item.key]
             writes.append(write)
         self.settled = max(self.settled, reached)
         return writes
@@ -93,4 +93,4 @@ class Leading:
     def missing_at(self, peer: str) -> tuple[LogRecord, ...]:
         """What goes again to a peer whose connection was lost."""
         known = self.acknowledged.get(peer, self.settled)
-        return tuple(each.record for each in self.pending if each.record.position > known)
+        return tuple(item.record for item in self.pending if item.record.position > known)

@@ -49,7 +49,7 @@ class LogRecord:
     @property
     def size(self) -> int:
         """Bytes of keys, values and id, without what stores them."""
-        return len(self.write) + sum(len(each.key) + len(each.value or b"") for each in self.changes)
+        return len(self.write) + sum(len(item.key) + len(item.value or b"") for item in self.changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class CopyHead:
 
     def rewound(self, to: StorePosition) -> CopyHead:
         """Without the records after ``to``."""
-        epochs = tuple(each for each in self.epochs if each.after < to.counter)
+        epochs = tuple(item for item in self.epochs if item.after < to.counter)
         return replace(self, tail=to, epochs=epochs, log_start=min(self.log_start, to))
 
     def holds(self, position: StorePosition) -> bool:
@@ -132,9 +132,9 @@ class CopyHead:
 
 def position_at(epochs: EpochTable, counter: int) -> StorePosition:
     """The position of the record of ``counter`` in a log with these epochs."""
-    for each in reversed(epochs):
-        if each.after < counter:
-            return StorePosition(each.epoch, counter)
+    for item in reversed(epochs):
+        if item.after < counter:
+            return StorePosition(item.epoch, counter)
     return NO_RECORD
 
 
@@ -151,12 +151,12 @@ def last_common(
     if not shared:
         return NO_RECORD
     epoch = max(shared)
-    return StorePosition(epoch, min(each[epoch] for each in ends))
+    return StorePosition(epoch, min(item[epoch] for item in ends))
 
 
 def _ends(epochs: EpochTable, tail: StorePosition) -> Iterable[tuple[int, int]]:
     """(epoch, counter of its last record)."""
-    for each, following in pairwise(epochs):
-        yield each.epoch, following.after
+    for item, following in pairwise(epochs):
+        yield item.epoch, following.after
     if epochs:
         yield epochs[-1].epoch, tail.counter

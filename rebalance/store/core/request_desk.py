@@ -56,7 +56,7 @@ class RequestDesk:
             self.take(*self._replication.released.popleft())
 
     def gone(self, client: int) -> None:
-        self._waiting = deque(each for each in self._waiting if each[0] != client)
+        self._waiting = deque(item for item in self._waiting if item[0] != client)
 
     def _judged(self, request: Request) -> ServedCopy | RequestTurn | tuple[AnswerCode, str]:
         """The copy that carries it out, which is led here; or why not."""
@@ -149,8 +149,8 @@ class RequestDesk:
         self, request: WriteRequest, key: PartitionKey, leading: Leading
     ) -> tuple[AnswerCode, str] | None:
         books, limits = self._books, self._books.limits
-        largest = max((len(each.value or b"") for each in request.changes), default=0)
-        size = sum(len(each.key) + len(each.value or b"") for each in request.changes)
+        largest = max((len(item.value or b"") for item in request.changes), default=0)
+        size = sum(len(item.key) + len(item.value or b"") for item in request.changes)
         if largest > limits.value_bytes_max or size > limits.transaction_bytes_max:
             return AnswerCode.TOO_LARGE, f"a value has at most {limits.value_bytes_max} bytes"
         full = books.no_room & {books.name, *leading.targets}
@@ -160,10 +160,10 @@ class RequestDesk:
             return AnswerCode.TOO_MANY, f"partition {key[1]} has {limits.pending_max} pending writes"
         if request.reads and request.age_ms > limits.transaction_age_ms:
             return AnswerCode.TOO_OLD, f"a transaction ends within {limits.transaction_age_ms} ms"
-        for each in request.reads:
-            row = books.reader.row(key, each.key)
+        for item in request.reads:
+            row = books.reader.row(key, item.key)
             position = row.position if row is not None and row.value is not None else NO_RECORD
-            if position != each.position or each.key in leading.by_key:
+            if position != item.position or item.key in leading.by_key:
                 return AnswerCode.CONFLICT, "a key that the transaction read has changed"
         return None
 

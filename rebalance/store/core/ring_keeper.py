@@ -83,7 +83,7 @@ class RingKeeper:
 
     def look(self, now_ms: int, view: RingView) -> RingAction | None:
         """The next thing to be done; it looks again after that."""
-        beats = {(each.name, each.incarnation): each.revision for each in view.heartbeats}
+        beats = {(item.name, item.incarnation): item.revision for item in view.heartbeats}
         members = {name: view.state.incarnations.get(name, "") for name in view.state.cluster.servers}
         self._remember(now_ms, view, beats, members)
         for name, incarnation in sorted(members.items()):

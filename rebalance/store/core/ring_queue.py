@@ -56,7 +56,7 @@ class RingQueue:
 
     def _unread(self, cluster: Cluster) -> tuple[tuple[ZoneId, int], ...]:
         named = ((zone.zone_id, zone.targets) for zone in cluster.zones.values())
-        return tuple(each for each in named if each[1] and each not in self._lists)
+        return tuple(item for item in named if item[1] and item not in self._lists)
 
     def targets_read(self, ticket: int, lists: IdealLists) -> None:
         if self.reading is None or ticket != self.reading.ticket:

@@ -25,7 +25,7 @@ class RingRecord:
     @property
     def reads_targets(self) -> bool:
         """Whether ideal lists must be read before the event can be understood."""
-        return any(each.targets for each in self.event.zones)
+        return any(item.targets for item in self.event.zones)
 
 
 @dataclass(frozen=True, slots=True)

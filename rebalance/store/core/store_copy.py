@@ -64,7 +64,7 @@ class ServedCopy:
     def follows(self, records: Sequence[LogRecord]) -> tuple[LogRecord, ...] | None:
         """The records that the stream does not have yet; None where one is missing before them. Those that it
         has are told by their positions: within an epoch there is one primary."""
-        fresh = tuple(each for each in records if each.position > self.stream)
+        fresh = tuple(item for item in records if item.position > self.stream)
         return None if fresh and fresh[0].previous != self.stream else fresh
 
     def take(self, records: Sequence[LogRecord]) -> None:
@@ -95,4 +95,4 @@ class ServedCopy:
     def rewind(self, to: StorePosition) -> None:
         self.tail = to
         self.log_start = min(self.log_start, to)
-        self.epochs = tuple(each for each in self.epochs if each.after < to.counter)
+        self.epochs = tuple(item for item in self.epochs if item.after < to.counter)

@@ -189,6 +189,7 @@ class StoreServer:
                 self._carry_out(books.worker.result_exists(records) if books.worker is not None else [])
             case RoomChanged(has_room):
                 self._room(self.name, has_room)
+                books.disk.has_room = has_room
                 for peer in sorted(books.peers.keys() - {self.name}):
                     books.send_peer(peer, ServerRoom(has_room))
             case ClientGone(client):
@@ -214,11 +215,12 @@ class StoreServer:
         if books.now_ms - self._asked_ms < books.limits.resend_ms:
             return
         self._asked_ms = books.now_ms
-        books.disk.has_room = True
+        books.disk.has_room = self.name not in books.no_room
+        books.disk.try_clearing()
         if books.worker is not None:
             self._carry_out(books.worker.tick())
         waiting = (self._commit, self._asked, self._ring.reading)
-        books.out.extend(each for each in waiting if each is not None and each not in books.out)
+        books.out.extend(item for item in waiting if item is not None and item not in books.out)
 
     def _go_on(self, worker: ExchangeWorker) -> None:
         """Whatever an input may have made possible."""
@@ -255,6 +257,7 @@ class StoreServer:
                 return
             books.out.append(CloseConnections(event.node, order))
             self._watch.forget(event.node)
+            books.no_room.discard(event.node)
             if books.peers.get(event.node) == order:
                 del books.peers[event.node]
                 self._replication.removed()
@@ -282,7 +285,7 @@ class StoreServer:
 
     def _lists(self, zone: ZoneSpec, nodes: tuple[str, ...]) -> Lists:
         """The ideal lists of the zone's revision, of servers that are there."""
-        return tuple(tuple(each for each in wanted if each in nodes) for wanted in self._ring.lists_of(zone))
+        return tuple(tuple(node for node in ideal if node in nodes) for ideal in self._ring.lists_of(zone))
 
     # The exchange
 
@@ -394,8 +397,8 @@ class StoreServer:
     def _disk_refused(self, refused: DiskRefused) -> None:
         """What reached the log is never answered "failed": the connections end with the process. What fills a
         copy waits for room, and is tried again now and then."""
-        if not refused.no_room or not self.books.disk.without_bulk(refused.ticket):
-            self._stop("a transaction was refused by its disk")
+        if not (refused.no_room and self.books.disk.without_bulk(refused.ticket)):
+            self._stop("its disk refused a transaction")
 
     def _room(self, server: str, has_room: bool) -> None:
         (self.books.no_room.discard if has_room else self.books.no_room.add)(server)

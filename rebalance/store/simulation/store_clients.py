@@ -36,6 +36,7 @@ class SimulatedClients:
         self._rng = random.Random(f"clients/{world.seed}")
         self._current: dict[int, tuple[StoreOperation, int]] = {}
         self._requests = 0
+        self._begun = 0
         self._leaders: dict[int, str] = {}
         world.listener = self
         for client in range(count):
@@ -49,9 +50,10 @@ class SimulatedClients:
         if not self.goes_on:
             return
         rng = self._rng
+        self._begun += 1
         partition = rng.randrange(self._partitions)
         writes = rng.random() < 0.6
-        write = WriteId(f"w{len(self.history.operations)}") if writes else None
+        write = WriteId(f"w{self._begun}") if writes else None
         deletes = self._deletes and writes and rng.random() < 0.3
         self.begin(client, partition, f"k{rng.randrange(self._keys)}".encode(), write, deletes)
 
@@ -80,8 +82,9 @@ class SimulatedClients:
         patience = PATIENCE_MS if self._rng.random() < 0.95 else 15
         self._world.time.after(patience, lambda: self._again(operation, number))
 
-    def _again(self, operation: StoreOperation, number: int) -> None:
+    def _again(self, operation: StoreOperation, number: int, refused: bool = False) -> None:
         if self._current.get(operation.client) == (operation, number):
+            operation.is_unsure = operation.is_unsure or not refused
             self._ask(operation)
 
     def answered(self, client: int, answer: StoreAnswer) -> None:
@@ -92,7 +95,9 @@ class SimulatedClients:
         if answer.code in AGAIN:
             if answer.primary:
                 self._leaders[operation.partition[1]] = answer.primary
-            self._world.time.after(self._rng.randint(5, 200), lambda: self._again(operation, number))
+            refused = answer.code is not AnswerCode.UNKNOWN
+            delay = self._rng.randint(5, 200)
+            self._world.time.after(delay, lambda: self._again(operation, number, refused))
             return
         del self._current[client]
         if answer.code is AnswerCode.DONE:
@@ -100,5 +105,7 @@ class SimulatedClients:
             self._leaders[operation.partition[1]] = self._leaders.get(operation.partition[1], "")
             if operation.write is None:
                 operation.value = answer.value
-        # A refusal says that this request did nothing; an earlier one of the same write may have.
+        elif not operation.is_unsure:
+            # No request of it did anything: it never was.
+            self.history.operations = [item for item in self.history.operations if item is not operation]
         self._world.time.after(self._rng.randint(0, 60), lambda: self._begin(client))

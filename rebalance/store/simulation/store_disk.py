@@ -41,7 +41,7 @@ class StoredPartition:
     ids: dict[WriteId, StoredWriteId] = field(default_factory=dict)
 
     def after(self, position: StorePosition) -> list[LogRecord]:
-        return [self.log[each] for each in sorted(self.log) if each > position]
+        return [self.log[item] for item in sorted(self.log) if item > position]
 
 
 class SimulatedDisk:
@@ -79,8 +79,8 @@ class SimulatedDisk:
                     if known is None or known.position < record.position:
                         entry = StoredWriteId(record.write, record.position, record.time_ms)
                         stored.ids[record.write] = entry
-                    for each in record.changes:
-                        _keep(stored, StoredRow(each.key, each.value, record.position), tombstones)
+                    for item in record.changes:
+                        _keep(stored, StoredRow(item.key, item.value, record.position), tombstones)
             case KeepRows(_, rows, ids):
                 for row in rows:
                     _keep(stored, row, tombstones=True)
@@ -93,7 +93,7 @@ class SimulatedDisk:
             case ClearBatch(_, until, limit):
                 _clear(stored, until, limit)
             case CutLog(_, until, before_ms):
-                for position in [each for each in stored.log if each <= until]:
+                for position in [item for item in stored.log if item <= until]:
                     del stored.log[position]
                 old = [e for e in stored.ids.values() if e.position <= until and e.time_ms < before_ms]
                 for entry in old:
@@ -123,25 +123,25 @@ class SimulatedDisk:
     def records(self, partition: PartitionKey, after: StorePosition, limit_bytes: int) -> tuple[LogRecord, ...]:
         stored = self.partitions.get(partition)
         log = stored.after(after) if stored is not None else []
-        return _fitting(log, [each.size for each in log], limit_bytes)
+        return _fitting(log, [item.size for item in log], limit_bytes)
 
     def rows(self, partition: PartitionKey, after: bytes, limit_bytes: int) -> tuple[StoredRow, ...]:
         stored = self.partitions.get(partition)
         rows = [stored.rows[key] for key in sorted(stored.rows) if key > after] if stored else []
-        return _fitting(rows, [each.size for each in rows], limit_bytes)
+        return _fitting(rows, [item.size for item in rows], limit_bytes)
 
     def ids(self, partition: PartitionKey, after: bytes, limit_bytes: int) -> tuple[StoredWriteId, ...]:
         stored = self.partitions.get(partition)
         ids = [stored.ids[key] for key in sorted(stored.ids) if key.encode() > after] if stored else []
-        return _fitting(ids, [len(each.write) for each in ids], limit_bytes)
+        return _fitting(ids, [len(item.write) for item in ids], limit_bytes)
 
     def has_older(self, partition: PartitionKey, until: StorePosition) -> bool:
         stored = self.partitions.get(partition)
         if stored is None:
             return False
-        positions = [each.position for each in stored.rows.values()]
-        positions += [each.position for each in stored.ids.values()]
-        return any(each <= until for each in (*positions, *stored.log))
+        positions = [item.position for item in stored.rows.values()]
+        positions += [item.position for item in stored.ids.values()]
+        return any(item <= until for item in (*positions, *stored.log))
 
     def mark(self, name: str) -> bytes | None:
         return self.marks.get(name)
@@ -158,7 +158,7 @@ def _keep(stored: StoredPartition, row: StoredRow, tombstones: bool) -> None:
 def _drop_tail(
     stored: StoredPartition, above: StorePosition, until: StorePosition, keys: tuple[bytes, ...]
 ) -> None:
-    for position in [each for each in stored.log if above < each <= until]:
+    for position in [item for item in stored.log if above < item <= until]:
         record = stored.log.pop(position)
         if stored.ids.get(record.write) is not None and stored.ids[record.write].position == position:
             del stored.ids[record.write]
@@ -170,17 +170,17 @@ def _drop_tail(
 
 def _clear(stored: StoredPartition, until: StorePosition, limit_bytes: int) -> None:
     freed = 0
-    for row in [each for each in stored.rows.values() if each.position <= until]:
+    for row in [item for item in stored.rows.values() if item.position <= until]:
         if freed >= limit_bytes:
             return
         freed += row.size
         del stored.rows[row.key]
-    for entry in [each for each in stored.ids.values() if each.position <= until]:
+    for entry in [item for item in stored.ids.values() if item.position <= until]:
         if freed >= limit_bytes:
             return
         freed += len(entry.write)
         del stored.ids[entry.write]
-    for position in [each for each in sorted(stored.log) if each <= until]:
+    for position in [item for item in sorted(stored.log) if item <= until]:
         if freed >= limit_bytes:
             return
         freed += stored.log.pop(position).size

@@ -19,7 +19,8 @@ class StoreRuleBrokenError(AssertionError):
 
 @dataclass(slots=True)
 class StoreOperation:
-    """``write`` None: a read. ``returned_ms`` None: nobody was told how it ended."""
+    """``write`` None: a read. ``returned_ms`` None: nobody was told how it ended. ``is_unsure``: a request of
+    it was not answered, so that it may be done although a later one was refused."""
 
     client: int
     partition: PartitionKey
@@ -29,6 +30,7 @@ class StoreOperation:
     invoked_ms: int
     returned_ms: int | None = None
     position: StorePosition | None = None
+    is_unsure: bool = False
 
 
 class StoreHistory:
@@ -37,58 +39,58 @@ class StoreHistory:
 
     @property
     def acknowledged(self) -> list[StoreOperation]:
-        return [each for each in self.operations if each.write is not None and each.position is not None]
+        return [item for item in self.operations if item.write is not None and item.position is not None]
 
     def check(self) -> None:
         """Raises StoreRuleBrokenError."""
         by_key: defaultdict[tuple[PartitionKey, bytes], list[StoreOperation]] = defaultdict(list)
-        for each in self.operations:
-            by_key[each.partition, each.key].append(each)
+        for item in self.operations:
+            by_key[item.partition, item.key].append(item)
         for (partition, key), operations in sorted(by_key.items()):
             _values_fit(partition, key, operations)
-            told = [each for each in operations if each.position is not None]
-            if any(each.write is not None and each.value is None for each in operations):
+            answered = [item for item in operations if item.position is not None]
+            if any(item.write is not None and item.value is None for item in operations):
                 # A read of nothing says little once somebody deletes the key.
-                told = [each for each in told if each.value is not None]
-            _never_back(partition, key, told)
+                answered = [item for item in answered if item.value is not None]
+            _never_back(partition, key, answered)
 
 
 def _values_fit(partition: PartitionKey, key: bytes, operations: list[StoreOperation]) -> None:
     written: dict[StorePosition, StoreOperation] = {}
-    for each in operations:
-        if each.write is None or each.position is None:
+    for item in operations:
+        if item.write is None or item.position is None:
             continue
-        other = written.setdefault(each.position, each)
-        if other.write != each.write:
-            raise StoreRuleBrokenError(f"{partition} {key!r}: {each} and {other} have one position")
-    possible = {each.value: each for each in operations if each.write is not None}
-    for each in operations:
-        if each.write is not None or each.position is None or each.value is None:
+        other = written.setdefault(item.position, item)
+        if other.write != item.write:
+            raise StoreRuleBrokenError(f"{partition} {key!r}: {item} and {other} have one position")
+    possible = {item.value: item for item in operations if item.write is not None}
+    for item in operations:
+        if item.write is not None or item.position is None or item.value is None:
             continue
         # Values are written once, so whoever was told one was told of that write, at its position.
-        write = possible.get(each.value)
-        if write is None or write.position not in (None, each.position):
-            raise StoreRuleBrokenError(f"{partition} {key!r}: {each} does not fit {write}")
+        write = possible.get(item.value)
+        if write is None or write.position not in (None, item.position):
+            raise StoreRuleBrokenError(f"{partition} {key!r}: {item} does not fit {write}")
 
 
-def _never_back(partition: PartitionKey, key: bytes, told: list[StoreOperation]) -> None:
-    """``told`` were answered: what began after another one returned is not before it."""
+def _never_back(partition: PartitionKey, key: bytes, answered: list[StoreOperation]) -> None:
+    """What began after another operation returned is not before it."""
     events = sorted(
         # In one instant, begins come first: such operations overlap.
-        [(each.invoked_ms, 0, index) for index, each in enumerate(told)]
-        + [(each.returned_ms or 0, 1, index) for index, each in enumerate(told)]
+        [(item.invoked_ms, 0, index) for index, item in enumerate(answered)]
+        + [(item.returned_ms or 0, 1, index) for index, item in enumerate(answered)]
     )
     highest: StorePosition = NO_RECORD
     highest_by: StoreOperation | None = None
     floors: dict[int, tuple[StorePosition, StoreOperation | None]] = {}
     for _, returns, index in events:
-        each = told[index]
+        item = answered[index]
         if not returns:
             floors[index] = highest, highest_by
             continue
         floor, earlier = floors[index]
-        position = each.position or NO_RECORD
+        position = item.position or NO_RECORD
         if position < floor:
-            raise StoreRuleBrokenError(f"{partition} {key!r}: {each} came after {earlier}")
+            raise StoreRuleBrokenError(f"{partition} {key!r}: {item} came after {earlier}")
         if position > highest:
-            highest, highest_by = position, each
+            highest, highest_by = position, item

@@ -55,7 +55,7 @@ class StoreMetastore:
         return True
 
     def was_there(self, name: str, incarnation: str) -> bool:
-        return any(each.event.node == name and each.incarnation == incarnation for each in self.events)
+        return any(item.event.node == name and item.incarnation == incarnation for item in self.events)
 
     def suspect(self, who: str, whom: str, suspected: bool) -> None:
         self._next()
@@ -68,7 +68,7 @@ class StoreMetastore:
             self.results.append(record)
             self.result_state = self.result_state.after(record)
             return ()
-        return tuple(each for each in self.results if each.previous >= record.previous)
+        return tuple(item for item in self.results if item.previous >= record.previous)
 
     def take_results(self) -> None:
         self.takes_results = True
@@ -134,7 +134,7 @@ class StoreMetastore:
         if trigger is not Trigger.NODE_JOINED:
             self.heartbeats.pop((name, incarnation), None)
             self.evicting.pop(name, None)
-            self.suspects = {each for each in self.suspects if name not in each}
+            self.suspects = {item for item in self.suspects if name not in item}
 
     def _next(self) -> int:
         self.revision += 1

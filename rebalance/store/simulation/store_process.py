@@ -194,7 +194,7 @@ class StoreProcess:
     def heard(self, event: StoreInput) -> None:
         """An answer of the metastore."""
         if isinstance(event, RingHeard):
-            records = tuple(each for each in event.records if each.number > self._heard)
+            records = tuple(item for item in event.records if item.number > self._heard)
             if not records or records[0].number != self._heard + 1:
                 return
             self._heard = records[-1].number

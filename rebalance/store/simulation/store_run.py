@@ -145,9 +145,9 @@ class StoreRun:
 
     def _kill_all(self) -> None:
         if self._rng.random() < 0.3:
-            for each in self.world.alive:
-                self.world.kill(each.name)
-                self._start_later(each.name)
+            for item in self.world.alive:
+                self.world.kill(item.name)
+                self._start_later(item.name)
 
     def _start_later(self, name: str) -> None:
         process = self.world.processes[name]
@@ -161,7 +161,7 @@ class StoreRun:
 
     def _leave(self) -> None:
         """In order: it drains first, and takes no new requests. It is killed if that takes too long."""
-        alive = [each for each in self.world.alive if not each.is_paused]
+        alive = [item for item in self.world.alive if not item.is_paused]
         if not alive:
             return
         process = self._rng.choice(alive)
@@ -176,7 +176,7 @@ class StoreRun:
         self.world.time.after(6_000, end)
 
     def _pause(self) -> None:
-        alive = [each for each in self.world.alive if not each.is_paused]
+        alive = [item for item in self.world.alive if not item.is_paused]
         if alive:
             process = self._rng.choice(alive)
             self.world.note(f"{process.name} is paused")
@@ -281,7 +281,7 @@ class StoreRun:
         """The operator says that lost partitions may be used, once all servers have come back."""
         world = self.world
         outcomes = world.metastore.result_state.outcomes.get(ZONE, ())
-        if not any(each.is_lost for each in outcomes) or len(world.metastore.ring.cluster.servers) < len(
+        if not any(item.is_lost for item in outcomes) or len(world.metastore.ring.cluster.servers) < len(
             self.names
         ):
             return
@@ -319,15 +319,15 @@ class StoreRun:
         lists = self.world.metastore.targets[max(self.world.metastore.targets)][ZONE]
         for number, nodes in enumerate(lists):
             stored = [self.world.disks[name].partitions[ZONE, number] for name in nodes]
-            rows = [{key: row for key, row in each.rows.items() if row.value is not None} for each in stored]
-            ids = [set(each.ids) for each in stored]
-            if any(each != rows[0] for each in rows[1:]) or any(each != ids[0] for each in ids[1:]):
+            rows = [{key: row for key, row in item.rows.items() if row.value is not None} for item in stored]
+            ids = [set(item.ids) for item in stored]
+            if any(item != rows[0] for item in rows[1:]) or any(item != ids[0] for item in ids[1:]):
                 raise StoreRuleBrokenError(f"copies of {number} on {nodes} differ: {rows} {ids}")
             for disk in stored:
                 writes = [record.write for record in disk.log.values()]
-                twice = {each for each in writes if writes.count(each) > 1}
+                twice = {item for item in writes if writes.count(item) > 1}
                 if twice:
                     raise StoreRuleBrokenError(f"writes {sorted(twice)} are in the log of {number} twice")
-            for each in self.clients.history.acknowledged:
-                if each.partition == (ZONE, number) and each.write not in ids[0]:
-                    raise StoreRuleBrokenError(f"{each} was acknowledged and is not on {nodes}")
+            for item in self.clients.history.acknowledged:
+                if item.partition == (ZONE, number) and item.write not in ids[0]:
+                    raise StoreRuleBrokenError(f"{item} was acknowledged and is not on {nodes}")

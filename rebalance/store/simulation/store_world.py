@@ -108,7 +108,7 @@ class StoreWorld:
 
     @property
     def alive(self) -> list[StoreProcess]:
-        return [each for _, each in sorted(self.processes.items()) if each.is_alive]
+        return [item for _, item in sorted(self.processes.items()) if item.is_alive]
 
     def kill(self, name: str) -> None:
         self.processes[name].kill()
@@ -138,7 +138,7 @@ class StoreWorld:
         self.metastore_pauses = False
         for pair in sorted(map(sorted, pairs)):
             ends = [self.processes[name] for name in pair if name in self.processes]
-            if len(ends) == 2 and all(each.is_alive for each in ends):
+            if len(ends) == 2 and all(item.is_alive for item in ends):
                 self._connect(*ends)
 
     def _connect(self, one: StoreProcess, other: StoreProcess) -> None:
@@ -229,7 +229,7 @@ class StoreWorld:
 
     def stepped(self, process: StoreProcess, effects: list[StoreEffect]) -> None:
         self.steps += 1
-        if any(not isinstance(each, Reply) for each in effects):
+        if any(not isinstance(item, Reply) for item in effects):
             self._one_primary(process)
 
     def _one_primary(self, process: StoreProcess) -> None:

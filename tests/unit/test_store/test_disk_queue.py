@@ -77,10 +77,24 @@ def test_without_room_the_writes_go_alone() -> None:
     again = queue.take()
     assert again is not None
     assert again.changes == (mark("a"),)
+    # Alone they must have room.
     assert not queue.without_bulk(again.ticket)
 
 
-def test_without_room_what_clears_goes_first_once_it_is_tried_again() -> None:
+def test_bulk_waits_for_room() -> None:
+    queue = DiskQueue(100)
+    queue.add_bulk(clear(1))
+    first = queue.take()
+    assert first is not None
+    assert queue.without_bulk(first.ticket)
+    assert queue.take() is None
+    queue.has_room = True
+    again = queue.take()
+    assert again is not None
+    assert again.changes == (clear(1),)
+
+
+def test_without_room_what_clears_is_tried_again_by_itself() -> None:
     queue = DiskQueue(100)
     queue.add_bulk(rows := KeepRows(OTHER, ()))
     first = queue.take()
@@ -88,7 +102,13 @@ def test_without_room_what_clears_goes_first_once_it_is_tried_again() -> None:
     assert first is not None
     assert queue.without_bulk(first.ticket)
     assert queue.take() is None
-    queue.has_room = True
+    queue.try_clearing()
     again = queue.take()
     assert again is not None
-    assert again.changes == (clear(100), rows)
+    assert again.changes == (clear(100),)
+    queue.done(again.ticket)
+    assert queue.take() is None
+    queue.has_room = True
+    last = queue.take()
+    assert last is not None
+    assert last.changes == (rows,)

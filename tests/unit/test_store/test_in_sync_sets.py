@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.partition_map import CopyReport
@@ -18,19 +19,19 @@ from rebalance.exchange.core.result_record import (
     changed_outcomes,
 )
 
-LETTERS = {each.value[0]: each for each in CopyState}
+LETTERS = {item.value[0]: item for item in CopyState}
 
 
 def reports(text: str) -> dict[str, CopyReport]:
     copies = {}
-    for each in text.split():
-        counter, _, epoch = each[3:].partition("@")
-        copies[each[0]] = CopyReport(LETTERS[each[2]], int(counter or 0), epoch=int(epoch or 0))
+    for item in text.split():
+        counter, _, epoch = item[3:].partition("@")
+        copies[item[0]] = CopyReport(LETTERS[item[2]], int(counter or 0), epoch=int(epoch or 0))
     return copies
 
 
 def states(copies: dict[str, CopyReport]) -> str:
-    return " ".join(f"{node}:{each.state.value[0]}" for node, each in sorted(copies.items()))
+    return " ".join(f"{node}:{item.state.value[0]}" for node, item in sorted(copies.items()))
 
 
 def outcome(
@@ -102,6 +103,14 @@ def test_a_reset_prefers_members_to_longer_logs() -> None:
     assert (states(decided), lost) == ("b:O", False)
 
 
+def test_a_reset_is_void_when_the_last_member_went_in_the_same_exchange() -> None:
+    """Whoever asked for it saw the member alive."""
+    known = outcome("a", position=(7, 10), is_lost=True)
+    rules = ZoneRules(reset=True, detects_lost=True, gone=("a",), outcomes=(known,))
+    decided, lost = decide_states(reports("b:L12@8"), "b", rules, True, known)
+    assert (states(decided), lost) == ("b:L", True)
+
+
 def test_members_that_go_leave_the_set_and_the_last_one_stays() -> None:
     assert outcome("abc").without("ba").in_sync == ("c",)
     assert outcome("abc").without("bca").in_sync == ("a",)
@@ -131,7 +140,7 @@ def test_an_epoch_begins_with_another_primary_or_another_server_of_its_name() ->
 
 def test_results_are_a_chain_of_changes() -> None:
     one, two = outcome("a", epoch=1), outcome("ab", epoch=1)
-    zone = 1
+    zone = ZoneId(1)
     first = ResultRecord(TopologyVersion(1), TopologyVersion(2), TopologyVersion(0), {zone: {0: one, 1: one}})
     second = ResultRecord(TopologyVersion(3), TopologyVersion(3), TopologyVersion(2), {zone: {1: two}})
     state = ResultState().after(first).after(second)

@@ -33,15 +33,15 @@ def log(epochs: list[int]) -> list[StorePosition]:
 
 def head_of(positions: list[StorePosition]) -> CopyHead:
     records = [
-        record(each.epoch, each.counter, positions[index - 1] if index else NO_RECORD)
-        for index, each in enumerate(positions)
+        record(item.epoch, item.counter, positions[index - 1] if index else NO_RECORD)
+        for index, item in enumerate(positions)
     ]
     return CopyHead(CopyState.OWNING).appended(records)
 
 
 def test_epochs_keep_the_order_of_versions() -> None:
-    versions = [TopologyVersion(*each) for each in ((0, 0), (1, 0), (1, 7), (2, 0), (2**31 - 1, 2**32 - 1))]
-    epochs = [epoch_of(each) for each in versions]
+    versions = [TopologyVersion(*item) for item in ((0, 0), (1, 0), (1, 7), (2, 0), (2**31 - 1, 2**32 - 1))]
+    epochs = [epoch_of(item) for item in versions]
     assert epochs == sorted(epochs)
     assert epochs[-1] < 2**63
     assert str(StorePosition(epoch_of(TopologyVersion(6, 1)), 42)) == "6.1:42"
@@ -69,7 +69,7 @@ EPOCHS = st.lists(st.integers(1, 3), max_size=6).map(sorted)
 def test_a_head_knows_every_position_of_its_log(epochs: list[int], counter: int) -> None:
     positions = log(epochs)
     head = head_of(positions)
-    assert [position_at(head.epochs, each.counter) for each in positions] == positions
+    assert [position_at(head.epochs, item.counter) for item in positions] == positions
     for epoch in range(5):
         position = StorePosition(epoch, counter)
         assert head.holds(position) is (position in positions or position == NO_RECORD)
@@ -87,7 +87,7 @@ def test_where_two_logs_part(one: list[int], other: list[int], shared: int) -> N
     own = [epoch + 20 for epoch in own]
     logs = log([*first, *sorted(own)]), log([*first, *sorted(theirs)])
     expected = [mine for mine, their in zip(*logs, strict=False) if mine == their]
-    heads = [head_of(each) for each in logs]
+    heads = [head_of(item) for item in logs]
     arguments = [(head.epochs, head.tail) for head in heads]
     common = last_common(*arguments[0], *arguments[1])
     assert common == (expected[-1] if expected else NO_RECORD)

@@ -99,15 +99,15 @@ class Servers:
 
 def test_nobody_is_told_before_the_result_is_committed() -> None:
     servers = Servers("abc")
-    told = len(servers.sent)
+    before = len(servers.sent)
     servers.event(Trigger.SNAPSHOT_CREATE)
     running = servers.workers["a"].running
     assert running is not None
     assert running.phase is Phase.COMMIT
-    assert len(servers.sent) == told
+    assert len(servers.sent) == before
     servers.commit()
-    assert {to for to, _ in servers.sent[told:]} == {"b", "c"}
-    assert all(each.held.version == servers.cluster.version for each in servers.workers.values())
+    assert {to for to, _ in servers.sent[before:]} == {"b", "c"}
+    assert all(item.held.version == servers.cluster.version for item in servers.workers.values())
 
 
 def test_a_coordinator_that_takes_over_uses_the_result_that_it_comes_upon() -> None:
@@ -121,10 +121,10 @@ def test_a_coordinator_that_takes_over_uses_the_result_that_it_comes_upon() -> N
     assert successor == "b"
     assert own.previous == committed.previous
     assert own != committed
-    told = len(servers.sent)
+    before = len(servers.sent)
     servers.carry_out("b", servers.workers["b"].result_exists([committed]))
     # Exactly what was committed, for exactly those events; the failure is an exchange of its own after it.
-    assert [each.version for _, each in servers.sent[told:]] == [committed.version]
+    assert [item.version for _, item in servers.sent[before:]] == [committed.version]
     assert servers.kept[-1][1].previous == committed.version
     servers.commit()
     assert servers.workers["b"].held.results == servers.workers["c"].held.results

@@ -74,7 +74,7 @@ class ResultState:
             outcomes[zone] = tuple(changed.get(number, item) for number, item in enumerate(padded))
         return ResultState(record.version, outcomes)
 
-    def told(self, version: TopologyVersion, outcomes: Outcomes) -> ResultState:
+    def after_message(self, version: TopologyVersion, outcomes: Outcomes) -> ResultState:
         """After a full message of that version. A zone that is deactivated is not in it, and its sets hold."""
         return ResultState(version, {**self.outcomes, **outcomes})
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import StorePosition
 from rebalance.exchange.core import partition_analysis
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
@@ -31,6 +30,7 @@ from rebalance.store.simulation.store_metastore import StoreMetastore
 from rebalance.store.simulation.store_process import StoreProcess
 from rebalance.store.simulation.store_run import ZONE, StoreRun, StoreShape
 from rebalance.store.simulation.store_world import StoreWorld
+from tests.fixtures.simulated_trio import tail_of, trio
 from tests.linearizability.checker import violations
 from tests.linearizability.history import Action, Operation
 
@@ -205,21 +205,9 @@ def some_seed(number: int, start: int = 0) -> None:
         seed_of(seed)()
 
 
-def three(seed: int = 4) -> tuple[StoreRun, list[StoreProcess]]:
-    """A partition of three copies; its servers, the primary first."""
-    run = StoreRun(seed, StoreShape(servers=3, partitions=1, copies=3, clients=4, keys=2, faults_ms=0))
-    run.begin()
-    (nodes,) = run.world.metastore.targets[max(run.world.metastore.targets)][ZONE]
-    return run, [run.world.processes[name] for name in nodes]
-
-
-def tail_of(process: StoreProcess) -> StorePosition:
-    return process.server.books.copies[ZONE, 0].stored
-
-
 def primary_dies_with_one_backup_behind() -> None:
     """The primary is cut from one of its backups, writes go on, and it dies."""
-    run, (primary, ahead, behind) = three()
+    run, (primary, ahead, behind) = trio(seed=4)
     run.world.cut(primary.name, behind.name)
     run.world.time.run_until(run.world.time.now + 1_200)
     assert tail_of(ahead) > tail_of(behind)
@@ -228,9 +216,22 @@ def primary_dies_with_one_backup_behind() -> None:
     run.check()
 
 
+def primary_dies_and_its_successor_is_behind() -> None:
+    """As above, and the one that is behind leads from now on: it fetches what the other one has."""
+    run, (primary, successor, ahead) = trio(seed=4)
+    run.world.cut(primary.name, successor.name)
+    run.world.time.run_until(run.world.time.now + 1_200)
+    assert tail_of(ahead) > tail_of(successor)
+    successor.disk_ms = (600, 700)
+    run.world.kill(primary.name)
+    run.world.time.run_until(run.world.time.now + 8_000)
+    run.rest()
+    run.check()
+
+
 def primary_dies_with_writes_that_nobody_has() -> None:
     """The primary is cut from both backups, clients write and read, and it dies."""
-    run, (primary, *backups) = three()
+    run, (primary, *backups) = trio(seed=4)
     for backup in backups:
         run.world.cut(primary.name, backup.name)
     run.world.time.run_until(run.world.time.now + 1_200)
@@ -242,7 +243,7 @@ def primary_dies_with_writes_that_nobody_has() -> None:
 
 def primary_is_failed_by_a_late_controller() -> None:
     """A controller acts on what it saw before the primary's heartbeat was there."""
-    run, (primary, *_) = three()
+    run, (primary, *_) = trio(seed=4)
     number = run.world.metastore.ring.number
     late = FailServer(number, primary.name, primary.incarnation, 1)
     primary.pause()
@@ -258,6 +259,7 @@ def primary_is_failed_by_a_late_controller() -> None:
     "scenario",
     [
         primary_dies_with_one_backup_behind,
+        primary_dies_and_its_successor_is_behind,
         primary_dies_with_writes_that_nobody_has,
         primary_is_failed_by_a_late_controller,
     ],
@@ -269,7 +271,7 @@ def test_what_happens_to_a_primary(scenario: Callable[[], None]) -> None:
 
 def test_a_copy_without_room_stops_new_writes_and_no_reads() -> None:
     """53100 at the primary while any copy that it waits for has no room; what was written before is read."""
-    run, (primary, backup, _) = three()
+    run, (primary, backup, _) = trio(seed=4)
     run.clients.goes_on = False
     run.world.time.run_until(run.world.time.now + 2_000)
     answers: list[StoreAnswer] = []

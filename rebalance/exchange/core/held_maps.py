@@ -75,7 +75,7 @@ class HeldMaps:
             message.lost,
             message.positions,
             message.rebalanced,
-            None if self.results is None else ResultState(message.version, message.outcomes),
+            None if self.results is None else self.results.after_message(message.version, message.outcomes),
         )
 
     def can_lose(self, node: str) -> bool:

@@ -6,7 +6,7 @@ joined while all others died, comes upon the outcome that was committed, and use
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
@@ -74,8 +74,9 @@ class ResultState:
             outcomes[zone] = tuple(changed.get(number, item) for number, item in enumerate(padded))
         return ResultState(record.version, outcomes)
 
-    def without_zones(self, zones: Collection[ZoneId]) -> ResultState:
-        return replace(self, outcomes={key: item for key, item in self.outcomes.items() if key not in zones})
+    def after_message(self, version: TopologyVersion, outcomes: Outcomes) -> ResultState:
+        """After a full message of that version. A zone that is deactivated is not in it, and its sets hold."""
+        return ResultState(version, {**self.outcomes, **outcomes})
 
 
 def changed_outcomes(before: Outcomes, after: Outcomes) -> dict[ZoneId, dict[int, PartitionOutcome]]:

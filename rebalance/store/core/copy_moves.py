@@ -196,6 +196,7 @@ class CopyMoves:
             targets = waited_for(outcome) & books.peers.keys() - {books.name}
             copy.leading = Leading(outcome.epoch, targets, behind, copy.tail, settled=copy.tail)
             copy.leading.base_ms, copy.leading.since_ms = self._last_ms(copy), books.now_ms
+            books.levelling.add(copy.partition)
         if copy.tail < highest:
             copy.filling = Filling(highest, highest, is_level=True)
             books.filling.add(copy.partition)
@@ -204,7 +205,7 @@ class CopyMoves:
         """The time of the newest record that this server knows."""
         before = position_at(copy.epochs, copy.tail.counter - 1)
         last = self._books.reader.records(copy.partition, before, 1)
-        return max(copy.last_ms, last[0].time_ms if last else 0)
+        return last[0].time_ms if last else copy.last_ms
 
     # Levelling
 

@@ -43,7 +43,8 @@ class _Waiting:
 
 
 class DiskQueue:
-    """``holds_bulk``: only writes are taken, as while there is not ``has_room``."""
+    """``holds_bulk``: only writes are taken, as while there is not ``has_room``; but what clears is tried then,
+    too, as room comes from there."""
 
     def __init__(self, bulk_bytes: int) -> None:
         self._bulk_bytes = bulk_bytes
@@ -54,6 +55,11 @@ class DiskQueue:
         self._under_way = False
         self.holds_bulk = False
         self.has_room = True
+        self._tries_clearing = True
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._under_way
 
     @property
     def is_settled(self) -> bool:
@@ -72,6 +78,12 @@ class DiskQueue:
 
     def add_bulk(self, *changes: DiskChange, stored: Stored | None = None) -> None:
         self._bulk.append(_Waiting(changes, stored, sum(map(_size, changes))))
+
+    def try_clearing(self) -> None:
+        """Now and then: once without room, what clears is not taken again before that."""
+        self._tries_clearing = True
+        if not self.has_room:
+            self._bulk = deque(sorted(self._bulk, key=lambda item: not _clears(item)))
 
     def take(self) -> WriteDisk | None:
         """The next transaction if none is under way and something waits."""
@@ -102,12 +114,14 @@ class DiskQueue:
         self._bulk.extendleft(reversed(bulk))
         self._writes[:0] = writes
         self._under_way, self._taken = False, ([], [])
-        self.has_room = False
+        self.has_room = self._tries_clearing = False
         return bool(bulk)
 
     @property
     def _takes_bulk(self) -> bool:
-        return bool(self._bulk) and self.has_room and not self.holds_bulk
+        if not self._bulk or self.holds_bulk:
+            return False
+        return self.has_room or (self._tries_clearing and _clears(self._bulk[0]))
 
     def _asked(self) -> WriteDisk:
         self._ticket += 1
@@ -127,6 +141,10 @@ def _size(change: DiskChange) -> int:
             return change.limit_bytes
         case _:
             return 0
+
+
+def _clears(waiting: _Waiting) -> bool:
+    return isinstance(waiting.changes[0], ClearBatch)
 
 
 def _partition(waiting: _Waiting) -> PartitionKey | None:

@@ -46,7 +46,7 @@ class FillWork:
                     filling.stage = SupplyStage.RELOAD
                 else:
                     copy.tail = copy.log_start = NO_RECORD
-                    copy.epochs = ()
+                    copy.epochs, copy.last_ms = (), 0
                     filling.stage, filling.step = SupplyStage.ROWS, FillStep.ASK
                     self._step(copy, filling)
             case FillStep.TAIL:
@@ -183,6 +183,7 @@ class FillWork:
             return
         if batch.stage is SupplyStage.IDS:
             filling.epochs = batch.epochs
+            copy.last_ms = max((copy.last_ms, *(each.time_ms for each in batch.ids)))
         if batch.next_after is not None:
             filling.after = batch.next_after
             self._store(copy, KeepRows(copy.partition, batch.rows, batch.ids))

@@ -1,12 +1,14 @@
 """Whom this server suspects: a peer that it has waited for too long.
 
 A peer that owes an acknowledgement is suspected for that. One that an exchange waits for may itself wait for
-somebody else, so it is asked whether it is there.
+somebody else, and one that levels or supplies a copy may have much to do, so it is asked whether it is there.
+A request to the metastore may be lost, so what was said is said again.
 """
 
 from __future__ import annotations
 
 from rebalance.exchange.core.exchange_states import Phase
+from rebalance.store.core.filling import FillStep
 from rebalance.store.core.server_books import ServerBooks
 from rebalance.store.core.store_effects import SetSuspect
 from rebalance.store.core.store_messages import PeerPing
@@ -18,8 +20,9 @@ PROMPT = (Phase.LATCH, Phase.SENT)
 class PeerWatch:
     def __init__(self, books: ServerBooks) -> None:
         self._books = books
-        self._suspected: set[str] = set()
-        self._since: dict[str, int] = {}
+        self._said: dict[str, tuple[bool, int]] = {}
+        self._said_ms = 0
+        self._since: dict[tuple[str, bool], int] = {}
         self._heard: dict[str, int] = {}
         self._pinged_ms = 0
 
@@ -28,30 +31,44 @@ class PeerWatch:
 
     def forget(self, peer: str) -> None:
         """The ring removed it."""
-        self._suspected.discard(peer)
-        self._since.pop(peer, None)
+        self._said.pop(peer, None)
         self._heard.pop(peer, None)
 
     def tick(self) -> None:
         books, limits = self._books, self._books.limits
-        debtors = self._debtors()
-        awaited = self._awaited()
-        for peer in list(self._since):
-            if peer not in awaited:
-                del self._since[peer]
-        late = set(debtors)
-        for peer in awaited:
-            since = self._since.setdefault(peer, books.now_ms)
+        late = self._debtors()
+        exchanging = self._awaited()
+        awaited = {(peer, True) for peer in exchanging} | {(peer, False) for peer in self._fillers()}
+        self._since = {each: self._since.get(each, books.now_ms) for each in awaited}
+        for (peer, in_exchange), since in self._since.items():
             silent = books.now_ms - max(since, self._heard.get(peer, since))
-            if silent >= limits.suspect_ms or books.now_ms - since >= limits.exchange_wait_ms:
+            waited = books.now_ms - since if in_exchange else 0
+            if silent >= limits.suspect_ms or waited >= limits.exchange_wait_ms:
                 late.add(peer)
         if awaited and books.now_ms - self._pinged_ms >= limits.resend_ms:
             self._pinged_ms = books.now_ms
-            for peer in sorted(awaited):
+            for peer in sorted({peer for peer, _ in awaited}):
                 books.send(peer, PeerPing())
-        for peer in sorted(late ^ self._suspected):
-            books.out.append(SetSuspect(peer, peer in late))
-        self._suspected = late
+        self._say(late)
+
+    def _say(self, late: set[str]) -> None:
+        """What is new at once, and all of it again now and then. That a peer is suspected no more is repeated
+        for a TTL: a server that reaches the metastore no sooner ends, and its suspicions with it."""
+        books, now_ms = self._books, self._books.now_ms
+        again = now_ms - self._said_ms >= books.limits.suspect_ms
+        if again:
+            self._said_ms = now_ms
+        for peer in sorted(late | self._said.keys()):
+            suspected = peer in late
+            known, since = self._said.get(peer, (False, now_ms))
+            if peer not in self._said or known != suspected:
+                self._said[peer] = suspected, now_ms
+            elif not suspected and now_ms - since >= books.limits.ttl_ms:
+                del self._said[peer]
+                continue
+            elif not again:
+                continue
+            books.out.append(SetSuspect(peer, suspected))
 
     def _debtors(self) -> set[str]:
         """Who has not acknowledged a write that was made too long ago."""
@@ -65,7 +82,22 @@ class PeerWatch:
                 debtors.update(leading.lagging(books.peers))
         return debtors
 
+    def _fillers(self) -> set[str]:
+        """Owners whom the primary waits for until they have its position, and whoever supplies a copy here."""
+        books = self._books
+        peers: set[str] = set()
+        for partition in list(books.levelling):
+            copy = books.copies.get(partition)
+            if copy is None or copy.leading is None or not copy.leading.unlevelled:
+                books.levelling.discard(partition)
+            else:
+                peers |= copy.leading.unlevelled
+        fillings = (books.copies[partition].filling for partition in books.filling)
+        peers |= {each.supplier for each in fillings if each is not None and each.step is FillStep.WAIT}
+        return (peers & books.peers.keys()) - {books.name}
+
     def _awaited(self) -> set[str]:
+        """Whom an exchange waits for."""
         worker = self._books.worker
         if worker is None or worker.running is None:
             return set()

@@ -103,7 +103,10 @@ class RequestDesk:
         books = self._books
         pending = copy.leading.by_key.get(request.key) if copy.leading is not None else None
         if pending is not None:
-            pending.reads.append((client, request))
+            if len(pending.reads) < books.limits.pending_max:
+                pending.reads.append((client, request))
+            else:
+                self._refuse(client, request, AnswerCode.TOO_MANY, "too many reads wait for a write of the key")
             return
         row = books.reader.row(copy.partition, request.key)
         answer = StoreAnswer(
@@ -121,7 +124,10 @@ class RequestDesk:
             return
         pending = leading.by_id.get(request.write)
         if pending is not None:
-            pending.askers.append((client, request.request, True))
+            if len(pending.askers) < books.limits.pending_max:
+                pending.askers.append((client, request.request, True))
+            else:
+                self._refuse(client, request, AnswerCode.UNKNOWN, "too many repeats wait for the write")
             return
         stored = books.reader.write_id(copy.partition, request.write)
         if stored is not None:

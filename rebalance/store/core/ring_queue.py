@@ -66,6 +66,16 @@ class RingQueue:
             self._lists[zone, revision] = lists.get(zone, ())
         self.reading = None
 
+    def finished(self, cluster: Cluster) -> None:
+        """An exchange ended with this cluster: lists of older revisions are read no more."""
+        named = {zone.zone_id: zone.targets for zone in cluster.zones.values()}
+        is_newest = cluster.version == self.state.cluster.version
+        self._lists = {
+            (zone, revision): lists
+            for (zone, revision), lists in self._lists.items()
+            if (revision >= named[zone] if zone in named else not is_newest)
+        }
+
     def lists_of(self, zone: ZoneSpec) -> Lists:
         """One list for each partition."""
         lists = self._lists.get((zone.zone_id, zone.targets), ())

@@ -30,8 +30,9 @@ class RingRecord:
 
 @dataclass(frozen=True, slots=True)
 class RingState:
-    """After the event of ``number``. ``incarnations``: by name of each server that is there. ``gone``: the
-    last time that each name went, in order: results that are older do not know of it."""
+    """After the event of ``number``. ``incarnations``: by name of each server that is there. ``gone``: who went
+    when, in order: results that are older do not know of it. Only the order matters, as the last member of an
+    in-sync set stays in it, so a name that went twice with no other between is there once."""
 
     number: int = 0
     cluster: Cluster = field(default_factory=Cluster)
@@ -47,9 +48,14 @@ class RingState:
             incarnations[event.node] = record.incarnation
         elif event.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED):
             incarnations.pop(event.node, None)
-            gone = (*(item for item in gone if item[1] != event.node), (event.version, event.node))
+            before = gone[:-1] if gone and gone[-1][1] == event.node else gone
+            gone = (*before, (event.version, event.node))
         cluster = self.cluster.after(event)
         return replace(self, number=record.number, cluster=cluster, incarnations=incarnations, gone=gone)
+
+    def since(self, result: TopologyVersion) -> RingState:
+        """Without those whose end the result of that version knows."""
+        return replace(self, gone=tuple(each for each in self.gone if each[0] > result))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,9 @@ TAKES_RECORDS = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH, Phase.C
 class ServerBooks:
     """``worker``: None until the ring has this server's join. ``peers``: servers of the last finished exchange
     that the ring has not removed since, with their orders. ``pending``: copies led here with pending writes;
-    ``filling``: copies that are filled, levelled or cleared; ``changed``: whether states changed that
-    nobody was told of; ``wakes``: whether requests that wait may go on; ``leaving``: no new ones are taken."""
+    ``levelling``: led here and not served yet; ``filling``: copies that are filled, levelled or cleared;
+    ``changed``: whether states changed that nobody was told of; ``wakes``: whether requests that wait may go
+    on; ``leaving``: no new ones are taken."""
 
     name: str
     limits: StoreLimits
@@ -44,6 +45,7 @@ class ServerBooks:
     peers: dict[str, int] = field(default_factory=dict)
     pending: set[PartitionKey] = field(default_factory=set)
     filling: set[PartitionKey] = field(default_factory=set)
+    levelling: set[PartitionKey] = field(default_factory=set)
     no_room: set[str] = field(default_factory=set)
     changed: bool = False
     wakes: bool = False

@@ -71,7 +71,7 @@ class ServedCopy:
         """They are the next ones of the stream."""
         for record in records:
             self.stream = record.position
-            self.last_ms = max(self.last_ms, record.time_ms)
+            self.last_ms = record.time_ms
             if self.state is not CopyState.MOVING:
                 self.extend(record)
 

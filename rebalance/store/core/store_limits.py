@@ -8,6 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
     """``ttl_ms``: after that long without a heartbeat a server is failed; it serves ``margin_ms`` less.
+    ``disk_wait_ms``: a transaction that takes longer ends the process, as nobody else sees that a disk hangs.
+    ``pending_max``: also of requests that wait for one write.
     ``log_keep``: records of a partition that stay for history, ``log_reserved`` while a copy is being filled.
     ``id_keep_ms`` is longer than any client repeats a write."""
 
@@ -16,6 +18,7 @@ class StoreLimits:
     suspect_ms: int = 2_000
     exchange_wait_ms: int = 30_000
     resend_ms: int = 500
+    disk_wait_ms: int = 15_000
     notify_ms: int = 100
     pending_max: int = 1_024
     waiting_max: int = 4_096

@@ -124,6 +124,7 @@ class StoreServer:
         self._asked: AskAffinityChange | None = None
         self._asked_ms = 0
         self._notify_ms = self._rent_ms = 0
+        self._disk_ms = 0
         self._mark = (start.metastore_epoch, 0)
         self._refuse_older_metastore()
 
@@ -134,7 +135,9 @@ class StoreServer:
     def step(self, event: StoreInput) -> list[StoreEffect]:
         books = self.books
         if self.is_over:
-            return []
+            # Nothing, or that it may not even begin.
+            out, books.out = books.out, []
+            return out
         self._take(event)
         if books.worker is not None:
             self._go_on(books.worker)
@@ -144,6 +147,7 @@ class StoreServer:
         transaction = books.disk.take()
         if transaction is not None:
             books.out.append(transaction)
+            self._disk_ms = books.now_ms
         out, books.out = books.out, []
         return out
 
@@ -198,6 +202,11 @@ class StoreServer:
         if books.life.is_over(books.now_ms):
             self._stop("it missed the time of its heartbeat")
             return
+        if not books.disk.is_under_way:
+            self._disk_ms = books.now_ms
+        elif books.now_ms - self._disk_ms >= books.limits.disk_wait_ms:
+            self._stop("its disk does not answer")
+            return
         ticket = books.life.due(books.now_ms)
         if ticket is not None:
             books.out.append(SendHeartbeat(ticket, books.basis))
@@ -206,6 +215,8 @@ class StoreServer:
         if books.now_ms - self._asked_ms < books.limits.resend_ms:
             return
         self._asked_ms = books.now_ms
+        books.disk.has_room = self.name not in books.no_room
+        books.disk.try_clearing()
         if books.worker is not None:
             self._carry_out(books.worker.tick())
         waiting = (self._commit, self._asked, self._ring.reading)
@@ -336,6 +347,8 @@ class StoreServer:
         self._mark = max(self._mark, (self._start.metastore_epoch, epoch_of(version)))
         books.disk.add(KeepMark(FINISHED_MARK, "{} {}".format(*self._mark).encode()))
         self._replication.go_on()
+        if books.worker is not None:
+            self._ring.finished(books.worker.cluster_at(version))
 
     def _refuse_older_metastore(self) -> None:
         """A metastore that was restored from a backup knows less than this server finished."""
@@ -383,7 +396,8 @@ class StoreServer:
                 self._fills.stored(stored)
 
     def _disk_refused(self, refused: DiskRefused) -> None:
-        """What reached the log is never answered "failed": the connections end with the process."""
+        """What reached the log is never answered "failed": the connections end with the process. What fills a
+        copy waits for room, and is tried again now and then."""
         if not (refused.no_room and self.books.disk.without_bulk(refused.ticket)):
             self._stop("its disk refused a transaction")
 

@@ -11,7 +11,13 @@ from rebalance.store.simulation.store_history import StoreHistory, StoreOperatio
 from rebalance.store.simulation.store_world import StoreWorld
 
 PATIENCE_MS = 1_500
-AGAIN = (AnswerCode.NOT_PRIMARY, AnswerCode.NOT_SERVING, AnswerCode.UNKNOWN, AnswerCode.WAITING_FOR_OWNERS)
+AGAIN = (
+    AnswerCode.NOT_PRIMARY,
+    AnswerCode.NOT_SERVING,
+    AnswerCode.UNKNOWN,
+    AnswerCode.WAITING_FOR_OWNERS,
+    AnswerCode.RESTING,
+)
 
 
 class SimulatedClients:

@@ -32,6 +32,7 @@ class StoreMetastore:
         self.heartbeats: dict[tuple[str, str], int] = {}
         self.evicting: dict[str, int] = {}
         self.suspects: set[tuple[str, str]] = set()
+        self.takes_results = True
         self.targets: dict[int, dict[ZoneId, Lists]] = {0: {}}
 
     @property
@@ -41,7 +42,7 @@ class StoreMetastore:
 
     @property
     def start(self) -> StoreStart:
-        return StoreStart(self.ring, self.result_state)
+        return StoreStart(self.ring.since(self.result_state.version), self.result_state)
 
     # Servers
 
@@ -68,6 +69,9 @@ class StoreMetastore:
             self.result_state = self.result_state.after(record)
             return ()
         return tuple(item for item in self.results if item.previous >= record.previous)
+
+    def take_results(self) -> None:
+        self.takes_results = True
 
     def lists(self, zones: tuple[tuple[ZoneId, int], ...]) -> IdealLists:
         return {zone: self.targets[revision].get(zone, ()) for zone, revision in zones}

@@ -28,6 +28,7 @@ from rebalance.store.core.store_inputs import (
     ResultCommitted,
     ResultExists,
     RingHeard,
+    RoomChanged,
     StoreInput,
     TargetsRead,
     Ticked,
@@ -114,6 +115,15 @@ class StoreProcess:
         while self._inputs and not self.is_paused and self.is_alive:
             self.give(self._inputs.popleft())
 
+    def fill(self, full_chance: float) -> None:
+        """So many transactions find no room, until ``empty``."""
+        self.full_chance = full_chance
+
+    def empty(self) -> None:
+        if self.full_chance:
+            self.full_chance = 0.0
+            self.give(RoomChanged(has_room=True))
+
     def kill(self) -> None:
         """What was under way on the disk may be there or not."""
         self.is_alive = False
@@ -162,7 +172,9 @@ class StoreProcess:
                 around.call(self, lambda: TargetsRead(ticket, metastore.lists(zones)))
             case CommitResult(record):
 
-                def commit() -> StoreInput:
+                def commit() -> StoreInput | None:
+                    if not metastore.takes_results:
+                        return None
                     existing = metastore.commit_result(record)
                     return ResultExists(existing) if existing else ResultCommitted(record.version)
 

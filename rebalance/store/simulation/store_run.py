@@ -10,7 +10,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
-from rebalance.store.core.store_inputs import LeaveAsked
+from rebalance.store.core.store_inputs import LeaveAsked, RoomChanged
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.simulation.store_clients import SimulatedClients
 from rebalance.store.simulation.store_history import StoreRuleBrokenError
@@ -131,6 +131,9 @@ class StoreRun:
             self._jump,
             self._slow_disk,
             self._slow_disk,
+            self._fill_disk,
+            self._deactivate,
+            self._refuse_results,
         ]
 
     def _kill(self) -> None:
@@ -212,6 +215,35 @@ class StoreRun:
         if alive:
             self._rng.choice(alive).disk_ms = (1, self._rng.choice((2, 50, 700)))
 
+    def _fill_disk(self) -> None:
+        """For a while; the server hears of it a little before."""
+        alive = [each for each in self.world.alive if not each.is_paused]
+        if not alive:
+            return
+        process = self._rng.choice(alive)
+        self.world.note(f"{process.name} has no room")
+        process.give(RoomChanged(has_room=False))
+        self.world.time.after(20, lambda: process.fill(self._rng.choice((0.2, 0.9))))
+        self.world.time.after(self._rng.choice((500, 3_000, 9_000)), process.empty)
+
+    def _deactivate(self) -> None:
+        metastore = self.world.metastore
+        if metastore.ring.cluster.active:
+            metastore.custom(Trigger.DEACTIVATE)
+            self.world.time.after(self._rng.choice((500, 3_000, 9_000)), self._activate)
+
+    def _activate(self) -> None:
+        metastore = self.world.metastore
+        if not metastore.ring.cluster.active:
+            metastore.custom(Trigger.ACTIVATE)
+
+    def _refuse_results(self) -> None:
+        """Nothing else is refused, so that servers come and go and no exchange ends."""
+        metastore = self.world.metastore
+        self.world.note("results are not taken")
+        metastore.takes_results = False
+        self.world.time.after(self._rng.choice((3_000, 12_000)), metastore.take_results)
+
     # Rest
 
     def rest(self) -> None:
@@ -219,6 +251,7 @@ class StoreRun:
         world = self.world
         self._faulty_until = world.time.now
         world.heal()
+        self._activate()
         self.set_targets()
         end = world.time.now + REST_MS
         while not self._is_at_rest():
@@ -227,6 +260,7 @@ class StoreRun:
             for name in self.names:
                 process = world.processes[name]
                 process.disk_ms = (1, 20)
+                process.empty()
                 if process.is_alive and process.is_paused:
                     process.resume()
                 elif not process.is_alive and world.time.now > self._faulty_until + 10_000:

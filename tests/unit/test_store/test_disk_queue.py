@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from catalog.core.zone import ZoneId
 from rebalance.core.store_positions import StorePosition
-from rebalance.store.core.disk_changes import ClearBatch, DropCopy, KeepMark
+from rebalance.store.core.disk_changes import ClearBatch, DropCopy, KeepMark, KeepRows
 from rebalance.store.core.disk_queue import DiskQueue, LogStored, StepStored
 
 KEY = (ZoneId(1), 0)
@@ -92,3 +92,23 @@ def test_bulk_waits_for_room() -> None:
     again = queue.take()
     assert again is not None
     assert again.changes == (clear(1),)
+
+
+def test_without_room_what_clears_is_tried_again_by_itself() -> None:
+    queue = DiskQueue(100)
+    queue.add_bulk(rows := KeepRows(OTHER, ()))
+    first = queue.take()
+    queue.add_bulk(clear(100))
+    assert first is not None
+    assert queue.without_bulk(first.ticket)
+    assert queue.take() is None
+    queue.try_clearing()
+    again = queue.take()
+    assert again is not None
+    assert again.changes == (clear(100),)
+    queue.done(again.ticket)
+    assert queue.take() is None
+    queue.has_room = True
+    last = queue.take()
+    assert last is not None
+    assert last.changes == (rows,)

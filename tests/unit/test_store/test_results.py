@@ -141,6 +141,16 @@ def test_an_answer_that_was_lost_is_no_other_result() -> None:
     assert servers.workers["b"].held.version == record.version
 
 
+def test_in_sync_sets_of_a_deactivated_zone_hold() -> None:
+    """Whoever comes back while it is at rest, with more than was acknowledged, owns nothing afterwards."""
+    servers = Servers("ab")
+    before = servers.results().outcomes
+    assert before[ZoneId(1)][0].in_sync
+    servers.event(Trigger.DEACTIVATE)
+    servers.commit()
+    assert servers.results().outcomes == before
+
+
 def test_a_server_with_other_ideal_lists_asks_for_them() -> None:
     """PME-036: the digests in the full message say that the coordinator means other lists."""
     servers = Servers("ab")

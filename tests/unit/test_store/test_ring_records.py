@@ -1,0 +1,35 @@
+"""The ring's state: who went, in which order."""
+
+from __future__ import annotations
+
+from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.store.core.ring_records import RingRecord, RingState
+
+JOINED, FAILED = Trigger.NODE_JOINED, Trigger.NODE_FAILED
+
+
+def ring(*events: tuple[Trigger, str]) -> RingState:
+    state = RingState()
+    for number, (trigger, name) in enumerate(events, 1):
+        event = DiscoveryEvent(state.cluster.version_after(trigger), trigger, name, order=number)
+        state = state.after(RingRecord(number, event, f"{name}-{number}"))
+    return state
+
+
+def test_who_went_first_stays_out_of_the_in_sync_set_when_it_goes_again() -> None:
+    """From its first end on the other one acknowledged writes alone, and no result said so yet."""
+    both = (JOINED, "a"), (JOINED, "b")
+    state = ring(*both, (FAILED, "b"), (JOINED, "b"), (FAILED, "a"), (FAILED, "b"))
+    in_sync = PartitionOutcome(("a", "b"))
+    assert in_sync.without(name for _, name in state.gone).in_sync == ("a",)
+
+
+def test_a_server_that_goes_again_and_again_is_there_once() -> None:
+    state = ring((JOINED, "a"), *((JOINED, "b"), (FAILED, "b")) * 50)
+    assert [name for _, name in state.gone] == ["b"]
+
+
+def test_what_a_result_knows_is_dropped() -> None:
+    state = ring((JOINED, "a"), (JOINED, "b"), (FAILED, "b"), (FAILED, "a"))
+    assert [name for _, name in state.since(TopologyVersion(3)).gone] == ["a"]

@@ -1,0 +1,22 @@
+"""A store server's core by itself: what it asks for."""
+
+from __future__ import annotations
+
+from rebalance.core.store_positions import epoch_of
+from rebalance.core.topology_version import TopologyVersion
+from rebalance.exchange.core.result_record import ResultState
+from rebalance.store.core.disk_changes import KeepMark
+from rebalance.store.core.ring_records import RingState, StoreStart
+from rebalance.store.core.store_effects import StopServer
+from rebalance.store.core.store_inputs import Ticked
+from rebalance.store.core.store_server import FINISHED_MARK, StoreServer
+from rebalance.store.simulation.store_disk import SimulatedDisk
+
+
+def test_a_metastore_older_than_what_was_finished_stops_the_server() -> None:
+    """It was restored from a backup: the shell hears of it with the first step, and nothing else is done."""
+    disk = SimulatedDisk()
+    disk.commit((KeepMark(FINISHED_MARK, f"0 {epoch_of(TopologyVersion(7))}".encode()),))
+    server = StoreServer("a", "a-1", disk, StoreStart(RingState(), ResultState()))
+    assert [type(each) for each in server.step(Ticked(0))] == [StopServer]
+    assert server.step(Ticked(100)) == []

@@ -175,6 +175,14 @@ def _rented_before_the_commit(patch: Patch) -> None:
     )
 
 
+def _whoever_owned_may_own(patch: Patch) -> None:
+    patch.setattr(partition_analysis, "untrusted", lambda reports, outcome, joined: frozenset())
+
+
+def _ids_not_looked_up(patch: Patch) -> None:
+    patch.setattr(store_disk.SimulatedDisk, "write_id", lambda self, partition, write: None)
+
+
 SLOW = StoreShape(
     servers=4,
     partitions=1,
@@ -306,6 +314,8 @@ MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], None]]] = {
     "ids not supplied": (_ids_not_supplied, lambda: some_seed(30)),
     "read of a pending write": (_read_of_a_pending_write, primary_dies_with_writes_that_nobody_has),
     "rented before the commit": (_rented_before_the_commit, lambda: some_seed(30)),
+    "whoever owned may own": (_whoever_owned_may_own, primary_dies_and_its_successor_is_behind),
+    "ids not looked up": (_ids_not_looked_up, primary_dies_and_its_successor_is_behind),
 }
 
 

@@ -229,6 +229,8 @@ def test_what_has_changed_behind_the_last_question_is_refused(chromium: Chromium
         best = copies.get_by_role("row").nth(1).get_by_role("rowheader").inner_text()
         page.get_by_role("button", name="Reset partitions").click()
         lost_stage.tell(f"down {best}")
+        # It is drawn anew behind the dialog.
+        expect(page.get_by_text("The state has changed since this dry run.")).to_be_attached()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Names of the dead nodes").fill(DEAD)
         dialog.get_by_label("Your name").fill("ada")

@@ -37,7 +37,7 @@ demo: setup ## the same in a fresh directory; exit code 0 if everything was as s
 # A file, or a group of files, is run by one worker; their order is in tests/fixtures/places.py.
 PARALLEL := --dist loadfile --no-loadscope-reorder --durations=25
 # Tests of servers mostly wait, so more run at once than there are processors.
-WORKERS ?= 3
+WORKERS ?= 4
 
 LINT := lint=$(BIN)/ruff check . && $(BIN)/ruff format --check .
 TYPES := types=$(BIN)/mypy

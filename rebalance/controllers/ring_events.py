@@ -54,6 +54,9 @@ class RingEvents:
         """The revision of the write; 0: a guard did not hold. ``fence``: of all that controllers write. Raises
         MetastoreError."""
         keys = self._keyspace
+        if not isinstance(action, RetireHeartbeat) and action.after != self._mirror.state.number:
+            # Another controller's event came after the decision, which is taken anew.
+            return 0
         match action:
             case JoinServer(_, name, incarnation):
                 key = keys.store_server(name, incarnation)

@@ -29,17 +29,17 @@ RESYNC_S = 25.0
 
 
 class CountingStore(EtcdMetastore):
-    """``looks``: how often all fences were read, and all nodes after them, which is when a loss is noted."""
+    """``looks``: how often one task has read all fences, and then all nodes, which is when a loss is noted."""
 
     looks = 0
-    _has_fences = False
+    _looking: asyncio.Task[object] | None = None
 
     async def range(self, prefix: str) -> Snapshot:
         snapshot = await super().range(prefix)
         if prefix.endswith("fences/"):
-            self._has_fences = True
-        elif prefix.endswith("nodes/") and self._has_fences:
-            self._has_fences = False
+            self._looking = asyncio.current_task()
+        elif prefix.endswith("nodes/") and self._looking is asyncio.current_task():
+            self._looking = None
             self.looks += 1
         return snapshot
 

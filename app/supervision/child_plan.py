@@ -17,7 +17,7 @@ from app.supervision.installation_state import PORTS_PER_MEMBER, Ports, UpError
 from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM
 
 REGIONS = ("EU", "US")
-DEFAULT_PROFILES = ("default", "ssd")
+DEFAULT_PROFILES = ("default", "ssd", "bulk=store")
 NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 # 4 GiB: twice etcd's own default, half of what its authors call the most.
 QUOTA_BYTES = 4 * 1024**3

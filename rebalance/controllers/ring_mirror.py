@@ -11,7 +11,7 @@ from rebalance.metastore.mirror import KeyspaceMirror, Listener
 from rebalance.ports.metastore import Metastore
 from rebalance.store.core.ring_codec import decode_event, decode_ring
 from rebalance.store.core.ring_keeper import RingView, SeenHeartbeat
-from rebalance.store.core.ring_reading import results_after
+from rebalance.store.core.ring_reading import result_names, result_state
 from rebalance.store.core.ring_records import RingState
 
 
@@ -101,18 +101,37 @@ class RingMirror:
         snapshot = readable(self._mirror.get(self._keyspace.exchange_ring), decode_ring)
         return 0 if snapshot is None else snapshot.number
 
+    @property
+    def results(self) -> ResultState:
+        """What all results say. Raises as ``state``."""
+        last = self._mirror.get(self._keyspace.last_result)
+        if last is not None and last.mod_revision != self._last_result:
+            values = {item.key: item.value for item in self._mirror.below(self._keyspace.exchange)}
+            self._results = result_state(self._keyspace, values, self._results)
+            self._last_result = last.mod_revision
+            self._state = self._state.since(self._results.version)
+        return self._results
+
+    @property
+    def result_names(self) -> list[str]:
+        """Keys of the results that are not folded, in order."""
+        below = self._mirror.below(self._keyspace.exchange_results)
+        return result_names(self._keyspace, (item.key for item in below))
+
+    @property
+    def revision(self) -> int:
+        return self._mirror.revision
+
+    def fold_guard(self) -> Compare:
+        """Nobody has folded results since."""
+        key = self._keyspace.folded_results
+        return as_read(key, self._mirror.get(key))
+
     def outcomes(self, zone_id: ZoneId) -> tuple[PartitionOutcome, ...]:
         """What the last results say of each partition; empty before the first one. Raises as ``state``."""
-        keys, state = self._keyspace, self.state
-        last = self._mirror.get(keys.last_result)
-        if last is not None and last.mod_revision != self._last_result:
-            values = {item.key: item.value for item in self._mirror.below(keys.exchange_results)}
-            for record in results_after(keys, values, self._results.version):
-                self._results = self._results.after(record)
-            self._last_result = last.mod_revision
-        outcomes = self._results.outcomes.get(zone_id, ())
-        since = self._results.version
-        gone = tuple(name for version, name in state.gone if version > since)
+        results, state = self.results, self.state
+        outcomes = results.outcomes.get(zone_id, ())
+        gone = tuple(name for _, name in state.since(results.version).gone)
         return tuple(outcome.without(gone) for outcome in outcomes) if gone else outcomes
 
     def result_guard(self) -> Compare:

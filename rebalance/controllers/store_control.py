@@ -15,7 +15,7 @@ import structlog
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock, sleep_unless
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
-from rebalance.controllers.ring_events import EVENTS_KEPT, RingEvents
+from rebalance.controllers.ring_events import EVENTS_KEPT, RESULTS_KEPT, RingEvents
 from rebalance.controllers.ring_mirror import RingMirror
 from rebalance.controllers.store_zones import StoreZones
 from rebalance.core.keys import Keyspace
@@ -66,6 +66,7 @@ class StoreControl:
         *,
         ttl_ms: int = StoreLimits().ttl_ms,
         events_kept: int = EVENTS_KEPT,
+        results_kept: int = RESULTS_KEPT,
     ) -> None:
         self._background = background or Background(restarts=False)
         self._metastore = metastore
@@ -74,7 +75,7 @@ class StoreControl:
         self._steady = steady
         self._ttl_ms = ttl_ms
         self._ring = RingMirror(metastore, keyspace)
-        self._events = RingEvents(metastore, keyspace, self._ring, events_kept)
+        self._events = RingEvents(metastore, keyspace, self._ring, events_kept, results_kept)
         self._zones = StoreZones(metastore, keyspace, intents, nodes, self._background)
         self._keeper = RingKeeper(ttl_ms)
         self._unreadable = UnreadableLog()
@@ -130,7 +131,7 @@ class StoreControl:
                 self._opened = opened
                 self._zones.look(opened)
                 self._zones.follow(tasks, self._wake.set)
-            written = await self._append(fence) or await self._events.trim(fence)
+            written = await self._append(fence) or await self._events.compact(fence)
             if written:
                 await self._ring.until(written, SEEN_S)
                 return True

@@ -292,7 +292,7 @@ class ExchangeWorker(StateUpdates):
         first = running.version if running is not None else message.version
         merged = tuple(event.version for event, _ in self.queue if event.version <= message.version)
         self.running, self._full, self._is_confirmed = None, None, True
-        self.held = self.held.after_exchange(message, affinities)
+        self.held = self.held.after_exchange(message, affinities, self.cluster_at(message.version).zones)
         self._inbox.finish(message)
         self._clusters = {key: each for key, each in self._clusters.items() if key >= message.version}
         self._gone = [each for each in self._gone if each[0] > message.version]

@@ -7,7 +7,7 @@ change what the exchange decided.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
@@ -66,7 +66,13 @@ class HeldMaps:
         told = {number: each.state for number, each in full.nodes[single.node].items()}
         return told != {number: each.state for number, each in single.copies.items()}
 
-    def after_exchange(self, message: FullMessage, affinities: Mapping[ZoneId, ZoneAffinity]) -> HeldMaps:
+    def after_exchange(
+        self,
+        message: FullMessage,
+        affinities: Mapping[ZoneId, ZoneAffinity],
+        zones: Collection[ZoneId] = (),
+    ) -> HeldMaps:
+        """``zones``: of the cluster, deactivated ones too."""
         return HeldMaps(
             message.version,
             message.basis or message.version,
@@ -75,7 +81,7 @@ class HeldMaps:
             message.lost,
             message.positions,
             message.rebalanced,
-            None if self.results is None else self.results.after_message(message.version, message.outcomes),
+            self.results and self.results.after_message(message.version, message.outcomes, zones),
         )
 
     def can_lose(self, node: str) -> bool:

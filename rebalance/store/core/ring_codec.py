@@ -119,6 +119,16 @@ class ResultHead:
 
 
 @dataclass(frozen=True, slots=True)
+class FoldHead:
+    """The value of ``exchange/folded_results``: what all results up to that of ``version`` say is in ``chunks``
+    values below ``parts``."""
+
+    version: TopologyVersion
+    parts: str
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServerBeat:
     """The value of ``exchange/servers/<name>/<incarnation>``: where it listens, and the last exchange that it
     finished."""
@@ -135,6 +145,7 @@ class _Chunk:
 
 _VERSIONS = {"exchange": VERSION, "version": VERSION, "previous": VERSION, "rows": ROWS}
 _HEAD: Codec[ResultHead] = Codec(ResultHead, omit=("parts", "chunks", "rows"), forms=_VERSIONS)
+_FOLD: Codec[FoldHead] = Codec(FoldHead, forms={"version": VERSION})
 _CHUNK: Codec[_Chunk] = Codec(_Chunk, forms={"rows": ROWS})
 _BEAT: Codec[ServerBeat] = Codec(ServerBeat, forms={"finished": VERSION})
 
@@ -142,6 +153,7 @@ _BEAT: Codec[ServerBeat] = Codec(ServerBeat, forms={"finished": VERSION})
 encode_event, decode_event = _RECORD.encode, _RECORD.decode
 encode_ring, decode_ring = _STATE.encode, _STATE.decode
 encode_result, decode_result = _HEAD.encode, _HEAD.decode
+encode_fold, decode_fold = _FOLD.encode, _FOLD.decode
 encode_beat, decode_beat = _BEAT.encode, _BEAT.decode
 
 

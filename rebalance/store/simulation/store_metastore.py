@@ -19,6 +19,9 @@ from rebalance.store.core.ring_keeper import (
 )
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
 
+RESULTS_KEPT = 3
+"""So few that servers come upon results that are folded."""
+
 
 class StoreMetastore:
     """Every method is one transaction. ``revision`` counts what changed anything."""
@@ -61,14 +64,17 @@ class StoreMetastore:
         self._next()
         (self.suspects.add if suspected else self.suspects.discard)((who, whom))
 
-    def commit_result(self, record: ResultRecord) -> tuple[ResultRecord, ...]:
-        """Empty when it was committed; else the results after ``record.previous``."""
+    def commit_result(self, record: ResultRecord) -> tuple[ResultRecord, ...] | None:
+        """Empty when it was committed; else the results after ``record.previous``, None where those are
+        folded."""
         if record.previous == self.result_state.version:
             self._next()
             self.results.append(record)
             self.result_state = self.result_state.after(record)
+            del self.results[:-RESULTS_KEPT]
             return ()
-        return tuple(item for item in self.results if item.previous >= record.previous)
+        following = tuple(item for item in self.results if item.previous >= record.previous)
+        return following if following and following[0].previous == record.previous else None
 
     def take_results(self) -> None:
         self.takes_results = True

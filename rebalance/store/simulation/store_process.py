@@ -176,6 +176,9 @@ class StoreProcess:
                     if not metastore.takes_results:
                         return None
                     existing = metastore.commit_result(record)
+                    if existing is None:
+                        self._end("results are folded")
+                        return None
                     return ResultExists(existing) if existing else ResultCommitted(record.version)
 
                 around.call(self, commit)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.topology_version import Trigger, ZoneSpec
+from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.store.core.store_inputs import RoomChanged
 from rebalance.store.core.store_messages import ReadRequest
-from rebalance.store.simulation.store_run import LIMITS, ZONE, StoreRun
+from rebalance.store.simulation.store_run import LIMITS, ZONE, StoreRun, StoreShape
+from rebalance.store.simulation.store_world import StoreWorld
 from tests.fixtures.simulated_trio import tail_of, trio
 
 
@@ -65,3 +72,48 @@ def test_reads_that_wait_for_a_write_are_bounded() -> None:
         assert leading is not None
         most = max([most, *(len(each.reads) for each in leading.pending)])
     assert most == LIMITS.pending_max
+
+
+OTHER = ZoneId(2)
+
+
+def assign(world: StoreWorld, trigger: Trigger, lists: dict[ZoneId, Lists]) -> None:
+    revision = world.metastore.set_targets(lists)
+    specs = tuple(ZoneSpec(zone, len(each), 3, targets=revision) for zone, each in lists.items())
+    world.metastore.custom(trigger, specs)
+
+
+def stuck_run() -> tuple[StoreRun, tuple[str, ...], str]:
+    """Partition 0 has rows on three servers, and the fourth, which has no room, is about to get a copy. Another
+    partition of the zone is on two servers, and another zone on the first one."""
+    shape = StoreShape(servers=4, partitions=2, copies=3, clients=4, keys=2, faults_ms=0)
+    run = StoreRun(3, shape)
+    run.begin()
+    names, full = ("n1", "n2", "n3"), "n4"
+    assign(run.world, Trigger.TARGET_SET, {ZONE: (names, ("n1", "n2"))})
+    assign(run.world, Trigger.ZONE_START, {OTHER: (("n1",),)})
+    run.world.time.run_until(run.world.time.now + 20_000)
+    outcomes = run.world.metastore.result_state.outcomes
+    assert [each.in_sync for each in outcomes[ZONE]] == [names, ("n1", "n2")]
+    run.world.processes[full].give(RoomChanged(has_room=False))
+    return run, names, full
+
+
+@pytest.mark.row("PME-134", "PME-138", shows="model")
+@pytest.mark.parametrize(("zone", "number"), [(OTHER, 0), (ZONE, 1)], ids=["zone", "partition"])
+def test_a_copy_that_is_never_filled_holds_up_no_other(zone: ZoneId, number: int) -> None:
+    """PME-134, PME-138: another zone switches as soon as it is ready, and a partition of the same zone after
+    some time. The copy without room is filled as soon as there is some."""
+    run, names, full = stuck_run()
+    world = run.world
+    moved: dict[ZoneId, Lists] = {ZONE: ((*names[:2], full), ("n1", "n3"))}
+    if zone == OTHER:
+        moved = {ZONE: ((*names[:2], full), ("n1", "n2")), OTHER: (("n3",),)}
+    assign(world, Trigger.TARGET_SET, moved)
+    world.time.run_until(world.time.now + 25_000)
+    outcomes = world.metastore.result_state.outcomes
+    assert outcomes[zone][number].in_sync == moved[zone][number]
+    assert outcomes[ZONE][0].in_sync == names
+    world.processes[full].give(RoomChanged(has_room=True))
+    world.time.run_until(world.time.now + 25_000)
+    assert world.metastore.result_state.outcomes[ZONE][0].in_sync == ("n1", "n2", full)

@@ -122,6 +122,12 @@ def keeps_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
     )
 
 
+def waits_for_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
+    """Whether a primary stays where the ideal one is not ready yet: the switch of one zone is none of the
+    others', whose copies may be filled for long."""
+    return any(each.trigger is Trigger.AFFINITY_CHANGE for each in events)
+
+
 def _leaves_in_order(event: DiscoveryEvent, before: Cluster) -> bool:
     return (
         event.trigger is Trigger.NODE_LEFT

@@ -150,6 +150,7 @@ class ExchangeWorker(StateUpdates):
         if running is None:
             if not self.is_idle:
                 return []
+            self._idle_ticks += 1
             again: list[Effect] = self._publish() if self.is_coordinator and self.held.has_updates else []
             return again + self._notify() + self._confirm() + self._ask_switch()
         coordinator = self.cluster.coordinator

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace
-from rebalance.core.readable import readable
+from rebalance.core.readable import Unreadable, read, readable
 from rebalance.core.txn import Compare, KeyValue, absent, as_read
 from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
 from rebalance.metastore.mirror import KeyspaceMirror, Listener
 from rebalance.ports.metastore import Metastore
-from rebalance.store.core.ring_codec import decode_event, decode_ring
+from rebalance.store.core.ring_codec import decode_beat, decode_event, decode_ring
 from rebalance.store.core.ring_keeper import RingView, SeenHeartbeat
 from rebalance.store.core.ring_reading import result_names, result_state
 from rebalance.store.core.ring_records import RingState
@@ -61,14 +61,11 @@ class RingMirror:
     def view(self) -> RingView:
         """Everything as of one revision. Raises as ``state``."""
         keys, below = self._keyspace, self._mirror.below
-        beats = (
-            (*_names(item, keys.exchange_servers), item.mod_revision) for item in below(keys.exchange_servers)
-        )
         evictions = below(keys.exchange_evictions)
         suspects = (_names(item, keys.exchange_suspects) for item in below(keys.exchange_suspects))
         return RingView(
             self.state,
-            tuple(SeenHeartbeat(*beat) for beat in beats),
+            tuple(_seen(item, keys) for item in below(keys.exchange_servers)),
             {item.key.removeprefix(keys.exchange_evictions): item.mod_revision for item in evictions},
             frozenset(suspects),
         )
@@ -138,6 +135,13 @@ class RingMirror:
         """The last result is the one that ``outcomes`` has read."""
         last = self._keyspace.last_result
         return as_read(last, self._mirror.get(last))
+
+
+def _seen(item: KeyValue, keys: Keyspace) -> SeenHeartbeat:
+    """That it changes is what counts, also where it cannot be read."""
+    beat = read(item, decode_beat)
+    cut_from = () if isinstance(beat, Unreadable) else beat.cut_from
+    return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from)
 
 
 def _names(item: KeyValue, prefix: str) -> tuple[str, str]:

@@ -78,6 +78,7 @@ class StoreControl:
         self._events = RingEvents(metastore, keyspace, self._ring, events_kept, results_kept)
         self._zones = StoreZones(metastore, keyspace, intents, nodes, self._background)
         self._keeper = RingKeeper(ttl_ms)
+        self._held_out: frozenset[str] = frozenset()
         self._unreadable = UnreadableLog()
         self._wake = asyncio.Event()
         self._set_ms: int | None = None
@@ -154,12 +155,20 @@ class StoreControl:
         action: RingAction | AppendZones | None = await self._zone_event()
         if action is None:
             action = self._keeper.look(self._steady.now_ms(), self._ring.view)
+            self._note_held_out()
             if isinstance(action, JoinServer) and await self._are_targets_gone():
                 action = await self._zone_event()
         written = await self._events.act(action, fence) if action is not None else 0
         if written and isinstance(action, AppendZones):
             self._set_ms = self._steady.now_ms()
         return written
+
+    def _note_held_out(self) -> None:
+        names = frozenset(self._keeper.held_out)
+        if names != self._held_out:
+            self._held_out = names
+            if names:
+                log.warning("store servers do not join", reasons=self._keeper.held_out)
 
     async def _zone_event(self) -> AppendZones | None:
         state = self._ring.state

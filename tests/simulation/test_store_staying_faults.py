@@ -59,14 +59,14 @@ def test_a_primary_whose_disk_hangs_gives_way() -> None:
 
 
 def test_reads_that_wait_for_a_write_are_bounded() -> None:
-    """The primary's disk is slow, and somebody reads one key again and again."""
+    """The primary's disk is slow, and somebody reads both keys again and again."""
     run, (primary, *_) = trio()
     primary.disk_ms = (1_500, 1_500)
-    for number in range(5_000):
-        request = ReadRequest(10**6 + number, ZONE, 0, b"k0")
+    for number in range(10_000):
+        request = ReadRequest(10**6 + number, ZONE, 0, b"k%d" % (number % 2))
         run.world.time.after(number // 5, lambda request=request: run.world.ask(99, primary.name, request))  # type: ignore[misc]  # mypy has no type for defaults of a lambda
     most = 0
-    for _ in range(30):
+    for _ in range(40):
         run.world.time.run_until(run.world.time.now + 50)
         leading = primary.server.books.copies[ZONE, 0].leading
         assert leading is not None
@@ -117,3 +117,18 @@ def test_a_copy_that_is_never_filled_holds_up_no_other(zone: ZoneId, number: int
     world.processes[full].give(RoomChanged(has_room=True))
     world.time.run_until(world.time.now + 25_000)
     assert world.metastore.result_state.outcomes[ZONE][0].in_sync == ("n1", "n2", full)
+
+
+def test_a_link_that_is_cut_for_good_costs_one_eviction() -> None:
+    """One of its two ends goes, and stays out until there is a link again: with it everybody would stand still
+    for each of its joins."""
+    run, servers = trio()
+    world = run.world
+    world.cut(servers[0].name, servers[1].name)
+    world.time.run_until(world.time.now + 60_000)
+    failed = [item for item in world.metastore.events if item.event.trigger is Trigger.NODE_FAILED]
+    assert len(failed) == 1
+    assert acknowledged_later(run, 0) > 100
+    world.heal()
+    world.time.run_until(world.time.now + 10_000)
+    assert world.metastore.ring.cluster.servers.keys() == {process.name for process in servers}

@@ -65,7 +65,9 @@ class RequestDesk:
             return AnswerCode.NOT_SERVING, f"{books.name} has no confirmed heartbeat"
         if books.leaving:
             return AnswerCode.NOT_SERVING, f"{books.name} is about to leave"
-        if not books.has_finished or not books.takes_writes or books.worker is None:
+        if books.worker is None:
+            return AnswerCode.NOT_SERVING, f"{books.name} has not joined the ring"
+        if not books.has_finished or not books.takes_writes:
             return RequestTurn.WAIT
         cluster, held = books.worker.cluster, books.worker.held
         zone = cluster.zones.get(request.zone)

@@ -130,12 +130,13 @@ class FoldHead:
 
 @dataclass(frozen=True, slots=True)
 class ServerBeat:
-    """The value of ``exchange/servers/<name>/<incarnation>``: where it listens, and the last exchange that it
-    finished."""
+    """The value of ``exchange/servers/<name>/<incarnation>``: where it listens, the last exchange that it
+    finished, and before it joins the members that it does not reach."""
 
     host: str
     port: int
     finished: TopologyVersion
+    cut_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ _VERSIONS = {"exchange": VERSION, "version": VERSION, "previous": VERSION, "rows
 _HEAD: Codec[ResultHead] = Codec(ResultHead, omit=("parts", "chunks", "rows"), forms=_VERSIONS)
 _FOLD: Codec[FoldHead] = Codec(FoldHead, forms={"version": VERSION})
 _CHUNK: Codec[_Chunk] = Codec(_Chunk, forms={"rows": ROWS})
-_BEAT: Codec[ServerBeat] = Codec(ServerBeat, forms={"finished": VERSION})
+_BEAT: Codec[ServerBeat] = Codec(ServerBeat, omit=("cut_from",), forms={"finished": VERSION})
 
 # Each ``decode`` raises RecordNotReadableError, whatever the bytes are.
 encode_event, decode_event = _RECORD.encode, _RECORD.decode

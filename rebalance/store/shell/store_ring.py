@@ -6,7 +6,7 @@ transaction that compares the result before it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
 from catalog.core.zone import ZoneId
@@ -99,13 +99,13 @@ class StoreRing:
         self.state = state
         return StoreStart(state, result_state(keys, values), metastore_epoch)
 
-    async def appear(self) -> None:
-        """Create the key of the heartbeats, which controllers take for the wish to join. Raises EvictedError
-        and MetastoreError."""
+    async def appear(self, cut_from: Sequence[str] = ()) -> None:
+        """Create the key of the heartbeats, which controllers take for the wish to join; they wait while there
+        are members that the server is ``cut_from``. Raises EvictedError and MetastoreError."""
         key = self._keyspace.store_server(self._name, self._incarnation)
         guards = (absent(self._keyspace.eviction(self._name)), absent(key))
         try:
-            result = await self._metastore.commit(Txn(guards, (self._beat(key, NO_VERSION),)))
+            result = await self._metastore.commit(Txn(guards, (self._beat(key, NO_VERSION, cut_from),)))
         except MetastoreUnavailableError:
             if await self._metastore.get(key) is None:
                 raise
@@ -115,13 +115,13 @@ class StoreRing:
 
     # While it runs
 
-    async def heartbeat(self, finished: TopologyVersion) -> bool:
+    async def heartbeat(self, finished: TopologyVersion, cut_from: Sequence[str] = ()) -> bool:
         """False when it was refused: the name is being evicted, or the key is gone. Raises MetastoreError when
         it was not heard of."""
         key = self._keyspace.store_server(self._name, self._incarnation)
         is_there = Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
         guards = (absent(self._keyspace.eviction(self._name)), is_there)
-        return (await self._metastore.commit(Txn(guards, (self._beat(key, finished),)))).succeeded
+        return (await self._metastore.commit(Txn(guards, (self._beat(key, finished, cut_from),)))).succeeded
 
     async def address_of(self, name: str, incarnation: str) -> tuple[str, int] | None:
         item = await self._metastore.get(self._keyspace.store_server(name, incarnation))
@@ -230,8 +230,8 @@ class StoreRing:
             raise RingGapError(f"results after that of {record.previous} are folded, or gone")
         return records
 
-    def _beat(self, key: str, finished: TopologyVersion) -> Put:
-        return Put(key, encode_beat(ServerBeat(*self._address, finished)))
+    def _beat(self, key: str, finished: TopologyVersion, cut_from: Sequence[str]) -> Put:
+        return Put(key, encode_beat(ServerBeat(*self._address, finished, tuple(cut_from))))
 
 
 def _following(state: RingState, record: RingRecord) -> RingState:

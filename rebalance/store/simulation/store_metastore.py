@@ -33,6 +33,7 @@ class StoreMetastore:
         self.results: list[ResultRecord] = []
         self.result_state = ResultState()
         self.heartbeats: dict[tuple[str, str], int] = {}
+        self.cut_from: dict[tuple[str, str], frozenset[str]] = {}
         self.evicting: dict[str, int] = {}
         self.suspects: set[tuple[str, str]] = set()
         self.takes_results = True
@@ -40,7 +41,10 @@ class StoreMetastore:
 
     @property
     def view(self) -> RingView:
-        beats = tuple(SeenHeartbeat(*key, revision) for key, revision in sorted(self.heartbeats.items()))
+        beats = tuple(
+            SeenHeartbeat(*key, revision, self.cut_from.get(key, ()))
+            for key, revision in sorted(self.heartbeats.items())
+        )
         return RingView(self.ring, beats, dict(self.evicting), frozenset(self.suspects))
 
     @property
@@ -49,8 +53,9 @@ class StoreMetastore:
 
     # Servers
 
-    def beat(self, name: str, incarnation: str) -> bool:
+    def beat(self, name: str, incarnation: str, cut_from: frozenset[str] = frozenset()) -> bool:
         """The key is made by the first one; one that was deleted does not come back."""
+        self.cut_from[name, incarnation] = cut_from
         known = (name, incarnation) in self.heartbeats
         if name in self.evicting or (not known and self.was_there(name, incarnation)):
             return False

@@ -54,6 +54,8 @@ class StoreSurroundings(Protocol):
 
     def answered(self, sender: StoreProcess, client: int, answer: StoreAnswer) -> None: ...
 
+    def cut_from(self, name: str) -> frozenset[str]: ...
+
     def stopped(self, process: StoreProcess, reason: str) -> None: ...
 
     def stepped(self, process: StoreProcess, effects: list[StoreEffect]) -> None: ...
@@ -164,7 +166,7 @@ class StoreProcess:
                     self,
                     lambda: (
                         HeartbeatDone(ticket)
-                        if metastore.beat(self.name, self.incarnation)
+                        if metastore.beat(self.name, self.incarnation, around.cut_from(self.name))
                         else HeartbeatRefused(ticket)
                     ),
                 )

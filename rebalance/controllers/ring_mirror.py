@@ -128,7 +128,7 @@ class RingMirror:
         """What the last results say of each partition; empty before the first one. Raises as ``state``."""
         results, state = self.results, self.state
         outcomes = results.outcomes.get(zone_id, ())
-        gone = tuple(name for _, name in state.since(results.version).gone)
+        gone = tuple(each.name for each in state.since(results.version).gone)
         return tuple(outcome.without(gone) for outcome in outcomes) if gone else outcomes
 
     def result_guard(self) -> Compare:

@@ -36,6 +36,7 @@ from rebalance.exchange.core.partition_analysis import (
     reports_by_partition,
 )
 from rebalance.exchange.core.result_record import (
+    GoneServer,
     Outcomes,
     PartitionOutcome,
     ResultRecord,
@@ -59,7 +60,7 @@ class Collected:
     previous: Mapping[ZoneId, ZoneAffinity]
     lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
     results: ResultState | None = None
-    gone: tuple[str, ...] = ()
+    gone: tuple[GoneServer, ...] = ()
 
     @property
     def exchange(self) -> TopologyVersion:
@@ -251,7 +252,8 @@ def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
         policy=zone.policy,
         lost=collected.lost.get(zone.zone_id, frozenset()),
         joined=joined,
-        gone=collected.gone,
+        gone=tuple(each.name for each in collected.gone),
+        failed=frozenset(each.name for each in collected.gone if not each.in_order),
         outcomes=collected.results.outcomes.get(zone.zone_id, ()) if collected.results is not None else (),
     )
 

@@ -46,7 +46,8 @@ class ZoneRules:
     """Which steps run. ``found``: the zone begins with this exchange, so that a partition which nobody owns is
     new and not lost. ``reset``: lost partitions are used as they are from now on. ``lost``: those that were
     lost before this exchange. ``joined``: servers that came since, or that
-    did not hear of the last result; ``gone``: those that went, in order.
+    did not hear of the last result; ``gone``: those that went, in order; ``failed``: those of them that did
+    not leave by themselves.
     ``outcomes``: the last committed one of each partition, none where results are not kept."""
 
     assigns_states: bool = False
@@ -57,6 +58,7 @@ class ZoneRules:
     policy: LossPolicy = LossPolicy.READ_WRITE_SAFE
     joined: frozenset[str] = frozenset()
     gone: tuple[str, ...] = ()
+    failed: frozenset[str] = frozenset()
     outcomes: Sequence[PartitionOutcome] = ()
 
     def known(self, partition: int) -> PartitionOutcome:
@@ -184,8 +186,9 @@ def decide_states(
         return decided, False
     if rules.reset:
         return _newest_owns(decided, [node for node in ideal if node in decided]), False
-    # Members that have not come back yet are waited for: only one that just went takes the partition along.
-    if not rules.detects_lost or (outcome.in_sync and not set(outcome.in_sync) & set(rules.gone)):
+    # Members that have not come back yet are waited for, and one that left in order has everything on its disk:
+    # only one that just failed takes the partition along.
+    if not rules.detects_lost or (outcome.in_sync and not rules.failed & set(outcome.in_sync)):
         return decided, False
     if rules.policy is LossPolicy.IGNORE:
         return _newest_owns(decided, [node for node in ideal if node in decided]), False

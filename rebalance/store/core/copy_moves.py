@@ -44,12 +44,6 @@ class CopyMoves:
         self._outcomes: Outcomes = {}
         self._judged: HeldMaps | None = None
 
-    @property
-    def is_last_owner(self) -> bool:
-        """Whether some partition would be lost without this server."""
-        alone = (self._books.name,)
-        return any(item.in_sync == alone for outcomes in self._outcomes.values() for item in outcomes)
-
     # In an exchange
 
     def prepare(self, partitions: Mapping[ZoneId, frozenset[int]], zones: Iterable[ZoneId]) -> None:

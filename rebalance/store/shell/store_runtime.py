@@ -68,6 +68,8 @@ FRESH_MS = 10
 ROUND_INPUTS_MAX = 512
 """Then what they caused is sent, before more is taken."""
 ROOM_S = 1.0
+LEAVE_S = 2.0
+"""For NODE_LEFT to be written."""
 METASTORE_AGAIN = Backoff(0.1, 2.0)
 SUSPICION_ATTEMPTS_MAX = 5
 
@@ -147,7 +149,8 @@ class StoreRuntime:
             self._disk.close()
 
     def leave(self) -> None:
-        """In order: after everything is closed, drained and answered ``run`` ends."""
+        """In order: after everything is closed, drained and answered ``run`` ends; within some seconds in any
+        case, once the server has begun."""
         self._give(LeaveAsked())
 
     async def _rounds(self) -> str:
@@ -293,8 +296,12 @@ class StoreRuntime:
                 await asyncio.sleep(again.delay_s(0.0))
 
     async def _leave(self) -> None:
-        await self._ring.leave()
-        self._reason = "it left the ring"
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._ring.leave()
+            self._reason = "it left the ring"
+        except (MetastoreError, TimeoutError) as error:
+            self._reason = f"the metastore did not take its leave: {error}"
         self._wake.set()
 
     # The network

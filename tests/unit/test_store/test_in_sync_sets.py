@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from catalog.core.zone import ZoneId
@@ -87,9 +89,20 @@ def test_who_may_own(seen: str, known: PartitionOutcome, joined: str, expected: 
 def test_waiting_for_owners_is_not_lost(
     known: PartitionOutcome, gone: str, expected: str, is_lost: bool
 ) -> None:
-    rules = ZoneRules(detects_lost=True, gone=tuple(gone), outcomes=(known,))
+    rules = ZoneRules(detects_lost=True, gone=tuple(gone), failed=frozenset(gone), outcomes=(known,))
     decided, lost = decide_states(reports("b:M3@1"), "b", rules, outcome=rules.outcome(0))
     assert (states(decided), lost) == (expected, is_lost)
+
+
+def test_a_partition_whose_last_owner_left_in_order_waits_for_it() -> None:
+    """It has everything on its disk. One that failed since the last result takes the
+    partition along."""
+    known = outcome("ac")
+    rules = ZoneRules(detects_lost=True, gone=("c", "a"), failed=frozenset("c"), outcomes=(known,))
+    decided, lost = decide_states(reports("b:M3@1"), "b", rules, outcome=rules.outcome(0))
+    assert (states(decided), lost) == ("b:M", False)
+    rules = replace(rules, failed=frozenset("ca"))
+    assert decide_states(reports("b:M3@1"), "b", rules, outcome=rules.outcome(0))[1]
 
 
 @pytest.mark.row("PME-095", "PME-096", shows="model")
@@ -98,7 +111,10 @@ def test_a_reset_prefers_members_to_longer_logs() -> None:
     rules = ZoneRules(reset=True, outcomes=(known,))
     decided, lost = decide_states(reports("a:L10@7 b:L12@8 c:L"), "abc", rules, True, known)
     assert (states(decided), lost) == ("a:O b:M c:M", False)
-    ignored = ZoneRules(detects_lost=True, policy=LossPolicy.IGNORE, gone=("a",), outcomes=(known,))
+    failed = frozenset("a")
+    ignored = ZoneRules(
+        detects_lost=True, policy=LossPolicy.IGNORE, gone=("a",), failed=failed, outcomes=(known,)
+    )
     decided, lost = decide_states(reports("b:M"), "b", ignored, False, outcome("a"))
     assert (states(decided), lost) == ("b:O", False)
 

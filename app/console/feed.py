@@ -102,8 +102,9 @@ class PartitionFeed:
             return self.version if part is Topic.PARTITIONS else self._seen[part]
         return self.grids[part].version if part in self.grids else -1
 
-    def _revisions_of(self, partition: PartitionId) -> tuple[int, int]:
-        """How many keys tell of the partition, or of failures of any, and the highest revision of them."""
+    def _revisions_of(self, partition: PartitionId) -> tuple[Hashable, ...]:
+        """How many keys tell of the partition, or of failures of any, and the highest revision of them; of a
+        store zone who owns it, too."""
         keys = self._keyspace
         prefixes = (
             keys.failures,
@@ -111,7 +112,9 @@ class PartitionFeed:
             keys.member(partition, ""),
         )
         revisions = [item.mod_revision for prefix in prefixes for item in self._mirror.below(prefix)]
-        return len(revisions), max(revisions, default=0)
+        ownership = self._ring.shown
+        outcome = ownership.outcome(partition.zone_id, partition.partition)
+        return len(revisions), max(revisions, default=0), outcome, frozenset(ownership.servers)
 
     @property
     def unread(self) -> int:

@@ -100,7 +100,7 @@ class SqlEngine:
         ``ownership``: of store zones as of the mirror, where it was read already."""
         self._reader = reader or ScriptReader()
         self._recovery = recovery
-        self._ownership = ownership or (lambda: None)
+        self._ownership = ownership
         self._catalog = catalog
         self._audit = Audit(catalog, catalog.snapshot)
         self._mirror = mirror
@@ -355,7 +355,7 @@ class SqlEngine:
             events,
             audit,
             queries,
-            ownership=self._ownership(),
+            ownership=self._ownership() if self._ownership is not None else None,
         )
 
     async def _in_thread(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:

@@ -151,14 +151,13 @@ def _partition_rows(zones: Iterable[Zone], snapshot: SystemSnapshot) -> Iterator
     for zone in zones:
         for number, seen in snapshot.partitions(zone):
             status = partition_status(seen, snapshot.alive)
-            leader = seen.configuration.leader if seen.configuration is not None else None
             yield (
                 zone.name,
                 number,
                 global_state(seen, snapshot.alive).value,
                 status.state.value,
                 status.cause or None,
-                leader,
+                seen.leader or None,
                 *(assignments_text(assignments) for assignments in (seen.stable, seen.pending, seen.planned)),
             )
 

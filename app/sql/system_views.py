@@ -169,11 +169,12 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
         for item in snapshot.keys.below(snapshot.keyspace.members)
         if (parsed := snapshot.keyspace.parse_member(item.key)) is not None
     )
+    copies = snapshot.views.store_copies()
     data_nodes: set[str] = set()
     for zone in snapshot.catalog.zones:
         stored = snapshot.views.data_nodes(zone.zone_id)
         data_nodes.update(stored.nodes if stored is not None else ())
-    for name in sorted({*snapshot.alive, *members, *data_nodes, *snapshot.drains}):
+    for name in sorted({*snapshot.alive, *members, *copies, *data_nodes, *snapshot.drains}):
         record = snapshot.live.get(name)
         node = record.node if record is not None else None
         yield (
@@ -186,7 +187,7 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
             node.failure_domain if node else None,
             members[name],
             record.pid if record else None,
-            drain_state(members[name]) if name in snapshot.drains else None,
+            drain_state(members[name] + copies[name]) if name in snapshot.drains else None,
         )
 
 

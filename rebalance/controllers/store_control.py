@@ -23,7 +23,6 @@ from rebalance.core.move_status import StoreOwners
 from rebalance.core.readable import RecordNotReadableError
 from rebalance.core.txn import Compare, Txn, TxnResult
 from rebalance.exchange.core.exchange_messages import Lists
-from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
@@ -113,11 +112,7 @@ class StoreControl:
 
     def owners(self, zone_id: ZoneId, partition: int) -> StoreOwners | None:
         """Of a partition of a zone that the ring has; None: of no such zone."""
-        if not self._ring.is_opened(zone_id):
-            return None
-        outcomes = self._ring.outcomes(zone_id)
-        outcome = outcomes[partition] if partition < len(outcomes) else PartitionOutcome()
-        return StoreOwners(outcome.in_sync, outcome.effective, outcome.is_lost)
+        return self._ring.ownership.owners(zone_id, partition)
 
     def _on_catalog(self, _changed: frozenset[str]) -> None:
         self._opened = None

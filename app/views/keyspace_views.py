@@ -15,6 +15,7 @@ from app.contract.zones import KeptCopy, PartitionBody, PartitionDetail, PhaseBo
 from app.views.unreadable_keys import decoded_data_nodes, unreadable_of_cluster, unreadable_of_zone
 from app.views.view_bodies import failure_body, member_body, node_body, roles
 from app.views.wait_causes import WaitCauses
+from catalog.core.engine_options import no_data_nodes
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
@@ -237,7 +238,7 @@ class KeyspaceViews:
             return unreadable.cause
         data_nodes = self.data_nodes(zone_id)
         if data_nodes is not None and not data_nodes.nodes:
-            return "NO_DATA_NODES"
+            return no_data_nodes(intent.zone, (record.node for record in self.live_records().values()))
         pointer = readable(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
         if pointer is not None and data_nodes is not None and is_target_of(pointer, intent, data_nodes):
             return "" if self.placed(zone_id) is not None else self._damaged(zone_id, pointer).cause

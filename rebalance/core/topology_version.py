@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from catalog.core.zone import ZoneId
-from rebalance.core.loss_policy import LossPolicy
+from catalog.core.zone import DEFAULT_LOSS_POLICY, LossPolicy, ZoneId
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,7 +73,7 @@ class ZoneSpec:
     zone_id: ZoneId
     partitions: int
     copies: int
-    policy: LossPolicy = LossPolicy.READ_WRITE_SAFE
+    policy: LossPolicy = DEFAULT_LOSS_POLICY
     targets: int = 0
 
 

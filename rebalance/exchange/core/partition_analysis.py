@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.partition_map import CopyReport, FullMap
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.exchange.core.exchange_messages import CopyId, Supplier

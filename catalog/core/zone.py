@@ -70,8 +70,8 @@ class Strategy(Enum):
 @dataclass(frozen=True, slots=True)
 class Zone(Extensible):
     """One zone at one catalog version. ``quorum_size`` is the explicit one; None means derived (decision 1).
-    ``strategy`` is that of moves that begin; None means the controllers' setting. ``loss_policy`` is that
-    of zones of store servers; None means ``DEFAULT_LOSS_POLICY`` there, and that the zone has none elsewhere."""
+    ``strategy`` is that of moves that begin; None means the controllers' setting. ``loss_policy``: of zones of
+    store servers; None means ``DEFAULT_LOSS_POLICY`` there, and that the zone has none elsewhere."""
 
     zone_id: ZoneId
     name: str

@@ -139,7 +139,8 @@ class ControllerRuntime:
         )
         self._operations.listen(self._look_at_turn)
         self._admission = MoveAdmission(
-            metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation
+            *(metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation),
+            stored=lambda: self._store.stored if self._store is not None else (),
         )
         self._zones = ZoneController(
             metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock
@@ -148,7 +149,10 @@ class ControllerRuntime:
         self._store: StoreControl | None = None
         if history is not None:
             known = self._intents, self._nodes
-            self._store = StoreControl(history, keyspace, *known, self._fence, steady, self._background)
+            self._store = StoreControl(
+                *(history, keyspace, *known, self._fence, steady, self._background),
+                stored_changed=self._admission.on_stored,
+            )
         self._resets: AutomaticReset | None = None
         if probe is not None:
             self._resets = AutomaticReset(

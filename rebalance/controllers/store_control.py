@@ -66,7 +66,9 @@ class StoreControl:
         *,
         ttl_ms: int = StoreLimits().ttl_ms,
         events_kept: int = EVENTS_KEPT,
+        stored_changed: Callable[[frozenset[ZoneId]], None] = lambda zone_ids: None,
     ) -> None:
+        """``stored_changed`` is called with the zones by which ``stored`` has changed."""
         self._background = background or Background(restarts=False)
         self._metastore = metastore
         self._keyspace = keyspace
@@ -83,6 +85,9 @@ class StoreControl:
         self._targets: dict[ZoneId, tuple[int, Lists | None]] = {}
         self._switched: dict[ZoneId, tuple[int, Compare]] = {}
         self._opened: frozenset[ZoneId] | None = None
+        self.stored: frozenset[ZoneId] = frozenset()
+        """Zones that store servers keep, as of the last look."""
+        self._stored_changed = stored_changed
         self._catalog = intents, nodes
         for mirror in self._catalog:
             mirror.listen(self._on_catalog)
@@ -130,6 +135,9 @@ class StoreControl:
                 self._opened = opened
                 self._zones.look(opened)
                 self._zones.follow(tasks, self._wake.set)
+                before, self.stored = self.stored, frozenset(self._zones.ids)
+                if before != self.stored:
+                    self._stored_changed(before ^ self.stored)
             written = await self._append(fence) or await self._events.trim(fence)
             if written:
                 await self._ring.until(written, SEEN_S)

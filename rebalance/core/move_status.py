@@ -148,8 +148,8 @@ def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
         return MoveStatus(MoveState.WAITING, f"OWNERS_AWAITED: {', '.join(owners.in_sync) or 'none yet'}")
     if view.pending is None:
         return None
-    missing = sorted(frozenset(view.pending.peers) - frozenset(owners.in_sync))
-    surplus = sorted(frozenset(owners.in_sync) - frozenset(view.pending.peers))
+    missing = sorted(view.pending.nodes - frozenset(owners.in_sync))
+    surplus = sorted(frozenset(owners.in_sync) - view.pending.nodes)
     cause = f"FILLING: {', '.join(missing)}" if missing else f"SURPLUS: {', '.join(surplus)}"
     return MoveStatus(MoveState.MOVING, cause)
 

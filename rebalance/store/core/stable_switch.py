@@ -21,7 +21,6 @@ def decide_on_outcome(observed: Observed, outcome: PartitionOutcome) -> Decision
     pending = readable(observed.pending, Assignments.decode)
     if pending is None:
         return Decision(Outcome.NOTHING_PENDING)
-    peers = frozenset(pending.peers)
-    if outcome.is_lost or not peers == frozenset(outcome.in_sync) == frozenset(outcome.effective):
+    if outcome.is_lost or not pending.nodes == frozenset(outcome.in_sync) == frozenset(outcome.effective):
         return Decision(Outcome.APPLIED_IS_NOT_PENDING)
     return decide_on_configuration_applied(observed, pending)

@@ -29,6 +29,7 @@ from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.joiners import AGAIN_S
 from rebalance.core.keys import Keyspace
+from rebalance.core.limit_options import JOINER_S
 from rebalance.core.move_status import StoreOwners
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
@@ -152,6 +153,7 @@ class ControllerRuntime:
             self._store = StoreControl(
                 *(history, keyspace, *known, self._fence, steady, self._background),
                 stored_changed=self._admission.on_stored,
+                joiner_s=lambda: self._admission.limits.joiner_s or JOINER_S,
             )
         self._resets: AutomaticReset | None = None
         if probe is not None:

@@ -1,45 +1,47 @@
-"""The ring and the results of exchanges as a controller sees them: a mirror, and what follows from it."""
+"""The ring and the results of exchanges as they are seen from outside: a mirror, and what follows from it."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
+
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace
-from rebalance.core.readable import Unreadable, read, readable
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.txn import Compare, KeyValue, absent, as_read
 from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
-from rebalance.metastore.mirror import KeyspaceMirror, Listener
+from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror, Listener
 from rebalance.ports.metastore import Metastore
+from rebalance.store.core.ownership import StoreOwnership
 from rebalance.store.core.ring_codec import decode_beat, decode_event, decode_ring
 from rebalance.store.core.ring_keeper import RingView, SeenHeartbeat
 from rebalance.store.core.ring_reading import result_names, result_state
 from rebalance.store.core.ring_records import RingState
 
 
-class RingMirror:
-    """Keys below ``exchange/``; ``follow`` keeps them current. Events and results that were read once are not
-    read again."""
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where one incarnation of a store server listens."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+    host: str
+    port: int
+    incarnation: str
+
+
+class RingReader:
+    """Over a mirror of ``exchange/`` or of more. Events and results that were read once are not read again. Of
+    one thread."""
+
+    def __init__(self, keys: KeyspaceCopy, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
-        self._mirror = KeyspaceMirror(metastore, keyspace.exchange)
+        self._mirror = keys
         self._revision = 0
         self._state = RingState()
         self._results = ResultState()
         self._last_result = 0
-
-    async def follow(self) -> None:
-        """Until cancelled."""
-        await self._mirror.run()
-
-    async def loaded(self) -> None:
-        await self._mirror.loaded()
-
-    def listen(self, listener: Listener) -> None:
-        self._mirror.listen(listener)
-
-    async def until(self, revision: int, timeout_s: float) -> None:
-        """Until a write of that revision is seen; at most so long."""
-        await self._mirror.wait_until(lambda: self._mirror.revision >= revision, timeout_s)
+        self._ownership = StoreOwnership()
+        self._shown_revision = -1
+        self._addresses: dict[str, ServerAddress] = {}
 
     @property
     def state(self) -> RingState:
@@ -126,10 +128,42 @@ class RingMirror:
 
     def outcomes(self, zone_id: ZoneId) -> tuple[PartitionOutcome, ...]:
         """What the last results say of each partition; empty before the first one. Raises as ``state``."""
+        ownership = self.ownership
+        outcomes = ownership.outcomes.get(zone_id, ())
+        return tuple(outcome.without(ownership.gone) for outcome in outcomes) if ownership.gone else outcomes
+
+    @property
+    def ownership(self) -> StoreOwnership:
+        """The same object until something of it changes. Raises as ``state``."""
         results, state = self.results, self.state
-        outcomes = results.outcomes.get(zone_id, ())
-        gone = tuple(each.name for each in state.since(results.version).gone)
-        return tuple(outcome.without(gone) for outcome in outcomes) if gone else outcomes
+        known = self._ownership
+        if known.ring is not state or known.outcomes is not results.outcomes:
+            gone = tuple(each.name for each in state.since(results.version).gone)
+            self._ownership = StoreOwnership(state, results.outcomes, gone)
+        return self._ownership
+
+    @property
+    def shown(self) -> StoreOwnership:
+        """As ``ownership``; where a key of the ring cannot be read, what was known before. For views, which ask
+        for each partition."""
+        if self._mirror.revision != self._shown_revision:
+            with suppress(RecordNotReadableError, ValueError):
+                self._ownership = self.ownership
+            self._shown_revision = self._mirror.revision
+        return self._ownership
+
+    def address(self, name: str) -> ServerAddress | None:
+        """Where the server of that name listens; None: none takes part, or nobody knows."""
+        incarnation = self.shown.ring.incarnations.get(name)
+        if incarnation is None:
+            return None
+        known = self._addresses.get(name)
+        if known is None or known.incarnation != incarnation:
+            beat = read(self._mirror.get(self._keyspace.store_server(name, incarnation)), decode_beat)
+            if beat is None or isinstance(beat, Unreadable):
+                return None
+            known = self._addresses[name] = ServerAddress(beat.host, beat.port, incarnation)
+        return known
 
     def result_guard(self) -> Compare:
         """The last result is the one that ``outcomes`` has read."""
@@ -142,6 +176,28 @@ def _seen(item: KeyValue, keys: Keyspace) -> SeenHeartbeat:
     beat = read(item, decode_beat)
     cut_from = () if isinstance(beat, Unreadable) else beat.cut_from
     return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from)
+
+
+class RingMirror(RingReader):
+    """``follow`` keeps a mirror of its own current."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+        self._followed = KeyspaceMirror(metastore, keyspace.exchange)
+        super().__init__(self._followed, keyspace)
+
+    async def follow(self) -> None:
+        """Until cancelled."""
+        await self._followed.run()
+
+    async def loaded(self) -> None:
+        await self._followed.loaded()
+
+    def listen(self, listener: Listener) -> None:
+        self._followed.listen(listener)
+
+    async def until(self, revision: int, timeout_s: float) -> None:
+        """Until a write of that revision is seen; at most so long."""
+        await self._followed.wait_until(lambda: self._followed.revision >= revision, timeout_s)
 
 
 def _names(item: KeyValue, prefix: str) -> tuple[str, str]:

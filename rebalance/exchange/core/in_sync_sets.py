@@ -51,10 +51,11 @@ def partition_outcome(
     stays = bool(effective) and effective[:1] == before.effective[:1] and effective[0] not in joined
     if stays or not effective:
         epoch = before.epoch
+    known = min((reports[node].position for node in in_sync if node in reports), default=NO_RECORD)
     outcome = PartitionOutcome(
         in_sync,
         filling,
-        min((reports[node].position for node in in_sync if node in reports), default=NO_RECORD),
+        before.position if is_lost else known,
         epoch,
         tuple(effective),
         is_lost,

@@ -54,6 +54,10 @@ def _born(stored: Any) -> dict[ZoneId, TopologyVersion]:
     return {ZoneId(natural(zone)): _version(version) for zone, version in sequence(_pair)(stored)}
 
 
+def _zone_ids(stored: Any) -> frozenset[ZoneId]:
+    return frozenset(ZoneId(natural(zone)) for zone in sequence(natural)(stored))
+
+
 def _row(stored: Any) -> OutcomeRow:
     if type(stored) is not list or len(stored) != 9:
         raise ValueError(f"not a row of an outcome: {stored!r:.80}")
@@ -86,6 +90,7 @@ _EVENT: Codec[DiscoveryEvent] = Codec(
 _RECORD: Codec[RingRecord] = Codec(RingRecord, omit=("incarnation",), forms={"event": _EVENT.form})
 _CLUSTER: Codec[Cluster] = Codec(
     Cluster,
+    omit=("resting",),
     forms={
         "version": VERSION,
         "baseline": optional(NAMES),
@@ -94,6 +99,7 @@ _CLUSTER: Codec[Cluster] = Codec(
             lambda zones: [_SPEC.document(spec) for spec in zones.values()],
         ),
         "born": Form(_born, lambda born: [[zone, str(version)] for zone, version in born.items()]),
+        "resting": Form(_zone_ids, sorted),
     },
 )
 _STATE: Codec[RingState] = Codec(

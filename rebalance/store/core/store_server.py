@@ -356,9 +356,10 @@ class StoreServer:
 
     def _apply(self, worker: ExchangeWorker, message: FullMessage) -> None:
         books = self.books
-        servers = worker.cluster_at(message.version).servers
+        cluster = worker.cluster_at(message.version)
+        servers = cluster.servers
         books.peers = {node: order for node, order in servers.items() if not self._ring.is_gone(node, order)}
-        self._moves.apply(message)
+        self._moves.apply(message, cluster.zones)
 
     def _finished(self, version: TopologyVersion) -> None:
         books = self.books

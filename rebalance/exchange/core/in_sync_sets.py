@@ -45,7 +45,13 @@ def partition_outcome(
     ``before`` itself, with its lower position, if nothing but positions is different.
     """
     states = {node: item.state for node, item in reports.items()}
-    in_sync = agreed_set(ideal, effective, states) or before.in_sync
+    owners = [node for node, state in states.items() if state is CopyState.OWNING]
+    highest = max((reports[node].position for node in owners), default=NO_RECORD)
+    if any(node in ideal and reports[node].position < highest for node in owners):
+        # They are levelled by one that may be surplus, which is not shed before that.
+        in_sync = tuple(sorted({*owners, *effective[:1]}))
+    else:
+        in_sync = agreed_set(ideal, effective, states) or before.in_sync
     # Without a primary there is nothing to be filled with, and nobody who waits for it.
     filling = tuple(node for node in ideal if states.get(node) is CopyState.MOVING and effective)
     stays = bool(effective) and effective[:1] == before.effective[:1] and effective[0] not in joined

@@ -112,9 +112,9 @@ def untrusted(reports: Reports, outcome: PartitionOutcome, joined: Collection[st
     """Owners that must not own: what is on a disk that was away says nothing of what was acknowledged since.
 
     Without a member of the in-sync set only copies may that the primary waited for while they were filled, and
-    that are full since. With a member, servers that stayed may, as they are levelled, and a joining server that
-    is exactly where the others are (PME-139). Members that come back with less than the set was known to have
-    lost their disk.
+    that are full since. With a member these may, too, as they are levelled, and whoever else is exactly where
+    the others are (PME-139): a server that joins, or one that was shed from the set and has not given its copy
+    up yet. Members that come back with less than the set was known to have lost their disk.
     """
     owners = owners_of(reports)
     members = frozenset(
@@ -122,10 +122,10 @@ def untrusted(reports: Reports, outcome: PartitionOutcome, joined: Collection[st
         for node in owners.intersection(outcome.in_sync)
         if node not in joined or reports[node].position >= outcome.position
     )
-    members = members or owners.intersection(outcome.filling) - frozenset(joined)
-    if not members:
+    filled = owners.intersection(outcome.filling) - frozenset(joined)
+    if not members and not filled:
         return owners
-    trusted = members | (owners - frozenset(joined))
+    trusted = members | filled
     highest = max(reports[node].position for node in trusted)
     return frozenset(node for node in owners - trusted if reports[node].position != highest)
 

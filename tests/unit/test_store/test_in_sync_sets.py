@@ -12,7 +12,7 @@ from rebalance.core.partition_map import CopyReport
 from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.in_sync_sets import partition_outcome, waited_for
-from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states
+from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, untrusted
 from rebalance.exchange.core.result_record import (
     PartitionOutcome,
     ResultRecord,
@@ -140,6 +140,24 @@ def test_a_set_grows_by_filled_copies_and_shrinks_by_surplus_ones() -> None:
     unfilled = partition_outcome(known, tuple("ac"), tuple("ac"), reports("a:O9@5 b:O9@5 c:M"), 6, "", False)
     assert unfilled is known
     assert waited_for(unfilled) == {"a", "b", "c"}
+
+
+def test_a_surplus_member_stays_while_those_that_are_needed_are_levelled() -> None:
+    """It may be the only one that can supply them."""
+    known = outcome("ab", (), (5, 9), epoch=5, effective=("a",))
+    behind = partition_outcome(known, ("a",), ("a",), reports("a:O7@5 b:O9@5"), 6, "", False)
+    assert behind.in_sync == ("a", "b")
+    ahead = partition_outcome(known, ("a",), ("a",), reports("a:O9@5 b:O7@5"), 6, "", False)
+    assert ahead.in_sync == ("a",)
+
+
+def test_an_owner_that_was_shed_from_the_set_owns_only_where_the_members_are() -> None:
+    """Nobody has waited for it since. One that was filled meanwhile was waited for."""
+    shed, filled = outcome("a"), outcome("a", "b")
+    assert untrusted(reports("a:O9@5 b:O7@5"), shed, ()) == {"b"}
+    assert untrusted(reports("a:O9@5 b:O9@5"), shed, ()) == set()
+    assert untrusted(reports("a:O9@5 b:O7@5"), filled, ()) == set()
+    assert untrusted(reports("a:O9@5 b:O7@5"), filled, ("b",)) == {"b"}
 
 
 def test_an_epoch_begins_with_another_primary_or_another_server_of_its_name() -> None:

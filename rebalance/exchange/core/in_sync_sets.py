@@ -76,13 +76,21 @@ def can_agree(
 ) -> bool:
     """Whether an exchange would take filled copies of the zone into a set, or surplus ones out of it; with
     ``waits`` only if nothing is being filled there any more for which it would have to be repeated."""
-    gains = False
+    if waits and _fills(affinity, full):
+        return False
     states = states_by_partition(full, len(affinity.ideal))
     for number, (ideal, real) in enumerate(zip(affinity.ideal, affinity.effective, strict=True)):
-        if not real:
-            continue
-        if waits and any(states[number].get(node) is CopyState.MOVING for node in ideal):
-            return False
         before = outcomes[number].in_sync if number < len(outcomes) else ()
-        gains = gains or agreed_set(ideal, real, states[number]) != before
-    return gains
+        if real and agreed_set(ideal, real, states[number]) != before:
+            return True
+    return False
+
+
+def _fills(affinity: ZoneAffinity, full: FullMap) -> bool:
+    """Whether a copy that is needed, of a partition with a primary, is being filled."""
+    return any(
+        copy.state is CopyState.MOVING and affinity.effective[number] and node in affinity.ideal[number]
+        for node, copies in full.nodes.items()
+        for number, copy in copies.items()
+        if number < len(affinity.ideal)
+    )

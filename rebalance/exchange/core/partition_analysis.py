@@ -16,6 +16,7 @@ from rebalance.core.partition_map import CopyReport, FullMap
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.exchange.core.exchange_messages import CopyId, Supplier
 from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.exchange.core.settled_partitions import NOTHING_SETTLED
 
 Reports = Mapping[str, CopyReport]
 History = Mapping[str, Mapping[tuple[ZoneId, int], StorePosition]]
@@ -215,15 +216,6 @@ def with_wanted_copies(reports: Reports, ideal: Sequence[str]) -> dict[str, Copy
     return wanted
 
 
-def reports_by_partition(full: FullMap, partitions: int) -> list[dict[str, CopyReport]]:
-    by_partition: list[dict[str, CopyReport]] = [{} for _ in range(partitions)]
-    for node, copies in full.nodes.items():
-        for partition, each in copies.items():
-            if partition < partitions:
-                by_partition[partition][node] = each
-    return by_partition
-
-
 def decided_before(
     reports: Reports, ideal: Sequence[str], outcome: PartitionOutcome, reported: Collection[str]
 ) -> tuple[dict[str, CopyReport], bool]:
@@ -247,15 +239,22 @@ def analyse(
     rules: ZoneRules,
     history: History,
     stands: Mapping[int, PartitionOutcome] | None = None,
+    settled: Mapping[int, StorePosition] = NOTHING_SETTLED,
 ) -> ZoneOutcome:
     """Decide the whole zone. ``ideal`` has one list of living nodes for each partition. ``stands``: what was
-    committed of this exchange already, where it changed anything."""
-    nodes: dict[str, dict[int, CopyReport]] = {node: {} for node in full.nodes}
-    by_partition = reports_by_partition(full, len(ideal))
-    differences, lost, positions = [], set(), {}
+    committed of this exchange already, where it changed anything. ``settled``: partitions that stay as they are,
+    and their positions."""
+    nodes = {
+        node: {number: copy for number, copy in copies.items() if number in settled}
+        for node, copies in full.nodes.items()
+    }
+    differences, lost, positions = [], set(), dict(settled)
     reload: set[CopyId] = set()
     suppliers: dict[CopyId, Supplier] = {}
-    for partition, reports in enumerate(by_partition):
+    for partition in range(len(ideal)):
+        if partition in settled:
+            continue
+        reports = full.reports(partition)
         found = difference(full.zone, partition, reports)
         if found is not None:
             differences.append(found)

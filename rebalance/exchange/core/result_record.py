@@ -101,7 +101,7 @@ def changed_outcomes(before: Outcomes, after: Outcomes) -> dict[ZoneId, dict[int
         differing = {
             number: item
             for number, item in enumerate(outcomes)
-            if number >= len(known) or known[number] != item
+            if number >= len(known) or (known[number] is not item and known[number] != item)
         }
         if differing:
             changed[zone] = differing

@@ -51,7 +51,7 @@ class FillWork:
                     self._step(copy, filling)
             case FillStep.TAIL:
                 self._rewind(copy, filling, copy.tail)
-            case FillStep.ASK if filling.until == NO_RECORD and not filling.is_level:
+            case FillStep.ASK if filling.until == copy.tail == NO_RECORD and not filling.is_level:
                 filling.step = FillStep.STREAM
                 self._reached(copy, filling)
             case FillStep.ASK:

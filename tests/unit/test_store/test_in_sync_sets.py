@@ -40,7 +40,7 @@ def outcome(
     return PartitionOutcome(tuple(in_sync), tuple(filling), StorePosition(*position), **more)
 
 
-@pytest.mark.row("PME-090", "PME-139", shows="model")
+@pytest.mark.row("PME-090", "PME-139", shows="core")
 @pytest.mark.parametrize(
     ("seen", "known", "joined", "expected"),
     [
@@ -71,7 +71,7 @@ def test_who_may_own(seen: str, known: PartitionOutcome, joined: str, expected: 
     assert not is_lost
 
 
-@pytest.mark.row("PME-094", "PME-097", shows="model")
+@pytest.mark.row("PME-094", "PME-097", shows="core")
 @pytest.mark.parametrize(
     ("known", "gone", "expected", "is_lost"),
     [
@@ -92,7 +92,7 @@ def test_waiting_for_owners_is_not_lost(
     assert (states(decided), lost) == (expected, is_lost)
 
 
-@pytest.mark.row("PME-095", "PME-096", shows="model")
+@pytest.mark.row("PME-095", "PME-096", shows="core")
 def test_a_reset_prefers_members_to_longer_logs() -> None:
     known = outcome("a", position=(7, 10), is_lost=True)
     rules = ZoneRules(reset=True, outcomes=(known,))

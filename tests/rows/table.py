@@ -32,8 +32,8 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``test`` claims to show a row as ``level``; ``best`` is what it may claim. ``on_processes``: it starts what it
-    shows as processes."""
+    """``test`` claims to show a row as ``level``; ``best`` is what it may claim. ``on_processes``: it starts
+    what it shows as processes."""
 
     test: MarkedTest
     level: str

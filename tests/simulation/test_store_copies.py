@@ -1,4 +1,5 @@
-"""Copies of store servers from a join to the last row of the old one: states, requests, notifications, the switch."""
+"""Copies of store servers from a join to the last row of the old one: states, requests, notifications, the
+switch."""
 
 from __future__ import annotations
 
@@ -42,9 +43,9 @@ def filled(scene: StoreScene, partition: int = 3) -> None:
 
 @pytest.mark.row("PME-090", "PME-113", "PME-115", "PME-131", "PME-133", "PME-135", shows="service")
 def test_a_joining_server_begins_as_a_backup() -> None:
-    """PME-113: its copy is MOVING, the old owners keep data and state. PME-115: the exchange completes before data
-    are loaded; PME-090: nothing is asked for before it is over. PME-131, PME-133, PME-135: the primary stays, and the
-    joining server is a backup where it shall lead."""
+    """PME-113: its copy is MOVING, the old owners keep data and state. PME-115: the exchange completes
+    before data are loaded; PME-090: nothing is asked for before it is over. PME-131, PME-133, PME-135: the
+    primary stays, and the joining server is a backup where it shall lead."""
     scene = StoreScene("abc", ("ab", "bc", "ca", "dbc"))
     scene.fill()
     before = scene.primaries("a")
@@ -74,7 +75,8 @@ def test_a_joining_server_begins_as_a_backup() -> None:
 
 @pytest.mark.row("PME-114", shows="service")
 def test_whom_a_copy_asks() -> None:
-    """PME-114: for each copy one owner, also one that is in no list any more; when it does not answer, another one."""
+    """PME-114: for each copy one owner, also one that is in no list any more; when it does not answer,
+    another one."""
     scene = loaded()
     moved(scene)
     assert [flight.to for flight in scene.messages(SupplyRequest, "d")] == ["b"]
@@ -116,9 +118,9 @@ def test_when_it_is_filled_the_server_owns_locally_first() -> None:
 
 @pytest.mark.row("PME-015", "PME-081", "PME-131", "PME-133", "PME-134", shows="service")
 def test_the_primary_switches_once_its_successor_is_ready() -> None:
-    """PME-131: the primary map is unchanged when the exchange of the new lists ends, and changes in a later one with
-    a higher minor version. PME-133: until then the old primary stays, the new one is a backup. PME-081: also when
-    the copy is there. PME-134: the switch is an exchange of its own. PME-015."""
+    """PME-131: the primary map is unchanged when the exchange of the new lists ends, and changes in a later
+    one with a higher minor version. PME-133: until then the old primary stays, the new one is a backup.
+    PME-081: also when the copy is there. PME-134: the switch is an exchange of its own. PME-015."""
     scene = loaded()
     before = scene.primaries("a")
     moved(scene)
@@ -141,8 +143,8 @@ def test_the_primary_switches_once_its_successor_is_ready() -> None:
 @pytest.mark.row("PME-132", shows="service")
 @pytest.mark.parametrize("lists", [("ca", "cb", "ac"), ("c", "c", "c"), ("cab", "cba", "abc")])
 def test_late_affinity_is_always_on(lists: tuple[str, ...]) -> None:
-    """PME-132: there is no switch for it; nothing that can be set lets a joining server lead at once where another one
-    owns a copy."""
+    """PME-132: there is no switch for it; nothing that can be set lets a joining server lead at once where
+    another one owns a copy."""
     scene = StoreScene("ab", ("ab", "ba", "ab"))
     scene.fill(1)
     scene.announce("c")
@@ -198,8 +200,9 @@ def test_a_joiner_that_has_everything() -> None:
 
 @pytest.mark.row("PME-082", "PME-119", shows="service")
 def test_when_the_old_owner_gives_up() -> None:
-    """PME-119: when there are more owners than the lists need and it is in none of them, not before. PME-082: after
-    the switch the temporary list has become the ideal one, and the extra owner goes OWNING -> RENTING."""
+    """PME-119: when there are more owners than the lists need and it is in none of them, not before.
+    PME-082: after the switch the temporary list has become the ideal one, and the extra owner goes OWNING ->
+    RENTING."""
     scene = loaded()
     moved(scene)
     scene.run(300)
@@ -336,8 +339,8 @@ def test_several_changes_at_once() -> None:
 
 @pytest.mark.row("PME-080", "PME-083", shows="service")
 def test_lists_are_ideal_in_the_end() -> None:
-    """PME-080, PME-083: after a failure and a join the effective lists are the ideal ones, in their order, and all
-    copies own."""
+    """PME-080, PME-083: after a failure and a join the effective lists are the ideal ones, in their order,
+    and all copies own."""
     scene = loaded()
     scene.crash("b")
     scene.settle()
@@ -351,8 +354,8 @@ def test_lists_are_ideal_in_the_end() -> None:
 
 @pytest.mark.row("PME-088", "PME-089", shows="service")
 def test_copies_that_differ_are_shown() -> None:
-    """PME-088, PME-089: the primary died while one backup was behind: a warning on the coordinator names the group, the
-    partition, the servers and what they have; the exchange goes on, and they are made equal."""
+    """PME-088, PME-089: the primary died while one backup was behind: a warning on the coordinator names the
+    group, the partition, the servers and what they have; the exchange goes on, and they are made equal."""
     scene = StoreScene("abc", ("abc",))
     scene.fill()
     scene.put("a", 0, "more")

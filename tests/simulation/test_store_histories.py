@@ -1,4 +1,5 @@
-"""Copies of store servers that were away: what their disks say counts for, history or snapshot, reservations."""
+"""Copies of store servers that were away: what their disks say counts for, history or snapshot,
+reservations."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ def batches(scene: StoreScene, to: str) -> list[SupplyBatch]:
 
 @pytest.mark.row("PME-090", "PME-092", "PME-101", "PME-137", shows="service")
 def test_a_server_that_was_away() -> None:
-    """PME-092: it comes back after updates that it missed. PME-090: its copies are MOVING in the full map, and filled
-    after the exchange. PME-101: they take part in puts from now on, from the actual position. PME-137: those that
-    missed nothing own, and it may lead them."""
+    """PME-092: it comes back after updates that it missed. PME-090: its copies are MOVING in the full map,
+    and filled after the exchange. PME-101: they take part in puts from now on, from the actual position.
+    PME-137: those that missed nothing own, and it may lead them."""
     scene = StoreScene("abc", ("ab", "bc", "ca", "bc"))
     scene.fill()
     scene.crash("c")
@@ -79,8 +80,8 @@ def test_a_primary_is_found_among_fresh_copies_at_activation() -> None:
 
 @pytest.mark.row("PME-137", shows="service")
 def test_a_tail_that_nobody_acknowledged_goes_at_activation() -> None:
-    """PME-137: the server that comes back while the zone is at rest has as many records as the owner, and another last
-    one: its copy is filled, and the zone is served."""
+    """PME-137: the server that comes back while the zone is at rest has as many records as the owner, and
+    another last one: its copy is filled, and the zone is served."""
     scene = StoreScene("ab", ("ab",))
     scene.fill(2)
     scene.put("a", 0, "tail")
@@ -99,8 +100,8 @@ def test_a_tail_that_nobody_acknowledged_goes_at_activation() -> None:
 
 
 def test_a_first_write_that_nobody_acknowledged_goes() -> None:
-    """The primary comes back with the only record that there ever was of the partition: its copy gives it up before it
-    owns again."""
+    """The primary comes back with the only record that there ever was of the partition: its copy gives it up
+    before it owns again."""
     scene = StoreScene("ab", ("ab",))
     scene.put("a", 0, "tail")
     scene.network.clear()
@@ -115,9 +116,9 @@ def test_a_first_write_that_nobody_acknowledged_goes() -> None:
 @pytest.mark.row("PME-052", "PME-053", "PME-055..057", "PME-091", "PME-102", "PME-103", shows="service")
 @pytest.mark.parametrize(("missed", "historical"), [(2, True), (9, False)])
 def test_updates_are_replayed_or_the_copy_is_loaded(missed: int, historical: bool) -> None:
-    """PME-052, PME-055: each server says in its single message from where its log can replay. PME-053: and where each
-    copy is. PME-056, PME-103: a supplier whose log reaches back far enough. PME-057: only the missing updates are
-    transferred. PME-091, PME-102: else the copy is cleared and loaded from the start."""
+    """PME-052, PME-055: each server says in its single message from where its log can replay. PME-053: and
+    where each copy is. PME-056, PME-103: a supplier whose log reaches back far enough. PME-057: only the
+    missing updates are transferred. PME-091, PME-102: else the copy is cleared and loaded from the start."""
     scene = StoreScene("ab", ("ab",), limits=SHORT)
     scene.fill()
     scene.crash("b")
@@ -184,8 +185,8 @@ def test_a_log_is_reserved_while_a_copy_is_filled() -> None:
 
 @pytest.mark.row("PME-058", "PME-059", shows="service")
 def test_copies_are_what_their_disks_say_after_a_total_restart() -> None:
-    """PME-058: each server finds the states of its copies on its disk, as often as it is started. PME-059: those that
-    are missing are created."""
+    """PME-058: each server finds the states of its copies on its disk, as often as it is started. PME-059:
+    those that are missing are created."""
     scene = StoreScene("abc", ("ab", "bc", "ca", "bc"))
     scene.fill()
     for _ in range(2):

@@ -16,8 +16,8 @@ LISTS = st.tuples(*(st.sampled_from(("ab", "ba", "bc", "ca", "cb", "ac", "abc"))
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Three servers, two partitions. Never two primaries, after each step; in the end one map for all, and every
-    acknowledged put on every copy."""
+    """Three servers, two partitions. Never two primaries, after each step; in the end one map for all, and
+    every acknowledged put on every copy."""
 
     def __init__(self) -> None:
         super().__init__()

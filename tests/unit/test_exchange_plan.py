@@ -31,9 +31,9 @@ CUSTOM = [each for each in Trigger if not each.changes_members]
 @pytest.mark.row("PME-007..011", "PME-015", shows="core")
 @pytest.mark.parametrize("trigger", CUSTOM, ids=lambda each: each.value)
 def test_custom_events_start_an_exchange(trigger: Trigger) -> None:
-    """PME-007 activation, PME-008 deactivation, PME-009 baseline, PME-010 start and PME-011 stop of a zone, PME-015
-    affinity change, and snapshots and log switches, which nothing asks for yet: an exchange of all servers, with the
-    next minor version; clients take part as clients."""
+    """PME-007 activation, PME-008 deactivation, PME-009 baseline, PME-010 start and PME-011 stop of a zone,
+    PME-015 affinity change, and snapshots and log switches, which nothing asks for yet: an exchange of all
+    servers, with the next minor version; clients take part as clients."""
     seen = event(trigger, zones=(C,))
     assert seen.version == TopologyVersion(5, 1)
     for server in ("a", "b"):

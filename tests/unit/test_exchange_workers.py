@@ -1,4 +1,5 @@
-"""Exchange workers without a server around them: clients of the ring, and baselines, which no store server has."""
+"""Exchange workers without a server around them: clients of the ring, and baselines, which no store server
+has."""
 
 from __future__ import annotations
 
@@ -106,8 +107,8 @@ class Workers:
 
 @pytest.mark.row("PME-003", "PME-026", "PME-027", "PME-028", shows="core")
 def test_a_client_joins() -> None:
-    """PME-003, PME-027: on servers and on other clients the version changes and nothing else. PME-028: on the client
-    it is CLIENT: one single message, one full one. PME-026: servers do not wait for it."""
+    """PME-003, PME-027: on servers and on other clients the version changes and nothing else. PME-028: on
+    the client it is CLIENT: one single message, one full one. PME-026: servers do not wait for it."""
     world = Workers()
     world.join("k", is_client=True)
     before, sent = world.workers["a"].held, len(world.sent)

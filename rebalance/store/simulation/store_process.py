@@ -54,6 +54,8 @@ class StoreSurroundings(Protocol):
 
     def answered(self, sender: StoreProcess, client: int, answer: StoreAnswer) -> None: ...
 
+    def cut_from(self, name: str) -> frozenset[str]: ...
+
     def stopped(self, process: StoreProcess, reason: str) -> None: ...
 
     def stepped(self, process: StoreProcess, effects: list[StoreEffect]) -> None: ...
@@ -168,7 +170,7 @@ class StoreProcess:
                     self,
                     lambda: (
                         HeartbeatDone(ticket)
-                        if metastore.beat(self.name, self.incarnation)
+                        if metastore.beat(self.name, self.incarnation, around.cut_from(self.name))
                         else HeartbeatRefused(ticket)
                     ),
                 )
@@ -180,6 +182,9 @@ class StoreProcess:
                     if not metastore.takes_results:
                         return None
                     existing = metastore.commit_result(record)
+                    if existing is None:
+                        self._end("results are folded")
+                        return None
                     return ResultExists(existing) if existing else ResultCommitted(record.version)
 
                 around.call(self, commit)

@@ -132,6 +132,10 @@ class StoreWorld:
         self.cuts.add(frozenset((one, other)))
         self.note(f"{one} and {other} are cut from each other")
 
+    def cut_from(self, name: str) -> frozenset[str]:
+        """Servers to which there is no link now."""
+        return frozenset(other for pair in self.cuts if name in pair for other in pair - {name})
+
     def heal(self) -> None:
         pairs, self.cuts = self.cuts, set()
         self.cut_from_metastore.clear()

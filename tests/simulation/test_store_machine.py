@@ -90,7 +90,7 @@ class StoreMachine(RuleBasedStateMachine):
             if name not in scene.metastore.ring.cluster.servers:
                 scene.announce(name)
             scene.processes[name].disk_ms = (0, 0)
-        if not scene.metastore.ring.cluster.active:
+        if ZONE not in scene.metastore.ring.cluster.open_zones:
             scene.custom(Trigger.ACTIVATE)
         scene.run(1_000)
         scene.settle()

@@ -252,6 +252,9 @@ def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
     joined = collected.joined | collected.behind
     # After all servers have gone nobody is there who could still lead: whoever went may come back.
     is_restart = joined >= collected.cluster.servers.keys()
+    if zone.zone_id not in collected.previous:
+        # It was at rest: whoever joined meanwhile did so without it.
+        joined |= collected.cluster.servers.keys()
     return ZoneRules(
         assigns_states=any(map(assigns_states, collected.events)),
         detects_lost=any(map(detects_lost, collected.events)) and not is_restart,

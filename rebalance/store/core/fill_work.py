@@ -54,7 +54,7 @@ class FillWork:
                     self._step(copy, filling)
             case FillStep.TAIL:
                 self._rewind(copy, filling, copy.tail)
-            case FillStep.ASK if filling.until == NO_RECORD and not filling.is_level:
+            case FillStep.ASK if filling.until == copy.tail == NO_RECORD and not filling.is_level:
                 filling.step = FillStep.STREAM
                 self._reached(copy, filling)
             case FillStep.ASK | FillStep.WAIT if books.name in books.no_room and not filling.is_level:

@@ -14,6 +14,7 @@ from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.store.core.disk_changes import DiskChange
+from rebalance.store.core.exchange_log import ExchangeRecord
 from rebalance.store.core.store_messages import AnswerCode, StoreAnswer, StoreMessage
 
 
@@ -109,6 +110,20 @@ class LeaveRing:
     """Everything is closed, drained and answered: append NODE_LEFT for this incarnation, then end."""
 
 
+@dataclass(frozen=True, slots=True)
+class MapsHeld:
+    """The full maps of an exchange hold here: a line for each zone (PME-106)."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishExchange:
+    """For people: write ``exchange/log/<exchange>``. It may get lost."""
+
+    record: ExchangeRecord
+
+
 StoreEffect = (
     WriteDisk
     | SendServer
@@ -121,6 +136,8 @@ StoreEffect = (
     | CloseConnections
     | StopServer
     | LeaveRing
+    | MapsHeld
+    | PublishExchange
     | Entered
     | Warn
 )

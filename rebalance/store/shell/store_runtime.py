@@ -23,11 +23,14 @@ from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.metastore import MetastoreError, MetastoreHistory
+from rebalance.store.core.exchange_log import ExchangeRecord
 from rebalance.store.core.store_effects import (
     AskAffinityChange,
     CloseConnections,
     CommitResult,
     LeaveRing,
+    MapsHeld,
+    PublishExchange,
     ReadTargets,
     Reply,
     SendHeartbeat,
@@ -218,6 +221,11 @@ class StoreRuntime:
             case Entered(version, kind, phase, awaited):
                 names = {"version": str(version), "type": kind.value, "phase": phase.value}
                 log.info("exchange", **names, awaited=sorted(awaited))
+            case MapsHeld(lines):
+                log.info("full map", maps=lines)
+            case PublishExchange(record):
+                offset_ms = time.time_ns() // 1_000_000 - boottime_ms()
+                self._begin(self._publish(record.shifted(offset_ms)))
             case Warn(difference):
                 log.warning("copies differ", difference=str(difference))
 
@@ -268,6 +276,13 @@ class StoreRuntime:
         is_done = await _answered(self._ring.heartbeat(finished, cut_from))
         if is_done is not None:
             self._give(HeartbeatDone(ticket) if is_done else HeartbeatRefused(ticket))
+
+    async def _publish(self, record: ExchangeRecord) -> None:
+        """What is lost of it is missing in a view, and nowhere else."""
+        try:
+            await self._ring.publish_exchange(record)
+        except MetastoreError as error:
+            log.info("the exchange is not published", error=str(error))
 
     async def _suspect(self, whom: str, suspected: bool) -> None:
         for _ in range(SUSPICION_ATTEMPTS_MAX):

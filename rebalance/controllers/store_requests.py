@@ -1,0 +1,151 @@
+"""What people ask of zones of store servers: rest, work, the reset of what was lost. One event of the ring each.
+
+No leadership is needed: any process may append, as every event is guarded by the ring's end. The servers carry it
+out with an exchange, whose result says what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Zone, ZoneId
+from rebalance.controllers.ring_events import RingEvents
+from rebalance.controllers.ring_mirror import RingReader
+from rebalance.core.keys import Keyspace
+from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger
+from rebalance.core.txn import as_read
+from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore
+from rebalance.store.core.ring_zones import AppendZones
+
+ROUNDS_MAX = 20
+"""Others append at the same time: as often it is decided anew."""
+SEEN_S = 5.0
+WAIT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestRequest:
+    """``is_active``: what the zone is to be. ``version``: of the event that was appended; None: it was so
+    already. ``is_done``: its exchange has ended."""
+
+    zone: Zone
+    is_active: bool
+    version: TopologyVersion | None = None
+    is_done: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LossReset:
+    """One partition that was lost. ``is_done``: the exchange has ended; then ``after`` says who owns it now."""
+
+    partition: int
+    version: TopologyVersion
+    is_done: bool
+    after: PartitionOutcome
+
+
+class StoreRequests:
+    """Methods raise RefusedError (ENGINE_UNSUPPORTED, CLUSTER_NOT_IDLE, RECOVERY_NOT_NEEDED) and MetastoreError.
+    ``mirror``: of the whole keyspace, over which ``ring`` reads. ``is_store``: whether a zone that the ring does
+    not have yet is one of store servers."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        mirror: KeyspaceMirror,
+        ring: RingReader,
+        is_store: Callable[[ZoneId], bool],
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._mirror = mirror
+        self._ring = ring
+        self._is_store = is_store
+        self._wait_s = wait_s
+        self._events = RingEvents(metastore, keyspace, ring)
+
+    def refuse_store(self, zone: Zone, instead: str) -> None:
+        """Of what only groups have. Raises RefusedError (ENGINE_UNSUPPORTED)."""
+        if self._ring.is_opened(zone.zone_id) or self._is_store(zone.zone_id):
+            message = f"zone {zone.name} is kept by the engine {STORE_ENGINE}, without groups; accepted: {instead}"
+            raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
+
+    async def set_active(self, zone: Zone, *, is_active: bool) -> RestRequest:
+        """Open the zone's files, or let them rest. A zone that is so already stays untouched."""
+        trigger = Trigger.ACTIVATE if is_active else Trigger.DEACTIVATE
+
+        def is_due() -> bool:
+            return (zone.zone_id in self._cluster(zone).open_zones) is not is_active
+
+        version = await self._append(zone, trigger, is_due)
+        if version is None:
+            return RestRequest(zone, is_active)
+        return RestRequest(zone, is_active, version, await self._is_over(version))
+
+    async def reset_lost(self, zone: Zone) -> list[LossReset]:
+        """Lost partitions may be used as they are: members of their in-sync sets that are back own again, others
+        begin with the most that is left. One that lost a member meanwhile stays lost."""
+        lost: list[int] = []
+
+        def is_due() -> bool:
+            self._cluster(zone)
+            outcomes = self._ring.outcomes(zone.zone_id)
+            lost[:] = [number for number, outcome in enumerate(outcomes) if outcome.is_lost]
+            return bool(lost)
+
+        version = await self._append(zone, Trigger.LOSS_RESET, is_due)
+        if version is None:
+            raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, f"no partition of zone {zone.name} is lost")
+        is_done = await self._is_over(version)
+        outcomes = self._ring.outcomes(zone.zone_id)
+        return [LossReset(number, version, is_done, outcomes[number]) for number in lost]
+
+    def _cluster(self, zone: Zone) -> Cluster:
+        """With the zone in it."""
+        cluster = self._ring.state.cluster
+        if zone.zone_id in cluster.zones:
+            return cluster
+        if self._is_store(zone.zone_id):
+            message = f"the store servers have not opened zone {zone.name} yet; accepted: a zone that is placed"
+            raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
+        message = (
+            f"zone {zone.name} is kept by the engine {DEFAULT_ENGINE}, or by none yet; "
+            f"accepted: a zone of the engine {STORE_ENGINE}"
+        )
+        raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
+
+    async def _append(
+        self, zone: Zone, trigger: Trigger, is_due: Callable[[], bool]
+    ) -> TopologyVersion | None:
+        """The version of the event; None where none is due."""
+        for _ in range(ROUNDS_MAX):
+            if not is_due():
+                return None
+            state, seen = self._ring.state, self._mirror.revision
+            fence = as_read(self._keyspace.epoch, self._mirror.get(self._keyspace.epoch))
+            action = AppendZones(state.number, trigger, (state.cluster.zones[zone.zone_id],))
+            revision = await self._events.act(action, fence)
+            if revision:
+                await self._mirror.wait_until(lambda: self._mirror.revision >= revision, SEEN_S)
+                return state.cluster.version_after(trigger)
+            # What came before it is in the mirror a moment later.
+            await self._mirror.wait_until(lambda seen=seen: self._mirror.revision > seen, SEEN_S)
+        message = f"other events kept coming; nothing of zone {zone.name} was changed"
+        raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
+
+    async def _is_over(self, version: TopologyVersion) -> bool:
+        """Waits until the exchange of an event has a result; False: it takes longer, and goes on."""
+
+        def is_over() -> bool:
+            last = self._mirror.get(self._keyspace.last_result)
+            return last is not None and TopologyVersion.parse(last.value.decode()) >= version
+
+        if not self._ring.state.cluster.servers:
+            return False
+        return await self._mirror.wait_until(is_over, self._wait_s)

@@ -19,10 +19,11 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import DeletePrefix, Txn
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.store.core.store_messages import AnswerCode
+from rebalance.store.core.log_records import KeyChange, WriteId
+from rebalance.store.core.store_messages import AnswerCode, WriteRequest
+from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
-from tests.fixtures.store_client import WireClient, wire_client
 from tests.fixtures.store_processes import StoreProcesses
 
 NAMES = ("n1", "n2", "n3")
@@ -53,7 +54,7 @@ class Putter:
         self.stall_s = 0.0
         self.seconds: list[float] = []
         self._servers = servers
-        self._clients: dict[str, WireClient] = {}
+        self._channels: dict[str, StoreChannel] = {}
         self._stack = AsyncExitStack()
 
     async def run(self) -> None:
@@ -67,29 +68,26 @@ class Putter:
 
     async def _put(self, partition: int, write: str) -> None:
         name = NAMES[partition % 3]
+        request = WriteRequest(0, WriteId(write), LARGE, partition, (KeyChange(b"key", VALUE),))
         while True:
+            names = self._servers.names
+            name = name if name in names else names[0]
             try:
-                async with asyncio.timeout(ATTEMPT_S):
-                    client = await self._client(name)
-                    answer = await client.put((LARGE, partition), b"key", VALUE, write)
+                answer = await self._channel(name).ask(request, ATTEMPT_S)
+            except StoreUnreachableError:
+                name = names[0]
+            else:
                 if answer.code is AnswerCode.DONE:
                     return
                 name = answer.primary or name
-            except (OSError, TimeoutError):
-                self._clients.pop(name, None)
-            names = self._servers.names
-            name = name if name in names else names[0]
             await asyncio.sleep(AGAIN_S)
 
-    async def _client(self, name: str) -> WireClient:
-        if name not in self._clients:
-            if name not in self._servers.names:
-                raise ConnectionError(f"{name} does not run")
-            client = await self._stack.enter_async_context(wire_client(self._servers.port(name)))
-            await client.greet()
-            client.begin()
-            self._clients[name] = client
-        return self._clients[name]
+    def _channel(self, name: str) -> StoreChannel:
+        url = server_url("127.0.0.1", self._servers.port(name), "")
+        if url not in self._channels:
+            self._channels[url] = StoreChannel(url)
+            self._stack.push_async_callback(self._channels[url].close)
+        return self._channels[url]
 
 
 @asynccontextmanager

@@ -67,7 +67,7 @@ class RequestDesk:
             return AnswerCode.NOT_SERVING, f"{books.name} is about to leave"
         if books.worker is None:
             return AnswerCode.NOT_SERVING, f"{books.name} has not joined the ring"
-        if not books.has_finished or not books.takes_writes:
+        if not books.has_finished:
             return RequestTurn.WAIT
         cluster, held = books.worker.cluster, books.worker.held
         zone = cluster.zones.get(request.zone)
@@ -77,6 +77,8 @@ class RequestDesk:
             return AnswerCode.RESTING, f"zone {request.zone} is deactivated"
         if request.partition >= zone.partitions:
             return AnswerCode.NO_ZONE, f"zone {request.zone} has partitions 0 to {zone.partitions - 1}"
+        if not books.takes_writes:
+            return RequestTurn.WAIT
         access = Access.READ if isinstance(request, ReadRequest) else Access.WRITE
         lost = held.lost.get(request.zone, frozenset())
         refusal = why_refused(zone.policy, access, request.partition, lost)

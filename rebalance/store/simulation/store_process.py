@@ -63,6 +63,9 @@ class StoreSurroundings(Protocol):
     def call(self, process: StoreProcess, request: Callable[[], StoreInput | None]) -> None:
         """A transaction of the metastore, whose answer may not come."""
 
+    def watched(self, process: StoreProcess, events: Callable[[], StoreInput | None]) -> None:
+        """The ring may have new events for the process, which ``events`` gives."""
+
 
 class StoreProcess:
     """``is_alive`` until it ends or is killed. While it is paused nothing is handed in and nothing leaves."""
@@ -83,6 +86,7 @@ class StoreProcess:
         self.is_alive = True
         self.is_paused = False
         self.disk_ms = (1, 20)
+        self.reply_ms = (0, 2)
         self.full_chance = 0.0
         self._around = around
         self._rng = random.Random(seed)
@@ -143,7 +147,7 @@ class StoreProcess:
 
     def _hear(self) -> None:
         """The ring's watch: late, and several events at once."""
-        self._around.call(self, self._events)
+        self._around.watched(self, self._events)
 
     def _events(self) -> StoreInput | None:
         records = tuple(self._around.metastore.events[self._heard :])
@@ -160,7 +164,7 @@ class StoreProcess:
             case SendServer():
                 around.sent(self, effect)
             case Reply():
-                around.time.after(self._rng.randint(0, 2), lambda: self._to_socket(effect))
+                around.time.after(self._rng.randint(*self.reply_ms), lambda: self._to_socket(effect))
             case SendHeartbeat(ticket):
                 around.call(
                     self,

@@ -193,6 +193,9 @@ class StoreWorld:
             return
         self.time.after(self._delay(), carry_out)
 
+    def watched(self, process: StoreProcess, events: Callable[[], StoreInput | None]) -> None:
+        self.call(process, events)
+
     def _hear(self, process: StoreProcess, answer: StoreInput) -> None:
         if process.is_alive and process.name not in self.cut_from_metastore:
             process.heard(answer)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from app.request_audit import Audit
-from app.sql.calls import run_call
+from app.sql.calls import Procedures
 from app.sql.change_plan import (
     ChangePlan,
     PlanId,
@@ -63,7 +63,6 @@ from parser.script import first_words
 from parser.select import PreparedQuery, prepare_query
 from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
-from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.runtime import usable_nodes
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -77,6 +76,9 @@ AUDIT_SHOWN_MAX = 10_000
 _ACTIONS = {
     Procedure.RESET_PARTITIONS: Action.RESET_PARTITIONS,
     Procedure.RESTART_PARTITIONS: Action.RESTART_PARTITIONS,
+    Procedure.RESET_LOST_PARTITIONS: Action.RESET_LOST_PARTITIONS,
+    Procedure.ACTIVATE_ZONE: Action.ACTIVATE_ZONE,
+    Procedure.DEACTIVATE_ZONE: Action.DEACTIVATE_ZONE,
 }
 PLAN_ATTEMPTS_MAX = 5
 
@@ -92,14 +94,14 @@ class SqlEngine:
         sandbox: SandboxPool,
         timeout_s: float = 10.0,
         registry: ViewRegistry | None = None,
-        recovery: PartitionRecovery | None = None,
+        procedures: Procedures | None = None,
         reader: ScriptReader | None = None,
         ownership: Callable[[], StoreOwnership] | None = None,
     ) -> None:
-        """``recovery`` carries CALL out; without one it is refused. ``reader`` is closed with the engine.
+        """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
         ``ownership``: of store zones as of the mirror, where it was read already."""
         self._reader = reader or ScriptReader()
-        self._recovery = recovery
+        self._procedures = procedures
         self._ownership = ownership
         self._catalog = catalog
         self._audit = Audit(catalog, catalog.snapshot)
@@ -282,21 +284,24 @@ class SqlEngine:
             raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
 
     async def _call(self, statement: Call, session: SessionContext) -> ResultSet:
-        if self._recovery is None:
+        if self._procedures is None:
             message = "procedures can be called where nodes run, and not here"
             raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, statement.position)
         if session.in_transaction:
             message = "a procedure takes effect at once and cannot be part of a transaction"
             raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, statement.position)
         catalog = await self._catalog.snapshot()
-        answer = await run_call(statement, catalog, self._recovery)
+        answer = await self._procedures.run(statement, catalog)
         action = _ACTIONS[statement.procedure]
-        details: dict[str, object] = {"partitions": [number.value for number in statement.partitions]}
+        details: dict[str, object] = {}
+        if statement.procedure.is_of_groups:
+            details["partitions"] = [number.value for number in statement.partitions]
         if statement.nodes:
             details["nodes"] = [node.value for node in statement.nodes]
         if statement.source is not None:
             details["from"] = statement.source.value
-        await self._audit.record(action, statement.zone.value, details)
+        if answer.applied is not False:
+            await self._audit.record(action, statement.zone.value, details)
         return replace(answer, catalog_version=catalog.version)
 
     async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:

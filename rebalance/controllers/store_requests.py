@@ -1,19 +1,23 @@
-"""What people ask of zones of store servers: rest, work, the reset of what was lost. One event of the ring each.
+"""What people ask of zones of store servers: rest, work, the reset of what was lost. One event of the ring
+each.
 
-No leadership is needed: any process may append, as every event is guarded by the ring's end. The servers carry it
-out with an exchange, whose result says what became of it.
+No leadership is needed: any process may append, as every event is guarded by the ring's end. The servers carry
+it out with an exchange, whose result says what became of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Zone, ZoneId
 from rebalance.controllers.ring_events import RingEvents
 from rebalance.controllers.ring_mirror import RingReader
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import readable
 from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger
 from rebalance.core.txn import as_read
 from rebalance.exchange.core.result_record import PartitionOutcome
@@ -25,6 +29,9 @@ ROUNDS_MAX = 20
 """Others append at the same time: as often it is decided anew."""
 SEEN_S = 5.0
 WAIT_S = 15.0
+
+
+LossOutcome = Literal["OWNED", "LOST", "REQUESTED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +54,30 @@ class LossReset:
     is_done: bool
     after: PartitionOutcome
 
+    @property
+    def outcome(self) -> LossOutcome:
+        """OWNED; LOST where a member of the in-sync set went meanwhile; REQUESTED while it goes on."""
+        if not self.is_done:
+            return "REQUESTED"
+        return "LOST" if self.after.is_lost else "OWNED"
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        return self.after.in_sync if self.outcome == "OWNED" else ()
+
+    @property
+    def detail(self) -> str:
+        if not self.is_done:
+            return f"exchange {self.version} goes on: see SYSTEM.EXCHANGES"
+        members = ", ".join(self.after.in_sync)
+        return (
+            f"a server of its in-sync set ({members}) went meanwhile: ask again" if self.after.is_lost else ""
+        )
+
 
 class StoreRequests:
-    """Methods raise RefusedError (ENGINE_UNSUPPORTED, CLUSTER_NOT_IDLE, RECOVERY_NOT_NEEDED) and MetastoreError.
+    """Methods raise RefusedError (ENGINE_UNSUPPORTED, CLUSTER_NOT_IDLE, RECOVERY_NOT_NEEDED), StoreError while
+    nothing may be written, MetastoreError and RecordNotReadableError.
     ``mirror``: of the whole keyspace, over which ``ring`` reads. ``is_store``: whether a zone that the ring does
     not have yet is one of store servers."""
 
@@ -73,7 +101,9 @@ class StoreRequests:
     def refuse_store(self, zone: Zone, instead: str) -> None:
         """Of what only groups have. Raises RefusedError (ENGINE_UNSUPPORTED)."""
         if self._ring.is_opened(zone.zone_id) or self._is_store(zone.zone_id):
-            message = f"zone {zone.name} is kept by the engine {STORE_ENGINE}, without groups; accepted: {instead}"
+            message = (
+                f"zone {zone.name} is kept by the engine {STORE_ENGINE}, without groups; accepted: {instead}"
+            )
             raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
 
     async def set_active(self, zone: Zone, *, is_active: bool) -> RestRequest:
@@ -120,15 +150,17 @@ class StoreRequests:
         )
         raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
 
-    async def _append(
-        self, zone: Zone, trigger: Trigger, is_due: Callable[[], bool]
-    ) -> TopologyVersion | None:
+    async def _append(self, zone: Zone, trigger: Trigger, is_due: Callable[[], bool]) -> TopologyVersion | None:
         """The version of the event; None where none is due."""
         for _ in range(ROUNDS_MAX):
             if not is_due():
                 return None
             state, seen = self._ring.state, self._mirror.revision
-            fence = as_read(self._keyspace.epoch, self._mirror.get(self._keyspace.epoch))
+            epoch = self._mirror.get(self._keyspace.epoch)
+            halted = (readable(epoch, EpochRecord.decode) or EpochRecord()).halted
+            if halted:
+                raise StoreError(ErrorKind.METASTORE_DIVERGED, f"nothing is written: {halted}")
+            fence = as_read(self._keyspace.epoch, epoch)
             action = AppendZones(state.number, trigger, (state.cluster.zones[zone.zone_id],))
             revision = await self._events.act(action, fence)
             if revision:

@@ -17,12 +17,13 @@ from rebalance.controllers.ring_events import RingEvents
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
-from rebalance.core.readable import readable
+from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger
 from rebalance.core.txn import as_read
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
+from rebalance.store.core.ring_records import RingState
 from rebalance.store.core.ring_zones import AppendZones
 
 ROUNDS_MAX = 20
@@ -69,17 +70,17 @@ class LossReset:
     def detail(self) -> str:
         if not self.is_done:
             return f"exchange {self.version} goes on: see SYSTEM.EXCHANGES"
-        members = ", ".join(self.after.in_sync)
-        return (
-            f"a server of its in-sync set ({members}) went meanwhile: ask again" if self.after.is_lost else ""
-        )
+        if not self.after.is_lost:
+            return ""
+        return f"a server of its in-sync set ({', '.join(self.after.in_sync)}) went meanwhile: ask again"
 
 
 class StoreRequests:
     """Methods raise RefusedError (ENGINE_UNSUPPORTED, CLUSTER_NOT_IDLE, RECOVERY_NOT_NEEDED), StoreError while
-    nothing may be written, MetastoreError and RecordNotReadableError.
-    ``mirror``: of the whole keyspace, over which ``ring`` reads. ``is_store``: whether a zone that the ring does
-    not have yet is one of store servers."""
+    nothing may be written or the ring cannot be read, and MetastoreError.
+
+    ``mirror``: of the whole keyspace, over which ``ring`` reads. ``is_store``: whether a zone that the ring
+    does not have yet is one of store servers."""
 
     def __init__(
         self,
@@ -100,10 +101,8 @@ class StoreRequests:
 
     def refuse_store(self, zone: Zone, instead: str) -> None:
         """Of what only groups have. Raises RefusedError (ENGINE_UNSUPPORTED)."""
-        if self._ring.is_opened(zone.zone_id) or self._is_store(zone.zone_id):
-            message = (
-                f"zone {zone.name} is kept by the engine {STORE_ENGINE}, without groups; accepted: {instead}"
-            )
+        if zone.zone_id in self._state().cluster.zones or self._is_store(zone.zone_id):
+            message = f"the engine {STORE_ENGINE} of zone {zone.name} has no groups; accepted: {instead}"
             raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
 
     async def set_active(self, zone: Zone, *, is_active: bool) -> RestRequest:
@@ -119,8 +118,8 @@ class StoreRequests:
         return RestRequest(zone, is_active, version, await self._is_over(version))
 
     async def reset_lost(self, zone: Zone) -> list[LossReset]:
-        """Lost partitions may be used as they are: members of their in-sync sets that are back own again, others
-        begin with the most that is left. One that lost a member meanwhile stays lost."""
+        """Lost partitions may be used as they are: members of their in-sync sets that are back own again; where
+        none is, the copy with most does. One that lost a member meanwhile stays lost."""
         lost: list[int] = []
 
         def is_due() -> bool:
@@ -136,9 +135,16 @@ class StoreRequests:
         outcomes = self._ring.outcomes(zone.zone_id)
         return [LossReset(number, version, is_done, outcomes[number]) for number in lost]
 
+    def _state(self) -> RingState:
+        try:
+            return self._ring.state
+        except (RecordNotReadableError, ValueError) as error:
+            message = f"the ring of the store servers cannot be read: {error}"
+            raise StoreError(ErrorKind.RECORD_NOT_READABLE, message) from error
+
     def _cluster(self, zone: Zone) -> Cluster:
         """With the zone in it."""
-        cluster = self._ring.state.cluster
+        cluster = self._state().cluster
         if zone.zone_id in cluster.zones:
             return cluster
         if self._is_store(zone.zone_id):
@@ -155,7 +161,7 @@ class StoreRequests:
         for _ in range(ROUNDS_MAX):
             if not is_due():
                 return None
-            state, seen = self._ring.state, self._mirror.revision
+            state, seen = self._state(), self._mirror.revision
             epoch = self._mirror.get(self._keyspace.epoch)
             halted = (readable(epoch, EpochRecord.decode) or EpochRecord()).halted
             if halted:
@@ -163,13 +169,15 @@ class StoreRequests:
             fence = as_read(self._keyspace.epoch, epoch)
             action = AppendZones(state.number, trigger, (state.cluster.zones[zone.zone_id],))
             revision = await self._events.act(action, fence)
+            # What came before it, where it was refused, is in the mirror a moment later.
+            await self._seen(revision or seen + 1)
             if revision:
-                await self._mirror.wait_until(lambda: self._mirror.revision >= revision, SEEN_S)
                 return state.cluster.version_after(trigger)
-            # What came before it is in the mirror a moment later.
-            await self._mirror.wait_until(lambda seen=seen: self._mirror.revision > seen, SEEN_S)
         message = f"other events kept coming; nothing of zone {zone.name} was changed"
         raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
+
+    async def _seen(self, revision: int) -> None:
+        await self._mirror.wait_until(lambda: self._mirror.revision >= revision, SEEN_S)
 
     async def _is_over(self, version: TopologyVersion) -> bool:
         """Waits until the exchange of an event has a result; False: it takes longer, and goes on."""
@@ -178,6 +186,6 @@ class StoreRequests:
             last = self._mirror.get(self._keyspace.last_result)
             return last is not None and TopologyVersion.parse(last.value.decode()) >= version
 
-        if not self._ring.state.cluster.servers:
+        if not self._state().cluster.servers:
             return False
         return await self._mirror.wait_until(is_over, self._wait_s)

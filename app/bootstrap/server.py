@@ -30,6 +30,7 @@ from app.sql.trino_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
+from app.views.store_copies import StoreCopies
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.snapshot import ZoneDefaults
@@ -103,6 +104,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             Procedures(recovery, requests),
             reader,
             lambda: ring.shown,
+            StoreCopies(ring, settings.tls).read,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -33,16 +33,18 @@ from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
 from app.sql.show import describe_table, describe_zone, show
 from app.sql.statements import QueryResult, ScriptError, StatementResult
-from app.sql.system_views import (
+from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.view_registry import (
     AUDIT,
     EVENTS,
     SQL_QUERIES,
-    SYSTEM_VIEWS,
+    STORE_COPIES,
     SystemView,
     ViewRegistry,
     arrow_stream,
 )
 from app.sql.view_snapshot import SystemSnapshot
+from app.views.store_copies import ServerCopies
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
@@ -83,6 +85,11 @@ _ACTIONS = {
 PLAN_ATTEMPTS_MAX = 5
 
 
+async def _no_copies() -> tuple[ServerCopies, ...]:
+    """Where there are no store servers to be asked."""
+    return ()
+
+
 class SqlEngine:
     """Implements ``app.sql.results.StatementEngine``. Belongs to the event loop of the main thread."""
 
@@ -97,12 +104,15 @@ class SqlEngine:
         procedures: Procedures | None = None,
         reader: ScriptReader | None = None,
         ownership: Callable[[], StoreOwnership] | None = None,
+        store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] | None = None,
     ) -> None:
         """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
-        ``ownership``: of store zones as of the mirror, where it was read already."""
+        ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
+        store servers."""
         self._reader = reader or ScriptReader()
         self._procedures = procedures
         self._ownership = ownership
+        self._store_copies = store_copies or _no_copies
         self._catalog = catalog
         self._audit = Audit(catalog, catalog.snapshot)
         self._mirror = mirror
@@ -318,7 +328,8 @@ class SqlEngine:
 
         async def load() -> dict[str, bytes]:
             names = {view.name for view in views}
-            snapshot = await self._snapshot(with_events=EVENTS in names, with_audit=AUDIT in names)
+            copies = await self._store_copies() if STORE_COPIES in names else ()
+            snapshot = await self._snapshot(EVENTS in names, AUDIT in names, copies)
             versions.append(snapshot.catalog.version)
             return await self._tables(views, snapshot)
 
@@ -342,11 +353,13 @@ class SqlEngine:
         tables = await self._in_thread(snapshot, build)
         # What a snapshot shows does not change, but for the time when it was taken, and for what no version of
         # either store tells.
-        passing = (".SNAPSHOT", f".{AUDIT}", f".{SQL_QUERIES}")
+        passing = (".SNAPSHOT", f".{AUDIT}", f".{SQL_QUERIES}", f".{STORE_COPIES}")
         streams.update({name: stream for name, stream in tables.items() if not name.endswith(passing)})
         return tables
 
-    async def _snapshot(self, with_events: bool = False, with_audit: bool = False) -> SystemSnapshot:
+    async def _snapshot(
+        self, with_events: bool = False, with_audit: bool = False, copies: tuple[ServerCopies, ...] = ()
+    ) -> SystemSnapshot:
         catalog = await self._catalog.snapshot()
         events = await self._catalog.history(catalog.version) if with_events else ()
         audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
@@ -361,6 +374,7 @@ class SqlEngine:
             audit,
             queries,
             ownership=self._ownership() if self._ownership is not None else None,
+            store_copies=copies,
         )
 
     async def _in_thread(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:

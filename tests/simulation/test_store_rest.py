@@ -26,8 +26,8 @@ def two_zones() -> StoreScene:
 
 @pytest.mark.row("PME-007", "PME-008", shows="core")
 def test_one_zone_rests_and_the_other_goes_on() -> None:
-    """PME-008: requests are refused with a code of their own, on every server. PME-007: activated, everything is
-    as it was."""
+    """PME-008: requests are refused with a code of their own, on every server. PME-007: activated, all is as it
+    was."""
     scene = two_zones()
     assert scene.custom(Trigger.DEACTIVATE) == "3.3"
     scene.settle()

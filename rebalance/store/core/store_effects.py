@@ -15,7 +15,7 @@ from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.store.core.disk_changes import DiskChange
 from rebalance.store.core.exchange_log import ExchangeRecord
-from rebalance.store.core.store_messages import AnswerCode, StoreAnswer, StoreMessage
+from rebalance.store.core.store_messages import AnswerCode, CopiesAnswer, StoreAnswer, StoreMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,14 @@ class LeaveRing:
 
 
 @dataclass(frozen=True, slots=True)
+class TellCopies:
+    """To a client's connection; no clock matters."""
+
+    client: int
+    answer: CopiesAnswer
+
+
+@dataclass(frozen=True, slots=True)
 class MapsHeld:
     """The full maps of an exchange hold here: a line for each zone (PME-106)."""
 
@@ -136,6 +144,7 @@ StoreEffect = (
     | CloseConnections
     | StopServer
     | LeaveRing
+    | TellCopies
     | MapsHeld
     | PublishExchange
     | Entered

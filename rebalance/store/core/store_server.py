@@ -36,6 +36,7 @@ from rebalance.exchange.core.exchange_messages import (
     SingleRequest,
 )
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
+from rebalance.store.core.copy_list import list_copies
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.disk_changes import KeepMark, StoreReader
 from rebalance.store.core.disk_queue import DiskQueue, LogStored
@@ -59,10 +60,12 @@ from rebalance.store.core.store_effects import (
     SendHeartbeat,
     StopServer,
     StoreEffect,
+    TellCopies,
 )
 from rebalance.store.core.store_inputs import (
     ClientGone,
     ClientRequest,
+    CopiesAsked,
     DiskDone,
     DiskRefused,
     HeartbeatDone,
@@ -164,6 +167,9 @@ class StoreServer:
                 self._tick()
             case ClientRequest(client, request):
                 self._desk.take(client, request)
+            case CopiesAsked(client, asked):
+                answer = list_copies(books.copies.values(), asked.request)
+                books.out.append(TellCopies(client, answer))
             case ServerMessage(sender, order, message):
                 if not self._ring.is_gone(sender, order):
                     self._watch.heard(sender)

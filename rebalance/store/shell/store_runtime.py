@@ -38,6 +38,7 @@ from rebalance.store.core.store_effects import (
     SetSuspect,
     StopServer,
     StoreEffect,
+    TellCopies,
     WriteDisk,
 )
 from rebalance.store.core.store_inputs import (
@@ -204,6 +205,8 @@ class StoreRuntime:
                 self._network.send(to, order, message)
             case Reply():
                 self._network.reply(effect)
+            case TellCopies(client, answer):
+                self._network.tell(client, answer)
             case SendHeartbeat(ticket, finished):
                 self._finished = finished
                 self._begin(self._beat(ticket, finished))

@@ -29,7 +29,8 @@ TAKES_RECORDS = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH, Phase.C
 class ServerBooks:
     """``worker``: None until the ring has this server's join. ``peers``: servers of the last finished exchange
     that the ring has not removed since, with their orders. ``pending``: copies led here with pending writes;
-    ``stand_ins``: who serves what is left of lost partitions; ``levelling``: led here and not served yet; ``filling``: copies that are filled, levelled or cleared;
+    ``stand_ins``: who serves what is left of lost partitions; ``levelling``: led here and not served yet;
+    ``filling``: copies that are filled, levelled or cleared;
     ``changed``: whether states changed that nobody was told of; ``wakes``: whether requests that wait may go
     on; ``leaving``: no new ones are taken."""
 

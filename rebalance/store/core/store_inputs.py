@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.store.core.ring_records import IdealLists, RingRecord
-from rebalance.store.core.store_messages import ReadRequest, StoreMessage, WriteRequest
+from rebalance.store.core.store_messages import CopiesRequest, ReadRequest, StoreMessage, WriteRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,12 @@ class ClientRequest:
 
     client: int
     request: ReadRequest | WriteRequest
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesAsked:
+    client: int
+    request: CopiesRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,7 @@ StoreInput = (
     | ServerMessage
     | ServerConnected
     | ClientRequest
+    | CopiesAsked
     | ClientGone
     | DiskDone
     | DiskRefused

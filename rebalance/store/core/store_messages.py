@@ -119,6 +119,27 @@ class StoreAnswer:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CopiesRequest:
+    """For what the server has, whoever leads it: answered at once, also while an exchange runs."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesAnswer:
+    """Columns of ``rebalance.store.core.copy_list``: one entry for each copy."""
+
+    request: int
+    states: tuple[str, ...]
+    zones: bytes
+    partitions: bytes
+    codes: bytes
+    primaries: bytes
+    positions: bytes
+    filled: bytes
+
+
 # Replication
 
 
@@ -232,6 +253,8 @@ StoreMessage = (
     | ReadRequest
     | WriteRequest
     | StoreAnswer
+    | CopiesRequest
+    | CopiesAnswer
     | AppendRecords
     | RecordsStored
     | CopyLevelled

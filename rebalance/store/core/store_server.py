@@ -36,9 +36,11 @@ from rebalance.exchange.core.exchange_messages import (
     SingleRequest,
 )
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
+from rebalance.store.core.copy_list import list_copies
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.disk_changes import KeepMark, StoreReader
 from rebalance.store.core.disk_queue import DiskQueue, LogStored
+from rebalance.store.core.exchange_log import ExchangeLog, ExchangeRecord
 from rebalance.store.core.fill_work import FillWork
 from rebalance.store.core.peer_watch import PeerWatch
 from rebalance.store.core.replication import Replication
@@ -53,13 +55,17 @@ from rebalance.store.core.store_effects import (
     CloseConnections,
     CommitResult,
     LeaveRing,
+    MapsHeld,
+    PublishExchange,
     SendHeartbeat,
     StopServer,
     StoreEffect,
+    TellCopies,
 )
 from rebalance.store.core.store_inputs import (
     ClientGone,
     ClientRequest,
+    CopiesAsked,
     DiskDone,
     DiskRefused,
     HeartbeatDone,
@@ -119,6 +125,7 @@ class StoreServer:
         self._moves = CopyMoves(self.books)
         self._fills = FillWork(self.books, self._moves)
         self._watch = PeerWatch(self.books)
+        self._log = ExchangeLog(name)
         self._preparing: Prepare | None = None
         self._awaiting: AwaitUpdates | None = None
         self._commit: CommitResult | None = None
@@ -171,6 +178,9 @@ class StoreServer:
                 self._tick()
             case ClientRequest(client, request):
                 self._desk.take(client, request)
+            case CopiesAsked(client, asked):
+                answer = list_copies(books.copies.values(), asked.request)
+                books.out.append(TellCopies(client, answer))
             case ServerMessage(sender, order, message):
                 if not self._ring.is_gone(sender, order):
                     self._watch.heard(sender)
@@ -234,6 +244,7 @@ class StoreServer:
         books.disk.has_room = self.name not in books.no_room
         books.disk.try_clearing()
         if books.worker is not None:
+            self._publish(self._log.due(books.now_ms, books.worker))
             self._carry_out(books.worker.tick())
         self._ask_switch()
         waiting = (self._commit, self._ring.reading)
@@ -292,6 +303,7 @@ class StoreServer:
             own = event.trigger is Trigger.NODE_JOINED and record.incarnation == self.incarnation
             if own:
                 self._join(before, event.order)
+            self._log.heard(event)
             if self.books.worker is not None:
                 self._carry_out(self.books.worker.discovered(event))
             self._asked = None
@@ -337,11 +349,16 @@ class StoreServer:
             case Apply(message, _):
                 self._apply(worker, message)
             case Finished(version):
+                is_coordinator = worker.is_coordinator
+                self._publish(self._log.finished(effect, books.now_ms, is_coordinator=is_coordinator))
                 self._finished(version)
             case AskSwitch(basis):
                 self._asked = AskAffinityChange(basis)
                 self._ask_switch()
-            case Entered() | Warn():
+            case Entered():
+                self._log.entered(effect, books.now_ms)
+                books.out.append(effect)
+            case Warn():
                 books.out.append(effect)
             case _:
                 pass
@@ -360,6 +377,11 @@ class StoreServer:
         servers = cluster.servers
         books.peers = {node: order for node, order in servers.items() if not self._ring.is_gone(node, order)}
         self._moves.apply(message, cluster.zones)
+        books.out.append(MapsHeld(tuple(full.describe() for full in message.maps.values())))
+
+    def _publish(self, record: ExchangeRecord | None) -> None:
+        if record is not None:
+            self.books.out.append(PublishExchange(record))
 
     def _finished(self, version: TopologyVersion) -> None:
         books = self.books

@@ -23,11 +23,14 @@ from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.metastore import MetastoreError, MetastoreHistory
+from rebalance.store.core.exchange_log import ExchangeRecord
 from rebalance.store.core.store_effects import (
     AskAffinityChange,
     CloseConnections,
     CommitResult,
     LeaveRing,
+    MapsHeld,
+    PublishExchange,
     ReadTargets,
     Reply,
     SendHeartbeat,
@@ -35,6 +38,7 @@ from rebalance.store.core.store_effects import (
     SetSuspect,
     StopServer,
     StoreEffect,
+    TellCopies,
     WriteDisk,
 )
 from rebalance.store.core.store_inputs import (
@@ -204,6 +208,8 @@ class StoreRuntime:
                 self._network.send(to, order, message)
             case Reply():
                 self._network.reply(effect)
+            case TellCopies(client, answer):
+                self._network.tell(client, answer)
             case SendHeartbeat(ticket, finished):
                 self._finished = finished
                 self._begin(self._beat(ticket, finished))
@@ -221,6 +227,11 @@ class StoreRuntime:
             case Entered(version, kind, phase, awaited):
                 names = {"version": str(version), "type": kind.value, "phase": phase.value}
                 log.info("exchange", **names, awaited=sorted(awaited))
+            case MapsHeld(lines):
+                log.info("full map", maps=lines)
+            case PublishExchange(record):
+                offset_ms = time.time_ns() // 1_000_000 - boottime_ms()
+                self._begin(self._publish(record.shifted(offset_ms)))
             case Warn(difference):
                 log.warning("copies differ", difference=str(difference))
 
@@ -271,6 +282,13 @@ class StoreRuntime:
         is_done = await _answered(self._ring.heartbeat(finished, cut_from))
         if is_done is not None:
             self._give(HeartbeatDone(ticket) if is_done else HeartbeatRefused(ticket))
+
+    async def _publish(self, record: ExchangeRecord) -> None:
+        """What is lost of it is missing in a view, and nowhere else."""
+        try:
+            await self._ring.publish_exchange(record)
+        except MetastoreError as error:
+            log.info("the exchange is not published", error=str(error))
 
     async def _suspect(self, whom: str, suspected: bool) -> None:
         for _ in range(SUSPICION_ATTEMPTS_MAX):

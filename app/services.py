@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.client.zone_router import ZoneRouter
 from app.request_audit import Audit
 from app.sql.engine import SqlEngine
 from app.sql.jobs import StatementJobs
@@ -25,7 +26,6 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.groups.copy_reader import CopyReader
-from rebalance.groups.router import Router
 from rebalance.metastore.mirror import KeyspaceMirror
 
 
@@ -40,7 +40,7 @@ class Services:
     zones: ZoneDirectory
     views: KeyspaceViews
     mirror: KeyspaceMirror
-    router: Router
+    router: ZoneRouter
     copies: CopyReader
     routing: RoutingView
     engine: StatementEngine

@@ -32,8 +32,18 @@ from rebalance.ports.groups import (
     RevisionGoneError,
     ValueRefusedError,
 )
+from rebalance.store.core.store_messages import AnswerCode
+from rebalance.store.shell.store_client import StoreRefusedError
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
+
+_KINDS = {
+    AnswerCode.LOST: ErrorKind.PARTITION_LOST,
+    AnswerCode.WAITING_FOR_OWNERS: ErrorKind.OWNERS_AWAITED,
+    AnswerCode.RESTING: ErrorKind.ZONE_DEACTIVATED,
+    AnswerCode.TOO_MANY: ErrorKind.PARTITION_BUSY,
+}
+"""Of what store servers refuse."""
 
 OperationId = Annotated[
     str | None,
@@ -53,19 +63,22 @@ class PutRequest(RequestBody):
 async def put(
     zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
 ) -> Response:
-    """Acknowledged means stored by a majority of the partition's voters. The server repeats for up to 15 s;
-    a 504 with SQLSTATE 40003 means that the outcome is unknown: send it again with the same id. A 503 with
-    40001 means that only members of another generation of the group answered: nothing was written."""
+    """Acknowledged means stored by a majority of the partition's voters; in a store zone by every copy that is
+    in sync. The server repeats for up to 15 s; a 504 with SQLSTATE 40003 means that the outcome is unknown:
+    send it again with the same id. After a 503 nothing was written: 40001, only members of another generation
+    of the group answered; of a store zone 57P04, servers with the data are awaited, and 58030, none is left."""
     services.require_metastore()
     known_zone = await services.zones.find(zone)
     partition = _partition(known_zone, key)
     operation = operation_id or uuid.uuid4().hex
     try:
-        stored = await services.router.put(partition, key, body.value.encode(), operation)
+        repeated = await services.router.put(partition, key, body.value.encode(), operation)
     except OutcomeUnknownError as error:
         raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
     except GenerationRefusedError as error:
         raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
+    except StoreRefusedError as error:
+        raise _refusal(error) from error
     except GroupFullError as error:
         raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
     except ValueRefusedError as error:
@@ -76,7 +89,7 @@ async def put(
             "key": key,
             "partition": partition.partition,
             "operation_id": operation,
-            "repeated": stored.repeated,
+            "repeated": repeated,
         }
     )
 
@@ -126,6 +139,8 @@ async def get(
         raise StoreError(ErrorKind.PARTITION_UNAVAILABLE, str(error)) from error
     except GenerationRefusedError as error:
         raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
+    except StoreRefusedError as error:
+        raise _refusal(error) from error
     except ReplicaBehindError as error:
         raise StoreError(ErrorKind.REPLICA_BEHIND, str(error)) from error
     except RevisionGoneError as error:
@@ -134,6 +149,11 @@ async def get(
         raise RefusedError(ErrorKind.KEY_NOT_FOUND, f'zone {known_zone.name} has no key "{key}"')
     head = {"zone": known_zone.name, "key": key, "partition": partition.partition}
     return JSONResponse({**head, "value": value.decode(errors="replace"), **answer})
+
+
+def _refusal(error: StoreRefusedError) -> StoreError:
+    """Whatever has no kind of its own passes by itself."""
+    return StoreError(_KINDS.get(error.code, ErrorKind.PARTITION_UNAVAILABLE), str(error))
 
 
 def _read_point(read: ReadFrom, at_revision: int | None, at_time: datetime | None) -> ReadPoint:

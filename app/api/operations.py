@@ -237,10 +237,11 @@ async def _shown(
 ) -> Response:
     """From a copy, in a thread: a zone may have many partitions."""
     keys, keyspace = services.mirror.copy(), services.views.keyspace
-    now_ms = _now_ms()
+    now_ms, ownership = _now_ms(), services.views.ownership
 
     def show() -> OperationDetail | None:
-        views = OperationViews(keys, keyspace, KeyspaceViews(keys, keyspace))
+        of_keys = KeyspaceViews(keys, keyspace, ownership=lambda: ownership)
+        views = OperationViews(keys, keyspace, of_keys)
         entry = views.find(name)
         return None if entry is None else views.detail(*entry, now_ms, with_plan=with_plan)
 

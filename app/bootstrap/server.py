@@ -10,6 +10,7 @@ from functools import partial
 
 from app.application import build_app
 from app.bootstrap.stores import open_metastore
+from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
 from app.console.mount import Console
 from app.edge.uvicorn_server import listen, serve_http
@@ -29,6 +30,7 @@ from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
+from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
@@ -37,10 +39,10 @@ from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
+from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.groups.copy_reader import CopyReader
-from rebalance.groups.router import Router
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -65,7 +67,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         listener = stack.enter_context(listen(settings.host, settings.port))
         metastore = open_metastore(settings, stack)
         mirror = KeyspaceMirror(metastore, keyspace.prefix)
-        views = KeyspaceViews(mirror, keyspace)
+        ring = RingReader(mirror, keyspace)
+        views = KeyspaceViews(mirror, keyspace, ownership=lambda: ring.shown)
         catalog = CatalogExecutor(
             settings.catalog, ZoneDefaults(partitions=settings.default_partitions), _member_counts(views)
         )
@@ -75,8 +78,9 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         catalog.guard(guard.require_writable, views.may_rebalance)
         await catalog.open(relay.wake)
         stack.push_async_callback(catalog.close)
-        endpoints = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))
-        router = Router(endpoints, tls=settings.tls)
+        groups = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))
+        endpoints = ZoneEndpoints(mirror, ring, groups, views.is_store)
+        router = ZoneRouter(endpoints, tls=settings.tls)
         stack.push_async_callback(router.close)
         copies = CopyReader(settings.tls)
         stack.push_async_callback(copies.close)
@@ -95,6 +99,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             registry_with_metadata(),
             recovery,
             reader,
+            lambda: ring.shown,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position)

@@ -7,7 +7,7 @@ from typing import Self
 
 from app.client.errors import ClientError
 from app.client.problem import JsonObject
-from catalog.core.zone import ZoneId
+from catalog.core.zone import DEFAULT_ENGINE, ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.key_hash import KEY_HASH_NAME, partition_of
 from rebalance.ports.groups import Route
@@ -15,8 +15,9 @@ from rebalance.ports.groups import Route
 
 @dataclass(frozen=True, slots=True)
 class RoutingMap:
-    """``routes[n]``: the voters of partition n, and the generation of its group. Of two maps the one with the
-    higher ``version`` is the newer; ``tag`` (an ETag) says whether two are the same."""
+    """``routes[n]``: the voters of partition n, and the generation of its group; or the store servers of its
+    owners. Of two maps the one with the higher ``version`` is the newer; ``tag`` (an ETag) says whether two are
+    the same."""
 
     zone_id: ZoneId
     routes: tuple[Route, ...]
@@ -31,7 +32,10 @@ class RoutingMap:
             raise ClientError(
                 f"the server hashes keys by {body['key_hash']}; this client knows {KEY_HASH_NAME}"
             )
-        routes = tuple(Route(tuple(route["voters"]), route.get("generation")) for route in body["partitions"])
+        engine = body.get("engine", DEFAULT_ENGINE)
+        routes = tuple(
+            Route(tuple(route["voters"]), route.get("generation"), engine) for route in body["partitions"]
+        )
         return cls(ZoneId(body["zone_id"]), routes, body["version"], tag)
 
     def partition_of(self, key: str) -> PartitionId:

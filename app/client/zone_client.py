@@ -27,10 +27,12 @@ from app.client.problem import JsonObject, json_object
 from app.client.requests import Request
 from app.client.routing_maps import RoutingMaps
 from app.client.servers import ServerFailedError, Servers
+from app.client.zone_router import ZoneRouter
 from rebalance.groups.key_text import check_key, check_operation_id, check_text
-from rebalance.groups.router import TIME_LIMIT_S, Router
+from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import GenerationRefusedError, OutcomeUnknownError
+from rebalance.store.shell.store_client import StoreRefusedError
 
 KEY_NOT_FOUND = "KEY_NOT_FOUND"
 RETRY_S, RETRY_MAX_S = 0.02, 0.5
@@ -88,7 +90,7 @@ class ZoneClient:
         self._time_limit_s = time_limit_s
         self._servers = Servers(urls, transport)
         self._maps = RoutingMaps(self._servers, time_limit_s)
-        self._router = Router(self._maps, time_limit_s=time_limit_s, tls=tls)
+        self._router = ZoneRouter(self._maps, time_limit_s=time_limit_s, tls=tls)
 
     async def __aenter__(self) -> Self:
         return self
@@ -102,12 +104,14 @@ class ZoneClient:
         await self._servers.close()
 
     async def put(self, zone: str, key: str, value: str, operation_id: str | None = None) -> Stored:
-        """Acknowledged means stored by a majority of the partition's voters.
+        """Acknowledged means stored by a majority of the partition's voters; in a store zone by every copy that
+        is in sync.
 
         ``operation_id``: give one of your own to be able to repeat the put later; for how long that is safe is
         said in ``rebalance/tech-notes/etcd-group.md``. Raises OutcomeUnknownError, ValueRefusedError and
         ClientError; GenerationRefusedError when nothing was written, because all members that answered are of
-        another generation of the group than the routing map names; ValueError for a key of other than 1 to 1024
+        another generation of the group than the routing map names, and StoreRefusedError when the servers of a
+        store zone refused it; ValueError for a key of other than 1 to 1024
         characters, and for what is no UTF-8.
         """
         check_key(key)
@@ -119,14 +123,16 @@ class ZoneClient:
         deadline = _now() + self._time_limit_s
         held = await self._maps.of(zone)
         partition = held.partition_of(key)
-        result = await self._router.put(partition, key, value.encode(), operation, limit_s=deadline - _now())
-        return Stored(partition.partition, operation, result.repeated)
+        limit_s = deadline - _now()
+        repeated = await self._router.put(partition, key, value.encode(), operation, limit_s=limit_s)
+        return Stored(partition.partition, operation, repeated)
 
     async def get(
         self, zone: str, key: str, *, read: Read = Read.LINEARIZABLE, at_revision: int | None = None
     ) -> Found | None:
         """None for a key that was never put. ``at_revision``, for reads from learners: the revision of the
-        partition's group that is asked for. Raises ClientError."""
+        partition's group that is asked for. Raises ClientError, and StoreRefusedError for a partition that is
+        lost."""
         if at_revision is not None and read is Read.LINEARIZABLE:
             raise ValueError("at_revision is for reads from learners; a linearizable one sees the newest")
         check_key(key)
@@ -137,7 +143,9 @@ class ZoneClient:
         partition = held.partition_of(key)
         try:
             datum = await self._router.get(partition, key, limit_s=deadline - _now())
-        except (OutcomeUnknownError, GenerationRefusedError) as error:
+        except (OutcomeUnknownError, GenerationRefusedError, StoreRefusedError) as error:
+            if isinstance(error, StoreRefusedError) and error.is_final:
+                raise
             raise ReadTimedOutError(str(error)) from error
         if datum.value is None:
             return None

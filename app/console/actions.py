@@ -20,7 +20,6 @@ from app.api import operations as operations_api
 from app.api.operation_models import ActionRequest, OperationPause
 from app.console.shared import Site
 from app.contract.operations import KindName, StateName
-from app.views.keyspace_views import KeyspaceViews
 from app.views.node_stop import can_stop
 from catalog.core.errors import ErrorKind, RefusedError
 
@@ -45,7 +44,7 @@ async def stop_check(site: Site, node: str) -> Json:
     """What the API's can-stop answers, in a thread: it looks at every member of the node."""
     snapshot = await site.snapshot()
     zones = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
-    return await asyncio.to_thread(can_stop, node, KeyspaceViews(snapshot.keys, snapshot.keyspace), zones)
+    return await asyncio.to_thread(can_stop, node, snapshot.views, zones)
 
 
 async def limits(site: Site) -> tuple[Json, str]:

@@ -13,7 +13,14 @@ from catalog.core.quorum import majority
 from rebalance.core.assignments import nodes_of
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
 from rebalance.core.operation_progress import step_of
-from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
+from rebalance.core.partition_state import (
+    GlobalState,
+    LocalState,
+    copies_of,
+    global_state,
+    is_learner,
+    local_state,
+)
 from rebalance.core.records import MemberRole
 from rebalance.core.recovery_candidates import living_voters, possible_voters
 
@@ -96,7 +103,7 @@ def read_partition(view: PartitionView, alive: frozenset[str]) -> PartitionReadi
     """``alive``: the nodes whose lease lives."""
     status = partition_status(view, alive)
     assigned = nodes_of(view.pending or view.stable or view.target)
-    nodes = assigned | view.members.keys()
+    nodes = assigned | copies_of(view)
     return PartitionReading(
         tuple((node, cell(_role(view, node), _copy(view, node, assigned, alive))) for node in nodes),
         _MOVE_OF[status.state],
@@ -115,9 +122,9 @@ def has_lost_majority(view: PartitionView, alive: frozenset[str]) -> bool:
 
 def _role(view: PartitionView, node: str) -> Role:
     """As the group has committed it; where it has not, as the assignments ask."""
+    if view.leader == node:
+        return Role.LEADER
     if view.configuration is not None:
-        if view.configuration.leader == node:
-            return Role.LEADER
         configured = view.configuration.members.get(node)
         if configured is not None and configured.role is MemberRole.VOTER:
             return Role.VOTER
@@ -130,7 +137,7 @@ def _role(view: PartitionView, node: str) -> Role:
 
 
 def _copy(view: PartitionView, node: str, assigned: frozenset[str], alive: frozenset[str]) -> CopyCell:
-    if node not in view.members:
+    if node not in copies_of(view):
         return CopyCell.NOT_BEGUN if node in alive else CopyCell.DOWN
     copy = _COPY_OF[local_state(view, node, alive)]
     is_leaving = node not in assigned and copy in (CopyCell.HEALTHY, CopyCell.JOINING)

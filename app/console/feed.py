@@ -23,13 +23,16 @@ from sortedcontainers import SortedList
 from app.console.cells import HealthCell, MoveCell, PartitionReading, read_partition
 from app.console.recount import Recount
 from app.console.zone_grid import ZoneGrid
-from app.views.keyspace_views import KeyspaceViews, PlacedZone
+from app.views.keyspace_views import KeyspaceViews
+from app.views.placed_zone import PlacedZone
 from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.targets import matrix_of
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.target import TargetPointer
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
+from rebalance.store.core.ownership import StoreOwnership
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +73,9 @@ class PartitionFeed:
         self.version = 0
         self._mirror = mirror
         self._keyspace = keyspace
-        self._views = KeyspaceViews(mirror, keyspace)
+        self._ring = RingReader(mirror, keyspace)
+        self._ownership = StoreOwnership()
+        self._views = KeyspaceViews(mirror, keyspace, ownership=lambda: self._ring.shown)
         self._dirty: dict[ZoneId, set[int]] = {}
         self._zones_dirty: set[ZoneId] = set()
         self._nodes_dirty = False
@@ -97,8 +102,9 @@ class PartitionFeed:
             return self.version if part is Topic.PARTITIONS else self._seen[part]
         return self.grids[part].version if part in self.grids else -1
 
-    def _revisions_of(self, partition: PartitionId) -> tuple[int, int]:
-        """How many keys tell of the partition, or of failures of any, and the highest revision of them."""
+    def _revisions_of(self, partition: PartitionId) -> tuple[Hashable, ...]:
+        """How many keys tell of the partition, or of failures of any, and the highest revision of them; of a
+        store zone who owns it, too."""
         keys = self._keyspace
         prefixes = (
             keys.failures,
@@ -106,7 +112,9 @@ class PartitionFeed:
             keys.member(partition, ""),
         )
         revisions = [item.mod_revision for prefix in prefixes for item in self._mirror.below(prefix)]
-        return len(revisions), max(revisions, default=0)
+        ownership = self._ring.shown
+        outcome = ownership.outcome(partition.zone_id, partition.partition)
+        return len(revisions), max(revisions, default=0), outcome, frozenset(ownership.servers)
 
     @property
     def unread(self) -> int:
@@ -116,7 +124,8 @@ class PartitionFeed:
     def watch(self) -> None:
         """Somebody looks: what changed is read from now on, for a while."""
         self._watched_until = time.monotonic() + WATCHED_S
-        if self.unread or self._zones_dirty or self._nodes_dirty or self._recount.is_due:
+        is_due = self._recount.is_due or self._ring.shown is not self._ownership
+        if self.unread or self._zones_dirty or self._nodes_dirty or is_due:
             self._demand.set()
 
     async def run(self) -> None:
@@ -146,6 +155,7 @@ class PartitionFeed:
                 self._note_waiting()
             self._adopt_nodes()
             self._adopt_zones()
+            self._adopt_owners()
             batch = self._next_batch()
             if batch is None:
                 return
@@ -207,7 +217,8 @@ class PartitionFeed:
             )
         items = {item.key: item for prefix in prefixes for item in self._mirror.below(prefix)}
         copy = KeyspaceCopy(self._mirror.prefix, self._mirror.revision, items, SortedList(items))
-        return KeyspaceViews(copy, keys, waits=self._recount.causes)
+        ownership = self._ownership
+        return KeyspaceViews(copy, keys, waits=self._recount.causes, ownership=lambda: ownership)
 
     def _adopt_zones(self) -> None:
         """Zones that are new, changed or gone."""
@@ -245,6 +256,13 @@ class PartitionFeed:
                 self._mark(zone_id, grid.held_by(alive ^ self._alive).tolist())
             self._alive = alive
             self.version += 1
+
+    def _adopt_owners(self) -> None:
+        """Exchanges say who has partitions of store zones, and write no key of each."""
+        before, self._ownership = self._ownership, self._ring.shown
+        if self._ownership is not before:
+            for zone_id in self.grids:
+                self._mark(zone_id, self._ownership.changed_since(before, zone_id))
 
     def _note_waiting(self) -> None:
         for zone_id, grid in self.grids.items():

@@ -81,9 +81,10 @@ def _waiting(grid: ZoneGrid) -> Numbers:
 async def plan_of(site: Site, name: str) -> OperationPlanBody | None:
     """In a thread: sizes of all partitions are read for it."""
     keys, keyspace = site.services.mirror.copy(), site.services.views.keyspace
+    ownership = site.services.views.ownership
 
     def plan() -> OperationPlanBody | None:
-        views = OperationViews(keys, keyspace, KeyspaceViews(keys, keyspace))
+        views = OperationViews(keys, keyspace, KeyspaceViews(keys, keyspace, ownership=lambda: ownership))
         record = views.find(name)
         return None if record is None else views.plan(record[0])
 

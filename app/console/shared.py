@@ -108,4 +108,5 @@ class Site:
         self.services.require_metastore()
         catalog = await self.services.snapshot()
         copy = self.services.mirror.copy()
-        return SystemSnapshot(catalog, copy, self.services.views.keyspace, time.time_ns() // 1_000_000)
+        views, at_ms = self.services.views, time.time_ns() // 1_000_000
+        return SystemSnapshot(catalog, copy, views.keyspace, at_ms, ownership=views.ownership)

@@ -32,7 +32,10 @@ class GetResult(TypedDict):
 
 class RoutedPartition(TypedDict):
     partition: int
-    voters: Annotated[list[str], About("client URLs, the one to ask first at the start")]
+    voters: Annotated[
+        list[str],
+        About("client URLs, the one to ask first at the start; of store servers those of the owners"),
+    ]
     generation: Annotated[
         int | None,
         About(
@@ -46,6 +49,9 @@ class RoutingMapBody(TypedDict):
     zone: str
     zone_id: int
     key_hash: Literal["murmur3-32"]
+    engine: Annotated[
+        str, About("what keeps the copies: etcd, with members to ask by its API; store, with store servers")
+    ]
     partitions: list[RoutedPartition]
     version: Annotated[int, About("the map was right at this revision of the metastore; higher is newer")]
 

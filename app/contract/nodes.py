@@ -10,7 +10,7 @@ from app.contract.marks import About
 
 
 class DrainBody(TypedDict):
-    """A node that is leaving; DRAINED: it holds no member any more."""
+    """A node that is leaving; DRAINED: it holds no member and no copy any more."""
 
     state: Literal["DRAINING", "DRAINED"]
     by: str
@@ -27,6 +27,7 @@ class NodeBody(TypedDict):
     weight: float | None
     failure_domain: str | None
     members: int
+    copies: Annotated[int, About("of partitions of store zones, which have no members")]
     drain: Annotated[DrainBody | None, About("null: it is not leaving")]
     pid: int | None
 

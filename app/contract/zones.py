@@ -10,6 +10,7 @@ from app.contract.marks import About, OneOf
 from catalog.core.zone import Strategy
 from rebalance.core.affinity import CopyState
 from rebalance.core.move_status import MoveState
+from rebalance.core.partition_state import LocalState
 from rebalance.core.phases import PhaseName, PhaseState
 from rebalance.core.records import MemberRole, MemberState, Stage
 from rebalance.ports.placement import Engine
@@ -42,6 +43,14 @@ class Member(TypedDict):
     client_url: str
     reason: str
     mirror: Annotated[MirrorBody | None, About("null: the node keeps no learner's copy")]
+
+
+class StoreCopy(TypedDict):
+    """Of a partition that store servers keep."""
+
+    node: str
+    state: Annotated[str, OneOf(LocalState)]
+    leads: bool
 
 
 class MappedCopy(TypedDict):
@@ -88,6 +97,7 @@ class PartitionBody(TypedDict):
     term: int | None
     stage: Annotated[str, OneOf(Stage)]
     members: list[Member]
+    copies: Annotated[list[StoreCopy], About("of a store zone, whose partitions have no members")]
     kept: Annotated[list[KeptCopy], About("copies of members that have left, until they are finalised")]
     status: MoveStatusBody
 

@@ -67,6 +67,7 @@ from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.runtime import usable_nodes
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.store.core.ownership import StoreOwnership
 
 T = TypeVar("T")
 
@@ -93,10 +94,13 @@ class SqlEngine:
         registry: ViewRegistry | None = None,
         recovery: PartitionRecovery | None = None,
         reader: ScriptReader | None = None,
+        ownership: Callable[[], StoreOwnership] | None = None,
     ) -> None:
-        """``recovery`` carries CALL out; without one it is refused. ``reader`` is closed with the engine."""
+        """``recovery`` carries CALL out; without one it is refused. ``reader`` is closed with the engine.
+        ``ownership``: of store zones as of the mirror, where it was read already."""
         self._reader = reader or ScriptReader()
         self._recovery = recovery
+        self._ownership = ownership
         self._catalog = catalog
         self._audit = Audit(catalog, catalog.snapshot)
         self._mirror = mirror
@@ -343,7 +347,16 @@ class SqlEngine:
         audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
         at_ms = time.time_ns() // 1_000_000
         queries = self._sandbox.queries
-        return SystemSnapshot(catalog, self._mirror.copy(), self._keyspace, at_ms, events, audit, queries)
+        return SystemSnapshot(
+            catalog,
+            self._mirror.copy(),
+            self._keyspace,
+            at_ms,
+            events,
+            audit,
+            queries,
+            ownership=self._ownership() if self._ownership is not None else None,
+        )
 
     async def _in_thread(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:
         """Raises RefusedError (QUERY_TIMEOUT). When given up, the thread stops at its next checkpoint."""

@@ -15,7 +15,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import replica_counts
 from rebalance.core.keys import PartitionId
 from rebalance.core.move_status import PartitionView
-from rebalance.core.partition_state import local_state
+from rebalance.core.partition_state import copies_of, local_state
 from rebalance.kernels.rendezvous import place
 
 COLUMNS = {
@@ -115,8 +115,10 @@ class _Explained:
                 reasons.append(
                     f"its {what} is {entry.state.value}" + (f": {entry.reason}" if entry.reason else "")
                 )
-        if self.view.configuration is not None and self.view.configuration.leader == name:
-            reasons.append("it leads the group")
+        if self.view.owners is not None and name in copies_of(self.view):
+            reasons.append(f"its copy is {local_state(self.view, name, self.snapshot.alive).value}")
+        if self.view.leader == name:
+            reasons.append("it leads the group" if self.view.owners is None else "it is the primary")
         record = self.snapshot.live.get(name)
         if record is not None and self.members[name] >= record.node.member_limit:
             reasons.append(f"it is at its member limit ({self.members[name]} of {record.node.member_limit})")

@@ -10,7 +10,7 @@ from app.views.published_map import published_map
 from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import PartitionView
-from rebalance.core.partition_state import copy_states, global_state, is_learner, local_state
+from rebalance.core.partition_state import copies_of, copy_states, global_state, is_learner, local_state
 from rebalance.kernels.partition_map import STATE_NAMES
 
 Row = tuple[Any, ...]
@@ -26,7 +26,7 @@ def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     """ESTIMATED_ROWS is NULL: members do not report it."""
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
-            for node in sorted(seen.members):
+            for node in sorted(copies_of(seen)):
                 state = local_state(seen, node, snapshot.alive).value
                 yield node, zone.name, zone.zone_id, number, state, None
 
@@ -63,13 +63,12 @@ def assignment_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
 
 def _assignments_of(seen: PartitionView) -> Iterator[Row]:
     """ROLE and POSITION are those of the first of stable, pending, planned and target that names the node."""
-    leader = seen.configuration.leader if seen.configuration is not None else None
     known = (seen.stable, seen.pending, seen.planned, seen.target)
     placed = {node: _role(known, node) for node in nodes_of(*known)}
     for node in sorted(placed, key=lambda name: (placed[name][1], name)):
         role, position = placed[node]
         named = (assignments is not None and node in assignments.nodes for assignments in known)
-        yield node, role, position, *named, node == leader
+        yield node, role, position, *named, node == seen.leader
 
 
 def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -84,7 +83,6 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             of_voters = {node: state for node, state in copies.items() if not is_learner(seen, node)}
             ideal, leading = (*peers, *learners), effective(peers, of_voters)
             real = (*leading, *(node for node in learners if node not in leading)) if leading else ()
-            configuration = seen.configuration
             yield (
                 zone.zone_id,
                 zone.name,
@@ -92,8 +90,8 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
                 ", ".join(ideal),
                 ", ".join(real),
                 preferred_primary(seen.target.peers, snapshot.alive),
-                (configuration.leader or None) if configuration is not None else None,
-                ideal == real and configuration is not None and configuration.leader == ideal[0],
+                seen.leader or None,
+                ideal == real and seen.leader == ideal[0],
             )
 
 

@@ -14,7 +14,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import ZoneOption
 from catalog.core.table import Column as TableColumn
 from catalog.core.table import Table
-from catalog.core.zone import EVERY_NODE, Zone
+from catalog.core.zone import DEFAULT_LOSS_POLICY, EVERY_NODE, STORE_ENGINE, Zone
 from catalog.core.zone_options import ZONE_OPTIONS, ZoneOptionRow, option_text, value_of
 from parser.queries import QueryName, Show, ShowKind
 from parser.render import render_zone
@@ -151,14 +151,13 @@ def _partition_rows(zones: Iterable[Zone], snapshot: SystemSnapshot) -> Iterator
     for zone in zones:
         for number, seen in snapshot.partitions(zone):
             status = partition_status(seen, snapshot.alive)
-            leader = seen.configuration.leader if seen.configuration is not None else None
             yield (
                 zone.name,
                 number,
                 global_state(seen, snapshot.alive).value,
                 status.state.value,
                 status.cause or None,
-                leader,
+                seen.leader or None,
                 *(assignments_text(assignments) for assignments in (seen.stable, seen.pending, seen.planned)),
             )
 
@@ -186,6 +185,9 @@ def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
         ZoneOption.NODES_FILTER: "every node" if zone.nodes_filter == EVERY_NODE else "",
         ZoneOption.STORAGE_PROFILES: "the first is the default of tables",
         ZoneOption.REBALANCE_STRATEGY: "as the controllers are set" if zone.strategy is None else "",
+        ZoneOption.PARTITION_LOSS_POLICY: f"{DEFAULT_LOSS_POLICY.value} in a zone of the engine {STORE_ENGINE}"
+        if zone.loss_policy is None
+        else "",
     }
     effective = replace(zone, quorum_size=sizes.quorum)
     facts: tuple[tuple[str, object, str], ...] = (

@@ -139,6 +139,7 @@ def _zones(snapshot: SystemSnapshot) -> Iterator[Row]:
             zone == snapshot.default_zone,
             zone.consistency_mode.value,
             zone.strategy.value if zone.strategy else None,
+            zone.loss_policy.value if zone.loss_policy else None,
         )
 
 
@@ -169,11 +170,12 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
         for item in snapshot.keys.below(snapshot.keyspace.members)
         if (parsed := snapshot.keyspace.parse_member(item.key)) is not None
     )
+    copies = snapshot.views.store_copies()
     data_nodes: set[str] = set()
     for zone in snapshot.catalog.zones:
         stored = snapshot.views.data_nodes(zone.zone_id)
         data_nodes.update(stored.nodes if stored is not None else ())
-    for name in sorted({*snapshot.alive, *members, *data_nodes, *snapshot.drains}):
+    for name in sorted({*snapshot.alive, *members, *copies, *data_nodes, *snapshot.drains}):
         record = snapshot.live.get(name)
         node = record.node if record is not None else None
         yield (
@@ -186,7 +188,7 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
             node.failure_domain if node else None,
             members[name],
             record.pid if record else None,
-            drain_state(members[name]) if name in snapshot.drains else None,
+            drain_state(members[name] + copies[name]) if name in snapshot.drains else None,
         )
 
 
@@ -248,6 +250,7 @@ SYSTEM_VIEWS = (
             "IS_DEFAULT_ZONE": BOOLEAN,
             "ZONE_CONSISTENCY_MODE": VARCHAR,
             "ZONE_REBALANCE_STRATEGY": VARCHAR,
+            "ZONE_PARTITION_LOSS_POLICY": VARCHAR,
         },
         _zones,
     ),

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.sql.query_line import QueryEntry
-from app.views.keyspace_views import KeyspaceViews, PlacedZone
+from app.views.keyspace_views import KeyspaceViews
+from app.views.placed_zone import PlacedZone
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
@@ -30,6 +31,7 @@ from rebalance.core.readable import read
 from rebalance.core.records import ConfigurationRecord, NodeRecord
 from rebalance.core.topology import Topology, living, observe
 from rebalance.metastore.mirror import KeyspaceCopy
+from rebalance.store.core.ownership import StoreOwnership
 
 
 class ReadCancelledError(Exception):
@@ -59,6 +61,8 @@ class SystemSnapshot:
     audit: tuple[AuditRecord, ...] = ()
     queries: tuple[QueryEntry, ...] = ()
     given_up: threading.Event = field(default_factory=threading.Event)
+    ownership: StoreOwnership | None = None
+    """Of store zones, where it was read already."""
 
     def checkpoint(self) -> None:
         """Called in loops: a thread cannot be stopped from outside. Raises ReadCancelledError."""
@@ -67,7 +71,13 @@ class SystemSnapshot:
 
     @cached_property
     def views(self) -> KeyspaceViews:
-        return KeyspaceViews(self.keys, self.keyspace, lambda: self.taken_at_ms)
+        known = self.ownership
+        return KeyspaceViews(
+            self.keys,
+            self.keyspace,
+            lambda: self.taken_at_ms,
+            ownership=None if known is None else lambda: known,
+        )
 
     @cached_property
     def live(self) -> dict[str, NodeRecord]:

@@ -6,18 +6,25 @@ Pure functions of a mirror; a mirror holds one revision, so each answer is consi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from app.contract.nodes import NodeBody
 from app.contract.zones import KeptCopy, PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
-from app.views.unreadable_keys import decoded_data_nodes, unreadable_of_cluster, unreadable_of_zone
-from app.views.view_bodies import failure_body, member_body, node_body, roles
+from app.views.placed_zone import PlacedZone
+from app.views.unreadable_keys import (
+    RecordReader,
+    decoded_data_nodes,
+    unreadable_of_cluster,
+    unreadable_of_zone,
+)
+from app.views.view_bodies import failure_body, member_body, node_body, progress_body, roles, store_copies
 from app.views.wait_causes import WaitCauses
+from catalog.core.engine_options import no_data_nodes
 from catalog.core.quorum import ALL_REPLICAS
-from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from catalog.core.zone import STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.clock import WallClock
+from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.change_lock import decode_lock
@@ -27,7 +34,7 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failure, FailureRecord, newest
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import MoveState, PartitionView, given_up_of, partition_status
+from rebalance.core.move_status import PartitionView, StoreOwners, given_up_of, partition_status
 from rebalance.core.operation import operation_id
 from rebalance.core.phases import phases_of
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable, unreadable_among
@@ -41,40 +48,18 @@ from rebalance.core.records import (
     RestartRecord,
     Stage,
 )
-from rebalance.core.target import INDEX_BYTES, StoredTarget, TargetPointer, available_target, is_target_of
+from rebalance.core.target import INDEX_BYTES, StoredTarget, TargetPointer, is_target_of
 from rebalance.core.topology import Topology
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceCopy
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedZone:
-    """A zone's newest target as the mirror has it; ``rows`` by partition number. They are read when they are
-    asked for: a zone may have many partitions, and most questions are about one."""
-
-    stored: StoredTarget
-    rows: Sequence[bytes]
-
-    @property
-    def pointer(self) -> TargetPointer:
-        return self.stored.pointer
-
-    @property
-    def targets(self) -> tuple[Assignments, ...]:
-        return tuple(map(self.stored.assignments_of, self.rows))
-
-    def target(self, number: int, stable: Assignments | None) -> Assignments:
-        """What the partition is to become, as the guarded write asks for it."""
-        return available_target(self.stored.assignments_of(self.rows[number]), stable, self.pointer.gone)
+from rebalance.store.core.ownership import StoreOwnership
 
 
 class KeyspaceViews:
     """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
 
     ``now_ms`` decides which pauses hold; by default the clock on the wall. ``waits``: counted over
-    another copy, of the whole keyspace."""
+    another copy, of the whole keyspace. ``ownership``: of store zones, where it was read already."""
 
     def __init__(
         self,
@@ -82,11 +67,35 @@ class KeyspaceViews:
         keyspace: Keyspace,
         now_ms: Callable[[], int] | None = None,
         waits: WaitCauses | None = None,
+        ownership: Callable[[], StoreOwnership] | None = None,
     ) -> None:
+        ring = RingReader(mirror, keyspace)
         self._mirror = mirror
         self._keyspace = keyspace
         self._waits = waits or WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
         self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
+        self._ownership = ownership or (lambda: ring.shown)
+        self._copies: tuple[StoreOwnership | None, Counter[str]] = (None, Counter())
+        self._engines: tuple[int, dict[ZoneId, str]] = (-1, {})
+
+    @property
+    def ownership(self) -> StoreOwnership:
+        """Who owns the partitions of store zones."""
+        return self._ownership()
+
+    def is_store(self, zone_id: ZoneId) -> bool:
+        """Whether store servers keep the zone's copies, or will once it is placed."""
+        if self.ownership.has(zone_id):
+            return True
+        revision = self._mirror.revision
+        if self._engines[0] != revision:
+            self._engines = revision, {}
+        engines = self._engines[1]
+        if zone_id not in engines:
+            intent = self.intent(zone_id)
+            nodes = (record.node for record in self.live_records().values())
+            engines[zone_id] = zone_engine(intent.zone, nodes) if intent is not None else ""
+        return engines[zone_id] == STORE_ENGINE
 
     @property
     def keyspace(self) -> Keyspace:
@@ -96,11 +105,21 @@ class KeyspaceViews:
         """Living nodes, and those that are gone but still hold or should hold replicas."""
         records, drains, alive = self.live_records(), self.drains(), self.alive()
         members = Counter(node for _, node, _ in self._member_keys(self._keyspace.members))
-        known = {*alive, *members, *drains, *self._data_nodes_of_all_zones()}
+        copies = self.store_copies()
+        known = {*alive, *members, *copies, *drains, *self._data_nodes_of_all_zones()}
         return [
-            node_body(name, records.get(name), members[name], drains.get(name), is_alive=name in alive)
+            node_body(
+                name, records.get(name), members[name], copies[name], drains.get(name), is_alive=name in alive
+            )
             for name in sorted(known)
         ]
+
+    def store_copies(self) -> Counter[str]:
+        """How many copies of partitions of store zones each node has."""
+        ownership = self.ownership
+        if self._copies[0] is not ownership:
+            self._copies = ownership, ownership.copies()
+        return self._copies[1]
 
     def alive(self) -> frozenset[str]:
         """Names of the nodes whose lease lives, whether their records can be read or not."""
@@ -206,18 +225,18 @@ class KeyspaceViews:
         if unreadable is not None:
             known = zone or (intent.zone if intent is not None else None)
             total = known.partitions if known is not None else 1
-            return self._progress(zone_id, intent, Counter(WAITING=total), Counter({unreadable.cause: total}))
+            return progress_body(zone_id, intent, Counter(WAITING=total), Counter({unreadable.cause: total}))
         if intent is None or (intent.version < version and intent.zone != zone):
             known = intent.zone if intent else zone
             total = known.partitions if known else 0
-            return self._progress(zone_id, intent, Counter(WAITING=total), Counter(INTENT_NOT_PUBLISHED=total))
+            return progress_body(zone_id, intent, Counter(WAITING=total), Counter(INTENT_NOT_PUBLISHED=total))
         if intent.dropped:
             return self._progress_of_drop(zone_id, intent)
         whole = self.whole_wait(intent)
         placed = self.placed(zone_id) if not whole else None
         if placed is None:
             total = intent.zone.partitions
-            return self._progress(zone_id, intent, Counter(WAITING=total), Counter({whole: total}))
+            return progress_body(zone_id, intent, Counter(WAITING=total), Counter({whole: total}))
         states: Counter[str] = Counter()
         causes: Counter[str] = Counter()
         alive = self.alive()
@@ -227,7 +246,7 @@ class KeyspaceViews:
             states[status.state.value] += 1
             if status.cause:
                 causes[status.cause] += 1
-        return self._progress(zone_id, intent, states, causes, placed.pointer.engine)
+        return progress_body(zone_id, intent, states, causes, placed.pointer.engine)
 
     def whole_wait(self, intent: ZoneIntent) -> str:
         """What all partitions of the zone wait for; empty: each of them tells for itself."""
@@ -237,7 +256,7 @@ class KeyspaceViews:
             return unreadable.cause
         data_nodes = self.data_nodes(zone_id)
         if data_nodes is not None and not data_nodes.nodes:
-            return "NO_DATA_NODES"
+            return no_data_nodes(intent.zone, (record.node for record in self.live_records().values()))
         pointer = readable(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
         if pointer is not None and data_nodes is not None and is_target_of(pointer, intent, data_nodes):
             return "" if self.placed(zone_id) is not None else self._damaged(zone_id, pointer).cause
@@ -261,36 +280,13 @@ class KeyspaceViews:
             for member_key in self._member_keys(self._keyspace.zone_members(zone_id))
             if member_key[1] in alive
         ]
+        total = intent.zone.partitions
+        if self.ownership.has(zone_id):
+            return progress_body(zone_id, intent, Counter(MOVING=total), Counter({"CLEAN_UP: servers": total}))
         busy = {partition for partition, _, _ in left}
         causes = Counter(f"CLEAN_UP: {node}" for _, node, _ in left)
-        total = intent.zone.partitions
         states = Counter(DONE=total - len(busy), MOVING=len(busy))
-        return self._progress(zone_id, intent, states, causes)
-
-    @staticmethod
-    def _progress(
-        zone_id: ZoneId,
-        intent: ZoneIntent | None,
-        states: Counter[str],
-        causes: Counter[str],
-        engine: str | None = None,
-    ) -> Progress:
-        done, moving, waiting = (states[state.value] for state in MoveState)
-        converged = intent is not None and not moving and not waiting and not causes
-        return {
-            "zone_id": zone_id,
-            "zone": intent.zone.name if intent else None,
-            "catalog_version": intent.version if intent else None,
-            "state": "CONVERGED" if converged else "MOVING",
-            "partitions": {
-                "total": done + moving + waiting,
-                "done": done,
-                "moving": moving,
-                "waiting": waiting,
-            },
-            "causes": [{"cause": cause, "partitions": count} for cause, count in sorted(causes.items())],
-            "engine": engine,
-        }
+        return progress_body(zone_id, intent, states, causes)
 
     def placed(self, zone_id: ZoneId) -> PlacedZone | None:
         """The zone's newest target, decoded once for each pointer. None, too, where it cannot be read."""
@@ -316,13 +312,13 @@ class KeyspaceViews:
     def view(self, partition: PartitionId, placed: PlacedZone | None) -> tuple[PartitionView, int | None]:
         """All that is known of a partition, and the event revision that it has processed."""
         keys, get = self._keyspace.partition(partition), self._mirror.get
-        reads = _RecordReader([])
+        reads = RecordReader([])
         trigger = reads.record(get(keys.trigger), decode_trigger)
         stable = reads.record(get(keys.stable), Assignments.decode)
         pending = reads.record(get(keys.pending), Assignments.decode)
         planned = reads.record(get(keys.planned), Assignments.decode)
         reads.record(get(keys.lock), decode_lock)
-        reads.record(get(keys.group), GroupRecord.decode)
+        group = reads.record(get(keys.group), GroupRecord.decode)
         prefix = self._keyspace.member(partition, "")
         members = {
             item.key.removeprefix(prefix): record
@@ -346,12 +342,20 @@ class KeyspaceViews:
             recovered=placed is not None and trigger is not None and trigger > placed.pointer.event_revision,
             given_up=given_up_of(given_up, trigger),
             unreadable=reads.unreadable[0].cause if reads.unreadable else "",
+            owners=self._owners(partition, is_group=bool(members or group or configuration)),
         )
         return self._waits.of_view(partition, view, self._mirror), trigger
 
+    def _owners(self, partition: PartitionId, *, is_group: bool) -> StoreOwners | None:
+        ownership, zone_id = self.ownership, partition.zone_id
+        owners = ownership.owners(zone_id, partition.partition)
+        if owners is not None or is_group:
+            return owners
+        return StoreOwners(servers=ownership.servers) if self.is_store(zone_id) else None
+
     @staticmethod
     def _target(
-        placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, reads: _RecordReader
+        placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, reads: RecordReader
     ) -> Assignments | None:
         if placed is None or partition.partition >= len(placed.rows):
             return None
@@ -399,10 +403,11 @@ class KeyspaceViews:
             "planned": roles(view.planned),
             "target": roles(view.target),
             "trigger_revision": trigger,
-            "leader": configuration.leader if configuration else None,
+            "leader": view.leader if configuration or view.owners else None,
             "term": configuration.term if configuration else None,
             "stage": (configuration.stage if configuration else Stage.NONE).value,
             "members": [member_body(view, node, alive) for node in sorted(view.members)],
+            "copies": store_copies(view, alive),
             "kept": self._kept(partition),
             "status": {"state": status.state.value, "cause": status.cause},
         }
@@ -432,17 +437,3 @@ class KeyspaceViews:
             nodes = read(item, decoded_data_nodes)
             if not isinstance(nodes, Unreadable):
                 yield from nodes.nodes
-
-
-@dataclass(frozen=True, slots=True)
-class _RecordReader:
-    """Adds to ``unreadable`` what cannot be read, and leaves it out."""
-
-    unreadable: list[Unreadable]
-
-    def record(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
-        record = read(item, decode)
-        if isinstance(record, Unreadable):
-            self.unreadable.append(record)
-            return None
-        return record

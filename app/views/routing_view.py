@@ -39,16 +39,17 @@ class RoutingView:
         """``partitions[n].voters`` are client URLs, the one to ask first at the start; empty for a group that
         is not founded yet. A voter that is about to be removed is left out. ``generation``: which life of the
         group they belong to, None where nobody can tell."""
-        partitions = []
-        for number in range(zone.partitions):
-            route = self._source.route(PartitionId(zone.zone_id, number))
-            partitions.append(
-                {"partition": number, "voters": list(route.voters), "generation": route.generation}
-            )
+        numbers = range(zone.partitions)
+        routes = [self._source.route(PartitionId(zone.zone_id, number)) for number in numbers]
+        partitions = [
+            {"partition": number, "voters": list(route.voters), "generation": route.generation}
+            for number, route in zip(numbers, routes, strict=True)
+        ]
         body = {
             "zone": zone.name,
             "zone_id": zone.zone_id,
             "key_hash": KEY_HASH_NAME,
+            "engine": routes[0].engine,
             "partitions": partitions,
         }
         digest = hashlib.blake2b(json.dumps(body).encode(), digest_size=12).hexdigest()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.admission import Limits
@@ -18,7 +20,11 @@ from rebalance.core.readable import Unreadable, read, unreadable_among
 from rebalance.core.records import NodeRecord
 from rebalance.core.target import TargetPointer
 from rebalance.core.topology import Topology
+from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceCopy
+from rebalance.store.core.ring_codec import decode_ring
+
+T = TypeVar("T")
 
 DECODED_MAX = 20_000
 
@@ -31,6 +37,7 @@ def unreadable_of_cluster(mirror: KeyspaceCopy, keys: Keyspace) -> list[Unreadab
         (keys.topology, Topology.decode),
         (keys.limits, Limits.decode),
         (keys.admissions, AdmissionRecord.decode),
+        (keys.exchange_ring, decode_ring),
     ]
     records = [read(item, decode) for name, decode in single if (item := mirror.get(name)) is not None]
     records += [read(item, NodeRecord.decode) for item in mirror.below(keys.nodes)]
@@ -56,3 +63,17 @@ def unreadable_of_zone(mirror: KeyspaceCopy, keys: Keyspace, zone_id: ZoneId) ->
 def decoded_data_nodes(value: bytes) -> DataNodes:
     """Read for every zone by every list of zones, and seldom changed."""
     return DataNodes.decode(value)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReader:
+    """Adds to ``unreadable`` what cannot be read, and leaves it out."""
+
+    unreadable: list[Unreadable]
+
+    def record(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
+        record = read(item, decode)
+        if isinstance(record, Unreadable):
+            self.unreadable.append(record)
+            return None
+        return record

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
 from app.contract.nodes import DrainBody, NodeBody
-from app.contract.zones import FailureBody, Member, MirrorBody, Roles
+from app.contract.zones import FailureBody, Member, MirrorBody, Progress, Roles, StoreCopy
+from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.admission import utc
 from rebalance.core.assignments import Assignments
 from rebalance.core.drain import Drain
 from rebalance.core.failures import Failure
-from rebalance.core.move_status import PartitionView
-from rebalance.core.partition_state import is_learner
+from rebalance.core.move_status import MoveState, PartitionView
+from rebalance.core.partition_state import copies_of, is_learner, local_state
 from rebalance.core.records import MemberRole, MirrorRecord, NodeRecord
 
 
 def node_body(
-    name: str, record: NodeRecord | None, members: int, drain: Drain | None, *, is_alive: bool
+    name: str, record: NodeRecord | None, members: int, copies: int, drain: Drain | None, *, is_alive: bool
 ) -> NodeBody:
+    """``copies``: of store zones."""
     node = record.node if record else None
     return {
         "name": name,
@@ -28,19 +31,20 @@ def node_body(
         "weight": node.weight if node else None,
         "failure_domain": node.failure_domain if node else None,
         "members": members,
-        "drain": None if drain is None else _drain_body(drain, members),
+        "copies": copies,
+        "drain": None if drain is None else _drain_body(drain, members + copies),
         "pid": record.pid if record else None,
     }
 
 
-def _drain_body(drain: Drain, members: int) -> DrainBody:
+def _drain_body(drain: Drain, held: int) -> DrainBody:
     since = utc(drain.since_ms)
-    return {"state": drain_state(members), "by": drain.by, "reason": drain.reason, "since": since}
+    return {"state": drain_state(held), "by": drain.by, "reason": drain.reason, "since": since}
 
 
-def drain_state(members: int) -> Literal["DRAINING", "DRAINED"]:
-    """Of a node that is leaving and holds so many members."""
-    return "DRAINING" if members else "DRAINED"
+def drain_state(held: int) -> Literal["DRAINING", "DRAINED"]:
+    """Of a node that is leaving and holds so many members and copies."""
+    return "DRAINING" if held else "DRAINED"
 
 
 def failure_body(node: str, failure: Failure) -> FailureBody:
@@ -81,6 +85,16 @@ def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Member
     }
 
 
+def store_copies(view: PartitionView, alive: frozenset[str]) -> list[StoreCopy]:
+    """Of a store zone; empty for a group, which has members."""
+    if view.owners is None:
+        return []
+    return [
+        {"node": node, "state": local_state(view, node, alive).value, "leads": node == view.leader}
+        for node in sorted(copies_of(view))
+    ]
+
+
 def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> MirrorBody | None:
     if mirror is None:
         return None
@@ -89,4 +103,30 @@ def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> MirrorBody | None
         "client_url": mirror.client_url,
         "safe_revision": mirror.safe_revision,
         "reason": mirror.reason,
+    }
+
+
+def progress_body(
+    zone_id: ZoneId,
+    intent: ZoneIntent | None,
+    states: Counter[str],
+    causes: Counter[str],
+    engine: str | None = None,
+) -> Progress:
+    """``states`` by ``MoveState``; converged: nothing moves, waits or is named as a cause."""
+    done, moving, waiting = (states[state.value] for state in MoveState)
+    converged = intent is not None and not moving and not waiting and not causes
+    return {
+        "zone_id": zone_id,
+        "zone": intent.zone.name if intent else None,
+        "catalog_version": intent.version if intent else None,
+        "state": "CONVERGED" if converged else "MOVING",
+        "partitions": {
+            "total": done + moving + waiting,
+            "done": done,
+            "moving": moving,
+            "waiting": waiting,
+        },
+        "causes": [{"cause": cause, "partitions": count} for cause, count in sorted(causes.items())],
+        "engine": engine,
     }

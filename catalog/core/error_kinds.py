@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from catalog.core.error_rows import ErrorRow, ProtocolType, no_room
+from catalog.core.error_rows import ErrorRow, ProtocolType, no_room, outside
 
 
 class ErrorKind(Enum):
@@ -122,6 +122,9 @@ class ErrorKind(Enum):
     )
     NAME_NOT_VISIBLE = ErrorRow(
         4009, "42602", 400, "The name contains an invisible character", "Use visible characters only."
+    )
+    ENGINE_UNSUPPORTED = ErrorRow(
+        4010, "0A000", 409, "The zone's storage engine does not have this", "Use what the message names."
     )
     TABLE_ALREADY_EXISTS = ErrorRow(
         4101, "42P07", 409, "The table already exists", "Use another name, or IF NOT EXISTS."
@@ -236,67 +239,44 @@ class ErrorKind(Enum):
     QUERY_WAIT_TIMEOUT = no_room(
         5106, 503, "The query waited too long", "Check SYSTEM.SQL_QUERIES, and try again later."
     )
-    CATALOG_VERSION_CONFLICT = ErrorRow(
-        6001,
-        "40001",
-        409,
-        "The catalog kept changing",
-        "Send the statement again: nothing was changed.",
-        ProtocolType.EXTERNAL,
+    CATALOG_VERSION_CONFLICT = outside(
+        6001, "40001", 409, "The catalog kept changing", "Send the statement again: nothing was changed."
     )
-    OUTCOME_UNKNOWN = ErrorRow(
-        6002,
-        "40003",
-        504,
-        "The outcome is unknown",
-        "Read the state back before repeating.",
-        ProtocolType.EXTERNAL,
+    OUTCOME_UNKNOWN = outside(
+        6002, "40003", 504, "The outcome is unknown", "Read the state back before repeating."
     )
     LIMITS_CHANGED = ErrorRow(
         6004, "40001", 412, "The limits have changed", "Read them again: nothing was changed."
     )
-    CLUSTER_NOT_IDLE = ErrorRow(
+    CLUSTER_NOT_IDLE = outside(
         6003,
         "55006",
         409,
         "A change of the zone is still in progress",
         "Wait until its partitions have processed it, and try again.",
-        ProtocolType.EXTERNAL,
     )
     PLAN_CHANGED = ErrorRow(
         6005, "40001", 409, "The plan is out of date", "Plan again and compare: nothing was changed."
     )
-    CATALOG_UNAVAILABLE = ErrorRow(
-        7001,
-        "58000",
-        503,
-        "The catalog is not available",
-        "Try again when its database is available.",
-        ProtocolType.EXTERNAL,
+    CATALOG_UNAVAILABLE = outside(
+        7001, "58000", 503, "The catalog is not available", "Try again when its database is available."
     )
-    METASTORE_UNAVAILABLE = ErrorRow(
-        7002,
-        "58000",
-        503,
-        "The metastore is not available",
-        "Try again when etcd is available.",
-        ProtocolType.EXTERNAL,
+    METASTORE_UNAVAILABLE = outside(
+        7002, "58000", 503, "The metastore is not available", "Try again when etcd is available."
     )
-    METASTORE_DIVERGED = ErrorRow(
+    METASTORE_DIVERGED = outside(
         7004,
         "55000",
         503,
         "Catalog and metastore do not match",
         "Restore the matching backup, or run `zonectl metastore adopt`.",
-        ProtocolType.EXTERNAL,
     )
-    RECORD_NOT_READABLE = ErrorRow(
+    RECORD_NOT_READABLE = outside(
         7020,
         "55000",
         503,
         "A record in the metastore cannot be read",
         "Restore or delete the key that the message names, or use a build that reads its format.",
-        ProtocolType.EXTERNAL,
     )
     METASTORE_FULL = ErrorRow(
         7005,
@@ -314,29 +294,42 @@ class ErrorKind(Enum):
         "Nothing was written. Compaction runs by itself; if it stays full, move data or raise the quota.",
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
-    PARTITION_UNAVAILABLE = ErrorRow(
-        7003,
-        "58000",
-        503,
-        "The partition is not available",
-        "Check its status for the cause, and try again.",
-        ProtocolType.EXTERNAL,
+    PARTITION_UNAVAILABLE = outside(
+        7003, "58000", 503, "The partition is not available", "Check its status for the cause, and try again."
     )
-    WRONG_GENERATION = ErrorRow(
+    WRONG_GENERATION = outside(
         7011,
         "40001",
         503,
         "Another generation of the partition's group answers",
         "Send it again: nothing was written, and the routing map follows the metastore.",
-        ProtocolType.EXTERNAL,
     )
-    REPLICA_BEHIND = ErrorRow(
+    PARTITION_LOST = outside(
+        7012,
+        "58030",
+        503,
+        "The partition is lost",
+        "No server that has its data is left: bring one back, or accept the loss by resetting the partition.",
+    )
+    OWNERS_AWAITED = outside(
+        7013,
+        "57P04",
+        503,
+        "The partition waits for its owners",
+        "Start the servers that the message names: nothing is lost, and nothing was written.",
+    )
+    ZONE_DEACTIVATED = ErrorRow(
+        7014, "55006", 409, "The zone is deactivated", "Activate the zone, and try again."
+    )
+    PARTITION_BUSY = no_room(
+        7015, 503, "Too many requests wait for the partition", "Send fewer at the same time, and try again."
+    )
+    REPLICA_BEHIND = outside(
         7006,
         "58000",
         504,
         "No replica is current enough for the read",
         "Try again, accept older data, or read from the leader.",
-        ProtocolType.EXTERNAL,
     )
     INVALID_REQUEST = ErrorRow(8001, "22023", 400, "The request is not valid", "Correct the request.")
     PARAMETERS_MISMATCH = ErrorRow(

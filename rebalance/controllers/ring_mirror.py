@@ -1,45 +1,47 @@
-"""The ring and the results of exchanges as a controller sees them: a mirror, and what follows from it."""
+"""The ring and the results of exchanges as they are seen from outside: a mirror, and what follows from it."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
+
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace
-from rebalance.core.readable import readable
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.txn import Compare, KeyValue, absent, as_read
 from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
-from rebalance.metastore.mirror import KeyspaceMirror, Listener
+from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror, Listener
 from rebalance.ports.metastore import Metastore
-from rebalance.store.core.ring_codec import decode_event, decode_ring
+from rebalance.store.core.ownership import StoreOwnership
+from rebalance.store.core.ring_codec import decode_beat, decode_event, decode_ring
 from rebalance.store.core.ring_keeper import RingView, SeenHeartbeat
-from rebalance.store.core.ring_reading import results_after
+from rebalance.store.core.ring_reading import result_names, result_state
 from rebalance.store.core.ring_records import RingState
 
 
-class RingMirror:
-    """Keys below ``exchange/``; ``follow`` keeps them current. Events and results that were read once are not
-    read again."""
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where one incarnation of a store server listens."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+    host: str
+    port: int
+    incarnation: str
+
+
+class RingReader:
+    """Over a mirror of ``exchange/`` or of more. Events and results that were read once are not read again. Of
+    one thread."""
+
+    def __init__(self, keys: KeyspaceCopy, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
-        self._mirror = KeyspaceMirror(metastore, keyspace.exchange)
+        self._mirror = keys
         self._revision = 0
         self._state = RingState()
         self._results = ResultState()
         self._last_result = 0
-
-    async def follow(self) -> None:
-        """Until cancelled."""
-        await self._mirror.run()
-
-    async def loaded(self) -> None:
-        await self._mirror.loaded()
-
-    def listen(self, listener: Listener) -> None:
-        self._mirror.listen(listener)
-
-    async def until(self, revision: int, timeout_s: float) -> None:
-        """Until a write of that revision is seen; at most so long."""
-        await self._mirror.wait_until(lambda: self._mirror.revision >= revision, timeout_s)
+        self._ownership = StoreOwnership()
+        self._shown_revision = -1
+        self._addresses: dict[str, ServerAddress] = {}
 
     @property
     def state(self) -> RingState:
@@ -61,14 +63,11 @@ class RingMirror:
     def view(self) -> RingView:
         """Everything as of one revision. Raises as ``state``."""
         keys, below = self._keyspace, self._mirror.below
-        beats = (
-            (*_names(item, keys.exchange_servers), item.mod_revision) for item in below(keys.exchange_servers)
-        )
         evictions = below(keys.exchange_evictions)
         suspects = (_names(item, keys.exchange_suspects) for item in below(keys.exchange_suspects))
         return RingView(
             self.state,
-            tuple(SeenHeartbeat(*beat) for beat in beats),
+            tuple(_seen(item, keys) for item in below(keys.exchange_servers)),
             {item.key.removeprefix(keys.exchange_evictions): item.mod_revision for item in evictions},
             frozenset(suspects),
         )
@@ -101,24 +100,104 @@ class RingMirror:
         snapshot = readable(self._mirror.get(self._keyspace.exchange_ring), decode_ring)
         return 0 if snapshot is None else snapshot.number
 
+    @property
+    def results(self) -> ResultState:
+        """What all results say. Raises as ``state``."""
+        last = self._mirror.get(self._keyspace.last_result)
+        if last is not None and last.mod_revision != self._last_result:
+            values = {item.key: item.value for item in self._mirror.below(self._keyspace.exchange)}
+            self._results = result_state(self._keyspace, values, self._results)
+            self._last_result = last.mod_revision
+            self._state = self._state.since(self._results.version)
+        return self._results
+
+    @property
+    def result_names(self) -> list[str]:
+        """Keys of the results that are not folded, in order."""
+        below = self._mirror.below(self._keyspace.exchange_results)
+        return result_names(self._keyspace, (item.key for item in below))
+
+    @property
+    def revision(self) -> int:
+        return self._mirror.revision
+
+    def fold_guard(self) -> Compare:
+        """Nobody has folded results since."""
+        key = self._keyspace.folded_results
+        return as_read(key, self._mirror.get(key))
+
     def outcomes(self, zone_id: ZoneId) -> tuple[PartitionOutcome, ...]:
         """What the last results say of each partition; empty before the first one. Raises as ``state``."""
-        keys, state = self._keyspace, self.state
-        last = self._mirror.get(keys.last_result)
-        if last is not None and last.mod_revision != self._last_result:
-            values = {item.key: item.value for item in self._mirror.below(keys.exchange_results)}
-            for record in results_after(keys, values, self._results.version):
-                self._results = self._results.after(record)
-            self._last_result = last.mod_revision
-        outcomes = self._results.outcomes.get(zone_id, ())
-        since = self._results.version
-        gone = tuple(name for version, name in state.gone if version > since)
-        return tuple(outcome.without(gone) for outcome in outcomes) if gone else outcomes
+        ownership = self.ownership
+        outcomes = ownership.outcomes.get(zone_id, ())
+        return tuple(outcome.without(ownership.gone) for outcome in outcomes) if ownership.gone else outcomes
+
+    @property
+    def ownership(self) -> StoreOwnership:
+        """The same object until something of it changes. Raises as ``state``."""
+        results, state = self.results, self.state
+        known = self._ownership
+        if known.ring is not state or known.outcomes is not results.outcomes:
+            gone = tuple(name for _, name in state.since(results.version).gone)
+            self._ownership = StoreOwnership(state, results.outcomes, gone)
+        return self._ownership
+
+    @property
+    def shown(self) -> StoreOwnership:
+        """As ``ownership``; where a key of the ring cannot be read, what was known before. For views, which ask
+        for each partition."""
+        if self._mirror.revision != self._shown_revision:
+            with suppress(RecordNotReadableError, ValueError):
+                self._ownership = self.ownership
+            self._shown_revision = self._mirror.revision
+        return self._ownership
+
+    def address(self, name: str) -> ServerAddress | None:
+        """Where the server of that name listens; None: none takes part, or nobody knows."""
+        incarnation = self.shown.ring.incarnations.get(name)
+        if incarnation is None:
+            return None
+        known = self._addresses.get(name)
+        if known is None or known.incarnation != incarnation:
+            beat = read(self._mirror.get(self._keyspace.store_server(name, incarnation)), decode_beat)
+            if beat is None or isinstance(beat, Unreadable):
+                return None
+            known = self._addresses[name] = ServerAddress(beat.host, beat.port, incarnation)
+        return known
 
     def result_guard(self) -> Compare:
         """The last result is the one that ``outcomes`` has read."""
         last = self._keyspace.last_result
         return as_read(last, self._mirror.get(last))
+
+
+def _seen(item: KeyValue, keys: Keyspace) -> SeenHeartbeat:
+    """That it changes is what counts, also where it cannot be read."""
+    beat = read(item, decode_beat)
+    cut_from = () if isinstance(beat, Unreadable) else beat.cut_from
+    return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from)
+
+
+class RingMirror(RingReader):
+    """``follow`` keeps a mirror of its own current."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+        self._followed = KeyspaceMirror(metastore, keyspace.exchange)
+        super().__init__(self._followed, keyspace)
+
+    async def follow(self) -> None:
+        """Until cancelled."""
+        await self._followed.run()
+
+    async def loaded(self) -> None:
+        await self._followed.loaded()
+
+    def listen(self, listener: Listener) -> None:
+        self._followed.listen(listener)
+
+    async def until(self, revision: int, timeout_s: float) -> None:
+        """Until a write of that revision is seen; at most so long."""
+        await self._followed.wait_until(lambda: self._followed.revision >= revision, timeout_s)
 
 
 def _names(item: KeyValue, prefix: str) -> tuple[str, str]:

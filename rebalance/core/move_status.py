@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -47,11 +48,28 @@ class MoveStatus:
 @dataclass(frozen=True, slots=True)
 class StoreOwners:
     """Who has a partition of the engine ``store``, by the last exchange: ``in_sync`` may own it, ``effective``
-    serve it, the primary first. Empty: the partition was not opened yet, or nobody may lead it."""
+    serve it, the primary first; ``filling`` are copies that the primary waits for while they are filled. Empty:
+    the partition was not opened yet, or nobody may lead it. ``epoch``: the exchange that made the primary;
+    ``counter``: of a record that every copy in the set has. ``servers``: whose store servers take part now."""
 
     in_sync: tuple[str, ...] = ()
     effective: tuple[str, ...] = ()
     is_lost: bool = False
+    filling: tuple[str, ...] = ()
+    epoch: int = 0
+    counter: int = 0
+    servers: AbstractSet[str] = frozenset()
+
+    @property
+    def leader(self) -> str:
+        """The primary, on a server that takes part still; empty: nobody leads."""
+        first = self.effective[0] if self.effective else ""
+        return first if first in self.servers else ""
+
+    @property
+    def copies(self) -> frozenset[str]:
+        """Who is known to have data of it."""
+        return frozenset((*self.in_sync, *self.effective, *self.filling))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +99,13 @@ class PartitionView:
     """None: its copies are a group of members, and not kept by the engine ``store``."""
     unreadable: str = ""
     """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
+
+    @property
+    def leader(self) -> str:
+        """The node that leads, as far as is known; empty: none."""
+        if self.owners is not None:
+            return self.owners.leader
+        return self.configuration.leader if self.configuration is not None else ""
 
 
 def given_up_of(record: GivenUpRecord | None, processed: int | None) -> tuple[str, ...]:
@@ -141,17 +166,20 @@ def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
     if owners.is_lost:
         return MoveStatus(MoveState.WAITING, f"PARTITION_LOST: {', '.join(owners.in_sync)}")
     assigned = view.pending or view.stable
-    blocked = _down(assigned.nodes, alive) if assigned is not None else None
+    if assigned is None:
+        return None
+    blocked = _down(assigned.nodes, alive) or _down(assigned.nodes, owners.servers, "SERVER_DOWN")
     if blocked is not None:
         return blocked
-    if not owners.effective:
+    if not owners.leader:
         return MoveStatus(MoveState.WAITING, f"OWNERS_AWAITED: {', '.join(owners.in_sync) or 'none yet'}")
-    if view.pending is None:
+    missing = sorted(frozenset(assigned.peers) - frozenset(owners.in_sync))
+    surplus = sorted(frozenset(owners.in_sync) - frozenset(assigned.peers))
+    if missing:
+        return MoveStatus(MoveState.MOVING, f"FILLING: {', '.join(missing)}")
+    if view.pending is None and not surplus:
         return None
-    missing = sorted(frozenset(view.pending.peers) - frozenset(owners.in_sync))
-    surplus = sorted(frozenset(owners.in_sync) - frozenset(view.pending.peers))
-    cause = f"FILLING: {', '.join(missing)}" if missing else f"SURPLUS: {', '.join(surplus)}"
-    return MoveStatus(MoveState.MOVING, cause)
+    return MoveStatus(MoveState.MOVING, f"SURPLUS: {', '.join(surplus)}" if surplus else "STABLE")
 
 
 def _status_of_move(
@@ -223,9 +251,9 @@ def _first_of(*statuses: MoveStatus | None) -> MoveStatus | None:
     return next((status for status in statuses if status is not None), None)
 
 
-def _down(nodes: frozenset[str], alive: frozenset[str]) -> MoveStatus | None:
+def _down(nodes: frozenset[str], alive: AbstractSet[str], cause: str = "NODE_DOWN") -> MoveStatus | None:
     down = sorted(nodes - alive)
-    return MoveStatus(MoveState.WAITING, f"NODE_DOWN: {', '.join(down)}") if down else None
+    return MoveStatus(MoveState.WAITING, f"{cause}: {', '.join(down)}") if down else None
 
 
 def _majority_lost(stable: Assignments, alive: frozenset[str]) -> MoveStatus | None:

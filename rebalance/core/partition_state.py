@@ -8,12 +8,13 @@ replica.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from enum import Enum
 
 from catalog.core.quorum import majority
 from rebalance.core.affinity import CopyState
 from rebalance.core.assignments import nodes_of
-from rebalance.core.move_status import PartitionView
+from rebalance.core.move_status import PartitionView, StoreOwners
 from rebalance.core.records import MemberRecord, MemberRole, MemberState, MirrorRecord, Stage
 
 
@@ -66,12 +67,19 @@ def _mirror_state(mirror: MirrorRecord | None) -> LocalState:
     return _OF_MIRROR.get(mirror.state, LocalState.BROKEN)
 
 
+def copies_of(view: PartitionView) -> AbstractSet[str]:
+    """Nodes that are known to have something of the partition."""
+    return view.owners.copies if view.owners is not None else view.members.keys()
+
+
 def local_state(view: PartitionView, node: str, alive: frozenset[str]) -> LocalState:
-    """The state of the replica on ``node``, which must be in ``view.members``.
+    """The state of the replica on ``node``, which must be in ``copies_of(view)``.
 
     A member that runs before its group lists it is INITIALIZING; one that the group lists as a learner while a
     voter is wanted is CATCHING_UP. A mirror that fetches its first copy is INSTALLING_SNAPSHOT.
     """
+    if view.owners is not None:
+        return _owner_state(view.owners, node, alive)
     member = view.members[node]
     if node not in alive:
         return LocalState.UNAVAILABLE
@@ -100,6 +108,8 @@ def copy_states(view: PartitionView, alive: frozenset[str]) -> dict[str, CopySta
     is RENTING. A member that the group does not list is MOVING while the assignments want it, else EVICTED.
     """
     assigned = nodes_of(view.stable, view.pending)
+    if view.owners is not None:
+        return _owner_copies(view.owners, assigned, alive)
     configured = view.configuration.members if view.configuration is not None else {}
     states = {}
     for node in view.members:
@@ -122,8 +132,11 @@ def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:
 
     Voters and quorum are those of the committed configuration, before there is one those of stable. A replica
     counts while its node lives and its process answers, catching up or not: a voter that lags still votes.
-    Mirrors serve reads, so they make a partition without a quorum READ_ONLY, and no quorum.
+    Mirrors serve reads, so they make a partition without a quorum READ_ONLY, and no quorum. In a store zone one
+    copy that leads is enough.
     """
+    if view.owners is not None:
+        return _global_of_owners(view, view.owners, alive)
     mirrors = {node for node, member in view.members.items() if node in alive and member.is_mirroring}
     expected = view.stable.nodes if view.stable is not None else frozenset()
     if view.configuration is not None and view.configuration.members:
@@ -140,6 +153,36 @@ def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:
     healthy = {
         node for node in expected & (serving | mirrors) if local_state(view, node, alive) is LocalState.HEALTHY
     }
+    return GlobalState.AVAILABLE if expected and healthy == expected else GlobalState.DEGRADED
+
+
+def _owner_state(owners: StoreOwners, node: str, alive: frozenset[str]) -> LocalState:
+    if node not in alive or node not in owners.servers:
+        return LocalState.UNAVAILABLE
+    if owners.is_lost:
+        return LocalState.BROKEN
+    if node in owners.effective:
+        return LocalState.HEALTHY
+    return LocalState.CATCHING_UP if node in owners.filling else LocalState.INITIALIZING
+
+
+def _owner_copies(owners: StoreOwners, assigned: frozenset[str], alive: frozenset[str]) -> dict[str, CopyState]:
+    states = {}
+    for node in owners.copies:
+        state = _owner_state(owners, node, alive)
+        if state is LocalState.BROKEN:
+            states[node] = CopyState.LOST
+        elif state is not LocalState.UNAVAILABLE:
+            owning = CopyState.OWNING if node in assigned else CopyState.RENTING
+            states[node] = owning if state is LocalState.HEALTHY else CopyState.MOVING
+    return states
+
+
+def _global_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> GlobalState:
+    if owners.is_lost or not owners.leader:
+        return GlobalState.UNAVAILABLE
+    expected = view.stable.nodes if view.stable is not None else frozenset()
+    healthy = {node for node in expected if _owner_state(owners, node, alive) is LocalState.HEALTHY}
     return GlobalState.AVAILABLE if expected and healthy == expected else GlobalState.DEGRADED
 
 

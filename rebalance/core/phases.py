@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rebalance.core.assignments import Assignments, nodes_of
-from rebalance.core.move_status import PartitionView, partition_status
+from rebalance.core.move_status import PartitionView, StoreOwners, partition_status
 from rebalance.core.records import MemberState, Stage
 
 
@@ -45,6 +45,13 @@ class MovePhase:
 
 def phases_of(view: PartitionView, event_revision: int | None, alive: frozenset[str]) -> tuple[MovePhase, ...]:
     """All four. ``event_revision``: the partition's trigger; ``alive``: nodes whose lease lives."""
+    if view.owners is not None:
+        return (
+            _write_intention(view, event_revision),
+            _fill_copies(view, view.owners, alive),
+            _switch_of_owners(view, view.owners),
+            _drop_copies(view, view.owners),
+        )
     return (
         _write_intention(view, event_revision),
         _move_group(view, alive),
@@ -133,6 +140,46 @@ def _clean_up(view: PartitionView, alive: frozenset[str]) -> MovePhase:
     gone = [node for node in redundant if node not in alive]
     result = f"NODE_DOWN: {', '.join(gone)}" if gone else f"CLEAN_UP: {', '.join(redundant)}"
     return MovePhase(name, PhaseState.RUNNING, "a switch of stable", steps, result)
+
+
+def _fill_copies(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> MovePhase:
+    """What MOVE_GROUP is in a store zone."""
+    name = PhaseName.MOVE_GROUP
+    if view.pending is None:
+        return MovePhase(name, PhaseState.NOT_BEGUN, "a pending set", (), "nothing is pending")
+    steps = [f"in sync: {node}" for node in owners.in_sync]
+    steps += [f"being filled: {node}" for node in owners.filling]
+    done = frozenset(view.pending.peers) == frozenset(owners.in_sync) == frozenset(owners.effective)
+    result = "the in-sync set is what pending asks for" if done else partition_status(view, alive).cause
+    state = PhaseState.DONE if done else PhaseState.RUNNING
+    return MovePhase(name, state, f"pending: {_shown(view.pending)}", tuple(steps), result)
+
+
+def _switch_of_owners(view: PartitionView, owners: StoreOwners) -> MovePhase:
+    name = PhaseName.SWITCH_STABLE
+    if not owners.effective or view.stable is None:
+        return MovePhase(name, PhaseState.NOT_BEGUN, "the result of an exchange", (), "OWNERS_AWAITED")
+    committed = f"the last exchange made {owners.effective[0]} the primary of {', '.join(owners.in_sync)}"
+    if view.pending is None:
+        same = view.stable.nodes == frozenset(owners.in_sync)
+        result = "stable is the in-sync set" if same else "the in-sync set is on its way to stable"
+        state = PhaseState.DONE if same else PhaseState.RUNNING
+        return MovePhase(name, state, committed, (f"stable: {_shown(view.stable)}",), result)
+    if frozenset(view.pending.peers) != frozenset(owners.in_sync):
+        trigger = "the in-sync set as pending asks for it"
+        return MovePhase(name, PhaseState.NOT_BEGUN, trigger, (), committed)
+    following = f"then pending: {_shown(view.planned)}" if view.planned is not None else "then no pending"
+    steps = (f"stable: {_shown(view.pending)}", following)
+    return MovePhase(name, PhaseState.RUNNING, committed, steps, "to be written")
+
+
+def _drop_copies(view: PartitionView, owners: StoreOwners) -> MovePhase:
+    redundant = sorted(owners.copies - nodes_of(view.stable, view.pending))
+    state = PhaseState.RUNNING if redundant else PhaseState.DONE
+    steps = tuple(f"drop the copy of {node}" for node in redundant)
+    count = len(owners.copies)
+    result = f"CLEAN_UP: {', '.join(redundant)}" if redundant else f"{count} copies, none is redundant"
+    return MovePhase(PhaseName.CLEAN_UP, state, "a switch of stable", steps, result)
 
 
 def _shown(assignments: Assignments | None) -> str:

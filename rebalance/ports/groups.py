@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from catalog.core.zone import DEFAULT_ENGINE
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, LogPosition, MemberRole
@@ -420,10 +421,12 @@ class ServingProbe(Protocol):
 class Route:
     """Where one partition's group is, and which life of it. ``voters``: client URLs of those that stay, the
     preferred one first; empty while none is known. ``generation``: 0 is the group's first life, each reset
-    begins a later one; None: not known, and members of any are taken."""
+    begins a later one; None: not known, and members of any are taken. ``engine``: what keeps the copies; of a
+    store zone ``voters`` are the servers of its owners, the primary's first."""
 
     voters: tuple[str, ...] = ()
     generation: int | None = None
+    engine: str = DEFAULT_ENGINE
 
 
 class EndpointSource(Protocol):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import lmdb
@@ -15,11 +14,12 @@ import pytest
 
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.store.core.store_messages import AnswerCode
+from rebalance.store.core.log_records import KeyChange, WriteId
+from rebalance.store.core.store_messages import AnswerCode, WriteRequest
+from rebalance.store.shell.store_channel import StoreChannel, server_url
 from tests.bench.figures import percentile, report, timed
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
-from tests.fixtures.store_client import WireClient, wire_client
 from tests.fixtures.store_processes import StoreProcesses
 from tests.fixtures.store_trio import ZONE
 
@@ -27,6 +27,7 @@ NAMES = ("n1", "n2", "n3")
 PARTITIONS = 64
 LISTS = [tuple(NAMES[(number + place) % 3] for place in range(3)) for number in range(PARTITIONS)]
 SECONDS = 10.0
+LIMIT_S = 30.0
 VALUE = b"x" * 100
 
 
@@ -42,14 +43,16 @@ def bare_commits(directory: Path) -> list[float]:
         return timed(commit, 300)
 
 
-async def put_all(clients: dict[str, WireClient], task: int, until: float, seconds: list[float]) -> None:
+async def put_all(clients: dict[str, StoreChannel], task: int, until: float, seconds: list[float]) -> None:
     number = 0
     while time.perf_counter() < until:
         partition = (task + number) % PARTITIONS
         began = time.perf_counter()
         client = clients[LISTS[partition][0]]
         key = b"key-%d-%d" % (task, number % 1_000)
-        answer = await client.put((ZONE, partition), key, VALUE, f"{task}-{number}-{began}")
+        write = WriteId(f"{task}-{number}-{began}")
+        request = WriteRequest(0, write, ZONE, partition, (KeyChange(key, VALUE),))
+        answer = await client.ask(request, LIMIT_S)
         assert answer.code is AnswerCode.DONE, answer
         seconds.append(time.perf_counter() - began)
         number += 1
@@ -71,20 +74,17 @@ async def test_puts(tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore,
         for partition in range(PARTITIONS):
             await servers.client.put((ZONE, partition), b"first", b"")
         writing.cancel()
-        async with AsyncExitStack() as stack:
-            clients = {}
-            for name in NAMES:
-                client = clients[name] = await stack.enter_async_context(wire_client(servers.port(name)))
-                await client.greet()
-                client.begin()
-            for tasks in (1, 64):
-                await measured(servers, clients, tasks)
+        clients = {name: StoreChannel(server_url("127.0.0.1", servers.port(name), "")) for name in NAMES}
+        for tasks in (1, 64):
+            await measured(servers, clients, tasks)
+        for client in clients.values():
+            await client.close()
     finally:
         writing.cancel()
         servers.close()
 
 
-async def measured(servers: StoreProcesses, clients: dict[str, WireClient], tasks: int) -> None:
+async def measured(servers: StoreProcesses, clients: dict[str, StoreChannel], tasks: int) -> None:
     processes = [psutil.Process(servers.pid(name)) for name in NAMES]
     before = [sum(process.cpu_times()[:2]) for process in processes]
     own, began = time.process_time(), time.perf_counter()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.e2e.installation import Installation, wait_for
+from app.client.blocking import BlockingZoneClient
+from app.client.zone_client import Mode
+from tests.e2e.installation import Installation, wait_for, writing
+
+KEYS = [f"key-{number}" for number in range(30)]
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,3 +33,57 @@ def test_a_zone_in_the_profile_bulk_is_created_and_altered(installation: Install
     assert {len(partition["stable"]["peers"]) for partition in partitions} == {2}
     assert not any(partition["members"] for partition in partitions)
     installation.sql("DROP ZONE kept")
+
+
+@pytest.mark.slow("programs go on during a move, and while a server is killed")
+def test_programs_read_and_write_a_store_zone(installation: Installation) -> None:
+    """By the routing map, through the server and with ``zonectl kv``, before, during and after a move; and when
+    a server with primaries is killed."""
+    installation.execute("CREATE ZONE stored (PARTITIONS 16, REPLICAS 3) STORAGE PROFILES ['bulk']")
+    routing = installation.get("/api/v1/zones/STORED/routing")
+    assert routing["engine"] == "store"
+    assert {len(partition["voters"]) for partition in routing["partitions"]} == {3}
+    servers = [installation.url]
+    with BlockingZoneClient(servers) as direct, BlockingZoneClient(servers, mode=Mode.ROUTED) as routed:
+        for key in KEYS:
+            stored = direct.put("stored", key, f"direct {key}", f"op-{key}")
+            assert not stored.repeated
+            assert routed.put("STORED", key, "not again", f"op-{key}").repeated
+        command = installation.zonectl("kv", "put", "stored", "by command", "its value")
+        assert command.returncode == 0, command.stderr
+        with writing(installation, "STORED") as during_move:
+            wait_for("puts", lambda: len(during_move.acknowledged) > 10)
+            installation.execute("ALTER ZONE stored SET (REPLICAS 2)")
+            known = len(during_move.acknowledged)
+            wait_for("puts after the move", lambda: len(during_move.acknowledged) > known)
+        assert not during_move.errors
+        during_move.read_back()
+        assert {len(partition["copies"]) for partition in installation.partitions("STORED")} == {2}
+        with writing(installation, "STORED") as during_kill:
+            leader = installation.partitions("STORED")[0]["leader"]
+            (server,) = installation.processes("store serve", f"--name {leader} ")
+            server.kill()
+            wait_for("another server", lambda: _is_back(installation, leader, server.pid))
+            known = len(during_kill.acknowledged)
+            wait_for("puts after the kill", lambda: len(during_kill.acknowledged) > known)
+            wait_for("all copies", lambda: _states(installation) == {("DONE", "")})
+        assert not during_kill.errors
+        during_kill.read_back()
+        for key in KEYS:
+            values = direct.get("STORED", key), routed.get("STORED", key)
+            assert [value.value for value in values if value is not None] == [f"direct {key}"] * 2
+            assert values[0] == values[1]
+        assert direct.get("STORED", "no such key") is routed.get("STORED", "no such key") is None
+    answer = installation.zonectl("kv", "get", "stored", "by command", "--format", "json")
+    assert json.loads(answer.stdout)["value"] == "its value"
+    assert sum(node["copies"] for node in installation.get("/api/v1/nodes")["nodes"]) == 2 * 16
+    installation.execute("DROP ZONE stored")
+
+
+def _is_back(installation: Installation, node: str, killed: int) -> bool:
+    return any(process.pid != killed for process in installation.processes("store serve", f"--name {node} "))
+
+
+def _states(installation: Installation) -> set[tuple[str, str]]:
+    statuses = (partition["status"] for partition in installation.partitions("STORED"))
+    return {(status["state"], status["cause"]) for status in statuses}

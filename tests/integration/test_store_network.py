@@ -33,9 +33,10 @@ from rebalance.store.core.store_messages import (
     StoreAnswer,
     StoreHello,
 )
+from rebalance.store.shell.store_channel import CLIENT
 from rebalance.store.shell.store_network import StoreNetwork
 from rebalance.store.shell.wire_codec import FRAME_BYTES_MAX, LENGTH, CloseCode, WireMessage, encode_frame
-from tests.fixtures.store_client import CLIENT, WireClient, wire_client
+from tests.fixtures.store_client import WireClient, wire_client
 
 READ = ReadRequest(1, ZoneId(1), 0, b"key")
 LIMIT_S = 60.0

@@ -49,6 +49,7 @@ def test_a_map_names_each_partitions_voters_in_order() -> None:
         "zone": "ORDERS",
         "zone_id": 7,
         "key_hash": "murmur3-32",
+        "engine": "etcd",
         "partitions": [
             {"partition": 0, "voters": [], "generation": None},
             {"partition": 1, "voters": ["http://b", "http://a"], "generation": 17},

@@ -1,0 +1,80 @@
+"""Puts and gets by partition, whatever keeps its copies: the server's routes and ``ZoneClient`` ask here."""
+
+from __future__ import annotations
+
+import time
+
+from catalog.core.zone import STORE_ENGINE
+from rebalance.core.keys import PartitionId
+from rebalance.core.safe_time import ReadPoint
+from rebalance.groups.data_client import Datum
+from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum
+from rebalance.groups.router import TIME_LIMIT_S, Router
+from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.groups import EndpointSource, ReplicaBehindError
+from rebalance.store.core.log_records import KeyChange
+from rebalance.store.shell.store_client import StoreClient
+
+
+class ZoneRouter:
+    """One per process and event loop; ``close`` it. ``source`` says of each route which engine it is of;
+    ``tls``: for members and servers that ask for a certificate."""
+
+    def __init__(
+        self, source: EndpointSource, *, time_limit_s: float = TIME_LIMIT_S, tls: TlsFiles | None = None
+    ) -> None:
+        self._source = source
+        self._time_limit_s = time_limit_s
+        self._groups = Router(source, time_limit_s=time_limit_s, tls=tls)
+        self._stores = StoreClient(source, time_limit_s=time_limit_s, tls=tls)
+
+    async def close(self) -> None:
+        await self._groups.close()
+        await self._stores.close()
+
+    async def put(
+        self,
+        partition: PartitionId,
+        key: str,
+        value: bytes,
+        operation_id: str,
+        *,
+        limit_s: float | None = None,
+    ) -> bool:
+        """True: an earlier put with this operation id had stored it. Raises as ``Router.put`` and
+        ``StoreClient.write``."""
+        is_store, left_s = await self._engine(partition, limit_s)
+        if is_store:
+            change = KeyChange(key.encode(), value)
+            return (await self._stores.write(partition, (change,), operation_id, limit_s=left_s)).repeated
+        return (await self._groups.put(partition, key, value, operation_id, limit_s=left_s)).repeated
+
+    async def get(self, partition: PartitionId, key: str, *, limit_s: float | None = None) -> Datum:
+        """Linearizable. The revision in a store zone counts the partition's writes. Raises as ``Router.get``
+        and ``StoreClient.read``."""
+        is_store, left_s = await self._engine(partition, limit_s)
+        if not is_store:
+            return await self._groups.get(partition, key, limit_s=left_s)
+        answer = await self._stores.read(partition, key.encode(), limit_s=left_s)
+        position = answer.position
+        return Datum(answer.value, position.counter if position is not None and answer.value is not None else 0)
+
+    async def read_at(
+        self, partition: PartitionId, key: str, point: ReadPoint, choice: ReplicaChoice
+    ) -> ReplicaDatum:
+        """From a replica that has ``point``. Raises as ``Router.read_at``."""
+        if self._source.route(partition).engine == STORE_ENGINE:
+            raise ReplicaBehindError(f"partition {partition}: only its primary answers; read from the leader")
+        return await self._groups.read_at(partition, key, point, choice)
+
+    async def _engine(self, partition: PartitionId, limit_s: float | None) -> tuple[bool, float]:
+        """Whether the partition is a store server's, once anybody has it, and the seconds that are left."""
+        left_s = self._time_limit_s if limit_s is None else limit_s
+        route = self._source.route(partition)
+        if route.voters:
+            return route.engine == STORE_ENGINE, left_s
+        deadline = time.monotonic() + left_s
+        while not route.voters and (left_s := deadline - time.monotonic()) > 0:
+            await self._source.wait_for_change(partition, route, left_s)
+            route = self._source.route(partition)
+        return route.engine == STORE_ENGINE, max(left_s, 0.0)

@@ -1,0 +1,73 @@
+"""Who owns the partitions of store zones, as of the ring's last event and the last result: a value for views,
+routing and controllers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from catalog.core.zone import ZoneId
+from rebalance.core.move_status import StoreOwners
+from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
+from rebalance.store.core.ring_records import RingState
+
+NO_OUTCOME = PartitionOutcome()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOwnership:
+    """``outcomes``: of the last result; ``gone``: who left or failed since, in order."""
+
+    ring: RingState = field(default_factory=RingState)
+    outcomes: Outcomes = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+
+    @property
+    def servers(self) -> AbstractSet[str]:
+        """Names of those that take part now."""
+        return self.ring.incarnations.keys()
+
+    def has(self, zone_id: ZoneId) -> bool:
+        """Whether the ring has the zone."""
+        return zone_id in self.ring.cluster.zones
+
+    def outcome(self, zone_id: ZoneId, partition: int) -> PartitionOutcome:
+        """An empty one before the first result."""
+        outcomes = self.outcomes.get(zone_id, ())
+        outcome = outcomes[partition] if partition < len(outcomes) else NO_OUTCOME
+        return outcome.without(self.gone) if self.gone else outcome
+
+    def copies(self) -> Counter[str]:
+        """How many copies each node has, by name."""
+        counts: Counter[str] = Counter()
+        for zone_id in self.ring.cluster.zones:
+            for outcome in self.outcomes.get(zone_id, ()):
+                counts.update({*outcome.in_sync, *outcome.effective, *outcome.filling})
+        return counts
+
+    def changed_since(self, before: StoreOwnership, zone_id: ZoneId) -> Sequence[int]:
+        """Partitions of which something may be different."""
+        outcomes, known = self.outcomes.get(zone_id, ()), before.outcomes.get(zone_id, ())
+        count = self.ring.cluster.zones[zone_id].partitions if self.has(zone_id) else len(known)
+        is_same = self.servers == before.servers and self.gone == before.gone
+        if not is_same or self.has(zone_id) != before.has(zone_id) or len(outcomes) != len(known):
+            return range(count)
+        pairs = zip(outcomes, known, strict=True)
+        return [number for number, (now, earlier) in enumerate(pairs) if now is not earlier]
+
+    def owners(self, zone_id: ZoneId, partition: int) -> StoreOwners | None:
+        """None: the ring has no such zone."""
+        if not self.has(zone_id):
+            return None
+        outcome = self.outcome(zone_id, partition)
+        return StoreOwners(
+            outcome.in_sync,
+            outcome.effective,
+            outcome.is_lost,
+            outcome.filling,
+            outcome.epoch,
+            outcome.position.counter,
+            self.servers,
+        )

@@ -5,18 +5,26 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from time import monotonic, monotonic_ns
 
 from catalog.core.zone import ZoneId
-from rebalance.store.core.log_records import PartitionKey
-from rebalance.store.core.store_messages import AnswerCode, StoreAnswer
-from tests.fixtures.store_client import AGAIN, WireClient
+from rebalance.store.core.log_records import KeyChange, WriteId
+from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
+from rebalance.store.shell.store_channel import ChannelRequest, StoreChannel, StoreUnreachableError
 from tests.linearizability.history import Action, Recorder
 from tests.linearizability.store_judgement import Served
 
+AGAIN = frozenset(
+    {
+        AnswerCode.NOT_PRIMARY,
+        AnswerCode.NOT_SERVING,
+        AnswerCode.UNKNOWN,
+        AnswerCode.WAITING_FOR_OWNERS,
+        AnswerCode.NO_ZONE,
+    }
+)
 REGISTERS = 3
 """Of each partition."""
 ATTEMPT_S = 1.0
@@ -27,16 +35,14 @@ READ_BACK_S = 120.0
 ONCE_SHARE = 0.1
 """So many puts go to a key of their own, which nobody writes again: a lost one shows in the end."""
 
-Ask = Callable[[WireClient], Awaitable[StoreAnswer]]
-
 
 class StoreLoad:
-    """``addresses``: of servers, by name. ``served``: who answered, on which version. ``refusals``: answers
+    """``urls``: of servers, by name. ``served``: who answered, on which version. ``refusals``: answers
     that no client may get. ``once``: keys that were put once."""
 
     def __init__(
         self,
-        addresses: Mapping[str, tuple[str, int]],
+        urls: Mapping[str, str],
         zone: ZoneId,
         partitions: int,
         seed: int,
@@ -47,13 +53,12 @@ class StoreLoad:
         self.refusals: list[StoreAnswer] = []
         self.acknowledged = self.unknown = self.repeated = 0
         self.stall_s = 0.0
-        self._addresses = addresses
+        self._urls = urls
         self._zone = zone
         self._partitions = partitions
         self._seed = seed
         self._pause_s = pause_s
-        self._clients: dict[str, tuple[tuple[str, int], WireClient]] = {}
-        self._dialling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._channels: dict[str, StoreChannel] = {}
         self._leaders: dict[int, str] = {}
         self._chooser = random.Random(f"{seed}/servers")
         self.once: list[tuple[int, str]] = []
@@ -86,11 +91,9 @@ class StoreLoad:
         """None deletes the key."""
         action = Action.PUT if value is not None else Action.DELETE
         handle = self.recorder.begin(client, f"{partition}/{key}", action, value)
-        place, write = (self._zone, partition), f"{self._seed}-{client}-{handle}-{monotonic_ns()}"
-        stored = value.encode() if value is not None else None
-        answer = await self._until_known(
-            place, lambda wire: wire.put(place, key.encode(), stored, write), limit_s
-        )
+        change = KeyChange(key.encode(), value.encode() if value is not None else None)
+        write = WriteId(f"{client}-{handle}-{monotonic_ns()}")
+        answer = await self._until_known(WriteRequest(0, write, self._zone, partition, (change,)), limit_s)
         if answer is None:
             self.recorder.leave_open(handle)
             self.unknown += 1
@@ -102,8 +105,7 @@ class StoreLoad:
     async def get(self, client: int, partition: int, key: str, limit_s: float) -> bool:
         """Whether there was an answer."""
         handle = self.recorder.begin(client, f"{partition}/{key}", Action.GET)
-        place = (self._zone, partition)
-        answer = await self._until_known(place, lambda wire: wire.get(place, key.encode()), limit_s)
+        answer = await self._until_known(ReadRequest(0, self._zone, partition, key.encode()), limit_s)
         if answer is None:
             self.recorder.leave_open(handle)
             return False
@@ -125,22 +127,23 @@ class StoreLoad:
         return len(keys)
 
     async def close(self) -> None:
-        for _, client in self._clients.values():
-            await client.close()
+        for channel in self._channels.values():
+            await channel.close()
 
     # One operation
 
-    async def _until_known(self, place: PartitionKey, ask: Ask, limit_s: float) -> StoreAnswer | None:
+    async def _until_known(self, request: ChannelRequest, limit_s: float) -> StoreAnswer | None:
         """None: the time is over, and nobody knows."""
+        partition = request.partition
         began, invoked = monotonic(), monotonic_ns()
-        name = self._leaders.get(place[1], "")
+        name = self._leaders.get(partition, "")
         while monotonic() - began < limit_s:
-            name = name if name in self._addresses else self._somebody()
-            answer = await self._attempt(name, ask)
+            name = name if name in self._urls else self._somebody()
+            answer = await self._attempt(name, request)
             if answer is not None and answer.code is AnswerCode.DONE:
-                self._leaders[place[1]] = name
+                self._leaders[partition] = name
                 self.stall_s = max(self.stall_s, monotonic() - began)
-                self.served.append(Served(place[1], name, answer.version, invoked, monotonic_ns()))
+                self.served.append(Served(partition, name, answer.version, invoked, monotonic_ns()))
                 return answer
             if answer is not None and answer.code not in AGAIN:
                 self.refusals.append(answer)
@@ -150,48 +153,31 @@ class StoreLoad:
         return None
 
     def _somebody(self) -> str:
-        return self._chooser.choice(sorted(self._addresses))
+        return self._chooser.choice(sorted(self._urls))
 
-    async def _attempt(self, name: str, ask: Ask) -> StoreAnswer | None:
-        """A connection that says nothing is kept: its server may be stopped, and go on."""
+    async def _attempt(self, name: str, request: ChannelRequest) -> StoreAnswer | None:
+        url = self._urls[name]
+        if (channel := self._channels.get(url)) is None:
+            channel = self._channels[url] = StoreChannel(url)
         try:
-            async with asyncio.timeout(ATTEMPT_S):
-                return await ask(await self._connected(name))
-        except (OSError, TimeoutError):
+            return await channel.ask(request, ATTEMPT_S)
+        except StoreUnreachableError:
             return None
-
-    async def _connected(self, name: str) -> WireClient:
-        async with self._dialling[name]:
-            address = self._addresses[name]
-            known = self._clients.pop(name, None)
-            if known is not None and known[0] == address and not known[1].is_over:
-                self._clients[name] = known
-                return known[1]
-            if known is not None:
-                await known[1].close()
-            client = WireClient(*await asyncio.open_connection(*address))
-            try:
-                await client.greet()
-            except BaseException:
-                await client.close()
-                raise
-            client.begin()
-            self._clients[name] = (address, client)
-            return client
 
 
 @asynccontextmanager
 async def store_load(
-    addresses: Mapping[str, tuple[str, int]], zone: ZoneId, partitions: int, seed: int, clients: int
+    urls: Mapping[str, str], zone: ZoneId, partitions: int, seed: int, clients: int
 ) -> AsyncIterator[StoreLoad]:
     """So many clients work for the length of the block."""
-    running = StoreLoad(addresses, zone, partitions, seed)
+    running = StoreLoad(urls, zone, partitions, seed)
     tasks = [asyncio.create_task(running.run_client(number)) for number in range(clients)]
     try:
         yield running
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        with suppress(OSError):
-            await running.close()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        await running.close()
+    errors = [end for end in ends if not isinstance(end, asyncio.CancelledError)]
+    assert not errors, errors

@@ -209,7 +209,7 @@ def test_a_large_zone_through_all_that_may_happen(tmp_path: Path, capsys: pytest
             elapsed_s |= end_under_kills(whole, (*KILLS, kill_metastore))
             with timed("called back while a server stands still"):
                 call_back(whole)
-            assert whole.stop() == 0
+            whole.stop()
             whole.nodes = 4
             whole.start()
             with timed("a fourth node"):

@@ -13,14 +13,13 @@ from app.configuration.node_settings import node_of
 from app.configuration.settings import Settings
 from app.logs import configure
 from rebalance.core.keys import Keyspace
+from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.store.shell.store_runtime import StoreRuntime
 
 log = structlog.get_logger(__name__)
 
 LEAVE_LIMIT_S = 5.5
 """More than a server takes to leave, or to give it up; less than its agent waits for it."""
-STORE_DIRECTORY = "store"
-"""Below the data directory of the node."""
 
 
 async def run_store(

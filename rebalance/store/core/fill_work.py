@@ -75,9 +75,14 @@ class FillWork:
         supplier = self._supplier(copy, filling)
         if supplier is None:
             return
-        filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, self._books.now_ms
-        request = request_of(filling, copy.partition, self._books.basis, copy.tail, copy.epochs)
-        self._books.send_peer(supplier, request)
+        books = self._books
+        servers = max(len(books.peers), 2)
+        if not filling.is_level and not books.pace.may_ask(supplier, servers, books.now_ms):
+            filling.step = FillStep.ASK
+            return
+        filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, books.now_ms
+        request = request_of(filling, copy.partition, books.basis, copy.tail, copy.epochs)
+        books.send_peer(supplier, request)
 
     def _supplier(self, copy: ServedCopy, filling: Filling) -> str | None:
         """Whom to ask: who was named or has begun, else any owner that was not asked in vain (PME-114)."""
@@ -122,6 +127,8 @@ class FillWork:
             return
         if filling.step is not FillStep.WAIT or filling.supplier != sender:
             return
+        if not filling.is_level:
+            books.pace.took(sender, batch)
         filling.read_at = max(filling.read_at, batch.read_at)
         if batch.stage is SupplyStage.REWIND:
             self._rewind(copy, filling, batch.common)

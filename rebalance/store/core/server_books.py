@@ -13,6 +13,7 @@ from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.store.core.disk_changes import KeepHead, StoreReader
 from rebalance.store.core.disk_queue import DiskQueue, Stored
+from rebalance.store.core.fill_pace import FillPace
 from rebalance.store.core.log_records import PartitionKey, position_at
 from rebalance.store.core.server_life import ServerLife
 from rebalance.store.core.store_copy import ServedCopy
@@ -49,6 +50,7 @@ class ServerBooks:
     levelling: set[PartitionKey] = field(default_factory=set)
     no_room: set[str] = field(default_factory=set)
     stand_ins: Mapping[PartitionKey, str] = field(default_factory=dict)
+    pace: FillPace = field(default_factory=FillPace)
     changed: bool = False
     wakes: bool = False
     leaving: bool = False

@@ -74,6 +74,7 @@ from rebalance.store.core.store_inputs import (
     ResultCommitted,
     ResultExists,
     RingHeard,
+    RatesChanged,
     RoomChanged,
     ServerConnected,
     ServerMessage,
@@ -214,6 +215,8 @@ class StoreServer:
                 books.disk.has_room = has_room
                 for peer in sorted(books.peers.keys() - {self.name}):
                     books.send_peer(peer, ServerRoom(has_room))
+            case RatesChanged(rates):
+                books.pace.rates = rates
             case ClientGone(client):
                 self._desk.gone(client)
             case LeaveAsked():

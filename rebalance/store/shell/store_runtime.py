@@ -47,6 +47,7 @@ from rebalance.store.core.store_inputs import (
     HeartbeatDone,
     HeartbeatRefused,
     LeaveAsked,
+    RatesChanged,
     ResultCommitted,
     ResultExists,
     RingHeard,
@@ -143,6 +144,7 @@ class StoreRuntime:
             if not self._disk.has_room:
                 self._give(RoomChanged(has_room=False))
             await self._appear()
+            self._begin(self._follow_rates())
             self._begin(self._hear())
             return await self._rounds()
         finally:
@@ -301,6 +303,10 @@ class StoreRuntime:
     async def _hear(self) -> None:
         async for records in self._ring.events():
             self._give(RingHeard(records))
+
+    async def _follow_rates(self) -> None:
+        async for rates in self._ring.rates():
+            self._give(RatesChanged(rates))
 
     async def _appear(self) -> None:
         """An incarnation that is being evicted goes first."""

@@ -14,7 +14,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import ZoneOption
 from catalog.core.table import Column as TableColumn
 from catalog.core.table import Table
-from catalog.core.zone import EVERY_NODE, Zone
+from catalog.core.zone import DEFAULT_LOSS_POLICY, EVERY_NODE, STORE_ENGINE, Zone
 from catalog.core.zone_options import ZONE_OPTIONS, ZoneOptionRow, option_text, value_of
 from parser.queries import QueryName, Show, ShowKind
 from parser.render import render_zone
@@ -185,6 +185,9 @@ def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
         ZoneOption.NODES_FILTER: "every node" if zone.nodes_filter == EVERY_NODE else "",
         ZoneOption.STORAGE_PROFILES: "the first is the default of tables",
         ZoneOption.REBALANCE_STRATEGY: "as the controllers are set" if zone.strategy is None else "",
+        ZoneOption.PARTITION_LOSS_POLICY: f"{DEFAULT_LOSS_POLICY.value} in a zone of the engine {STORE_ENGINE}"
+        if zone.loss_policy is None
+        else "",
     }
     effective = replace(zone, quorum_size=sizes.quorum)
     facts: tuple[tuple[str, object, str], ...] = (

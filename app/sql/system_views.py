@@ -139,6 +139,7 @@ def _zones(snapshot: SystemSnapshot) -> Iterator[Row]:
             zone == snapshot.default_zone,
             zone.consistency_mode.value,
             zone.strategy.value if zone.strategy else None,
+            zone.loss_policy.value if zone.loss_policy else None,
         )
 
 
@@ -249,6 +250,7 @@ SYSTEM_VIEWS = (
             "IS_DEFAULT_ZONE": BOOLEAN,
             "ZONE_CONSISTENCY_MODE": VARCHAR,
             "ZONE_REBALANCE_STRATEGY": VARCHAR,
+            "ZONE_PARTITION_LOSS_POLICY": VARCHAR,
         },
         _zones,
     ),

@@ -20,6 +20,7 @@ from app.views.unreadable_keys import (
 )
 from app.views.view_bodies import failure_body, member_body, node_body, progress_body, roles, store_copies
 from app.views.wait_causes import WaitCauses
+from catalog.core.engine_options import no_data_nodes
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.clock import WallClock
@@ -255,7 +256,7 @@ class KeyspaceViews:
             return unreadable.cause
         data_nodes = self.data_nodes(zone_id)
         if data_nodes is not None and not data_nodes.nodes:
-            return "NO_DATA_NODES"
+            return no_data_nodes(intent.zone, (record.node for record in self.live_records().values()))
         pointer = readable(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
         if pointer is not None and data_nodes is not None and is_target_of(pointer, intent, data_nodes):
             return "" if self.placed(zone_id) is not None else self._damaged(zone_id, pointer).cause

@@ -123,6 +123,9 @@ class ErrorKind(Enum):
     NAME_NOT_VISIBLE = ErrorRow(
         4009, "42602", 400, "The name contains an invisible character", "Use visible characters only."
     )
+    ENGINE_UNSUPPORTED = ErrorRow(
+        4010, "0A000", 409, "The zone's storage engine does not have this", "Use what the message names."
+    )
     TABLE_ALREADY_EXISTS = ErrorRow(
         4101, "42P07", 409, "The table already exists", "Use another name, or IF NOT EXISTS."
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from catalog.core.engine_options import has_options
 from catalog.core.zone import Node, Zone
 
 
@@ -28,5 +29,7 @@ class NodeFilters(Protocol):
 
 
 def may_use(zone: Zone, node: Node, filters: NodeFilters) -> bool:
-    """Whether a zone may use a node: all of its profiles, and its filter (IEP-012). Raises FilterError."""
-    return node.holds_profiles(zone.storage_profiles) and filters.matches(zone.nodes_filter, node)
+    """Whether a zone may use a node: its filter, and all of its profiles, kept by an engine that has the zone's
+    options (IEP-012). Raises FilterError."""
+    has_profiles = node.holds_profiles(zone.storage_profiles) and has_options(zone, node)
+    return has_profiles and filters.matches(zone.nodes_filter, node)

@@ -27,6 +27,28 @@ class ConsistencyMode(Enum):
     HIGH_AVAILABILITY = "HIGH_AVAILABILITY"
 
 
+class LossPolicy(Enum):
+    """What may be done with a zone of store servers while partitions of it are lost, after Ignite 2. ``SAFE``
+    refuses what touches a lost partition; ``ALL`` serves it with what is left (PME-095).
+
+    - IGNORE: nothing is ever lost: the new copies own at once, empty, and everything is allowed.
+    - READ_ONLY_SAFE: no write to the zone, reads of the partitions that are there.
+    - READ_ONLY_ALL: no write to the zone, reads of all partitions.
+    - READ_WRITE_SAFE: reads and writes of the partitions that are there.
+    - READ_WRITE_ALL: everything.
+    """
+
+    IGNORE = "IGNORE"
+    READ_ONLY_SAFE = "READ_ONLY_SAFE"
+    READ_ONLY_ALL = "READ_ONLY_ALL"
+    READ_WRITE_SAFE = "READ_WRITE_SAFE"
+    READ_WRITE_ALL = "READ_WRITE_ALL"
+
+
+DEFAULT_LOSS_POLICY = LossPolicy.READ_WRITE_SAFE
+"""As Ignite has it where data is on disks: an owner that comes back has every acknowledged write."""
+
+
 class DistributionAlgorithm(Enum):
     RENDEZVOUS = "rendezvous"
     BALANCED = "balanced"
@@ -48,7 +70,8 @@ class Strategy(Enum):
 @dataclass(frozen=True, slots=True)
 class Zone(Extensible):
     """One zone at one catalog version. ``quorum_size`` is the explicit one; None means derived (decision 1).
-    ``strategy`` is that of moves that begin; None means the controllers' setting."""
+    ``strategy`` is that of moves that begin; None means the controllers' setting. ``loss_policy``: of zones of
+    store servers; None means ``DEFAULT_LOSS_POLICY`` there, and that the zone has none elsewhere."""
 
     zone_id: ZoneId
     name: str
@@ -62,6 +85,7 @@ class Zone(Extensible):
     consistency_mode: ConsistencyMode = ConsistencyMode.STRONG_CONSISTENCY
     algorithm: DistributionAlgorithm = DistributionAlgorithm.RENDEZVOUS
     strategy: Strategy | None = None
+    loss_policy: LossPolicy | None = None
 
     @property
     def all_replicas(self) -> bool:
@@ -146,8 +170,8 @@ def _positive(value: Any) -> int:
 
 _ZONE = Codec(
     Zone,
-    # Left out where it is not set: so an intent is what earlier builds wrote, and can read.
-    omit=("strategy",),
+    # Left out where they are not set: so an intent is what earlier builds wrote, and can read.
+    omit=("strategy", "loss_policy"),
     required=("auto_scale_up", "auto_scale_down", "nodes_filter", "consistency_mode", "algorithm"),
     forms={
         "partitions": Form(_partitions, int),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from catalog.core.engine_options import check_engine_options
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import (
     AlterZone,
@@ -132,8 +133,8 @@ def drop_zone(snapshot: CatalogSnapshot, command: DropZone) -> Change:
 
 
 def zone_params(zone: Zone, quorum: int) -> dict[str, Any]:
-    """``quorum_size`` is the effective one: what the zone runs with (IEP-015). A rebalance strategy is named
-    where the zone has one of its own."""
+    """``quorum_size`` is the effective one: what the zone runs with (IEP-015). A rebalance strategy
+    and a loss policy are named where the zone has its own."""
     params = {
         "partitions": zone.partitions,
         "replicas": zone.replicas,
@@ -146,6 +147,8 @@ def zone_params(zone: Zone, quorum: int) -> dict[str, Any]:
     }
     if zone.strategy is not None:
         params["rebalance_strategy"] = zone.strategy.value
+    if zone.loss_policy is not None:
+        params["partition_loss_policy"] = zone.loss_policy.value
     return params
 
 
@@ -225,6 +228,7 @@ def _written(
     given: Given,
     surroundings: Surroundings,
 ) -> Change:
+    check_engine_options(command, zone, surroundings.topology)
     data_nodes = data_nodes_of(zone, surroundings.topology, surroundings.filters)
     if "quorum_size" in given:
         check_data_nodes(command, given["quorum_size"], len(data_nodes))

@@ -33,7 +33,7 @@ from catalog.core.messages import (
 )
 from catalog.core.names import check_visible
 from catalog.core.quorum import ALL_REPLICAS
-from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Strategy, Zone
+from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm, LossPolicy, Strategy, Zone
 
 PARTITIONS_MAX = 65_000
 
@@ -189,6 +189,15 @@ ZONE_OPTIONS = (
         none_word="default",
     ),
     ZoneOptionRow(
+        ZoneOption.PARTITION_LOSS_POLICY,
+        OptionKind.CHOICE,
+        "what may be done while partitions are lost, in zones of the engine `store`",
+        "default, READ_WRITE_SAFE",
+        field="loss_policy",
+        choices=LossPolicy,
+        none_word="default",
+    ),
+    ZoneOptionRow(
         ZoneOption.STORAGE_PROFILES,
         OptionKind.NAMES,
         "storage profiles that a node must have; the first is the default of tables",
@@ -341,9 +350,9 @@ def _choice(row: ZoneOptionRow, clause: OptionClause) -> Enum | None:
     name = text.strip().lower()
     if name == row.none_word:
         return None
-    assert row.choices is not None
-    if name in row.choice_names:
-        return row.choices(name)
+    for choice in row.choices or ():
+        if str(choice.value).lower() == name:
+            return choice
     *others, last = (f"'{choice_name}'" for choice_name in row.choice_names)
     message = f"{row.option.value} is {', '.join(others)} or {last}, not '{shortened(text)}'"
     raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)

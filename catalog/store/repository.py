@@ -19,6 +19,7 @@ from catalog.core.statement_batch import NewVersion, StatementStamp
 from catalog.core.zone import (
     ConsistencyMode,
     DistributionAlgorithm,
+    LossPolicy,
     Origin,
     Strategy,
     Zone,
@@ -36,6 +37,7 @@ _ZONE_ENUMS = {
     "consistency_mode": ConsistencyMode,
     "algorithm": DistributionAlgorithm,
     "strategy": Strategy,
+    "loss_policy": LossPolicy,
 }
 _TABLE_FIELDS = tuple(column.name for column in fields(core.Table))
 STATEMENT_MAX = 2_000

@@ -61,6 +61,7 @@ ZONE_VERSIONS = Table(
     Column("consistency_mode", String(64), nullable=False),
     Column("algorithm", String(64), nullable=False),
     Column("strategy", String(64), nullable=True, comment="of moves; NULL: the controllers' setting"),
+    Column("loss_policy", String(64), nullable=True, comment="of zones of store servers; NULL: the default"),
 )
 
 TABLE_VERSIONS = Table(

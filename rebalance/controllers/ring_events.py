@@ -20,7 +20,14 @@ from rebalance.core.txn import (
     unchanged,
 )
 from rebalance.ports.metastore import Metastore
-from rebalance.store.core.ring_codec import encode_event, encode_ring
+from rebalance.store.core.ring_codec import (
+    FoldHead,
+    encode_chunk,
+    encode_event,
+    encode_fold,
+    encode_ring,
+    outcome_chunks,
+)
 from rebalance.store.core.ring_keeper import (
     EvictServer,
     FailServer,
@@ -35,6 +42,9 @@ log = structlog.get_logger(__name__)
 
 EVENTS_KEPT = 256
 """Events behind the snapshot that stay: a server that lags by more has to begin anew."""
+RESULTS_KEPT = 64
+"""Results that stay when older ones are folded, at twice as many: a coordinator that lags by more begins
+anew."""
 SUSPICIONS_MAX = 100
 """Keys of suspicions that one transaction deletes."""
 
@@ -43,12 +53,18 @@ class RingEvents:
     """Every write is one transaction, which compares the ring's end as ``mirror`` has seen it."""
 
     def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, mirror: RingMirror, events_kept: int = EVENTS_KEPT
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        mirror: RingMirror,
+        events_kept: int = EVENTS_KEPT,
+        results_kept: int = RESULTS_KEPT,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._mirror = mirror
         self._events_kept = events_kept
+        self._results_kept = results_kept
 
     async def act(self, action: RingAction | AppendZones, fence: Compare) -> int:
         """The revision of the write; 0: a guard did not hold. ``fence``: of all that controllers write. Raises
@@ -85,7 +101,12 @@ class RingEvents:
                 version = self._mirror.state.cluster.version_after(trigger)
                 return await self._append(DiscoveryEvent(version, trigger, zones=zones), "", (fence,))
 
-    async def trim(self, fence: Compare) -> int:
+    async def compact(self, fence: Compare) -> int:
+        """Events or results that are old, where there are enough of them. Returns the revision, 0 where nothing
+        was due or a guard did not hold."""
+        return await self._trim(fence) or await self._fold(fence)
+
+    async def _trim(self, fence: Compare) -> int:
         """Write the ring's state in place of events that are old. Returns the revision, 0 where nothing was
         due or a guard did not hold."""
         keys, state = self._keyspace, self._mirror.state
@@ -94,7 +115,36 @@ class RingEvents:
         last = state.number - self._events_kept
         events = DeleteRange(keys.exchange_event(0), keys.exchange_event(last + 1))
         guards = (fence, *self._mirror.next_event_guards())
-        return await self._commit(Txn(guards, (Put(keys.exchange_ring, encode_ring(state)), events)))
+        # Of who went, a reader needs those that no result knows of; it has all results of now.
+        kept = state.since(self._mirror.results.version)
+        return await self._commit(Txn(guards, (Put(keys.exchange_ring, encode_ring(kept)), events)))
+
+    async def _fold(self, fence: Compare) -> int:
+        """Write what all results say, of zones that the ring has, in place of results that are old. Returns the
+        revision, 0 where nothing was due or a guard did not hold. Chunks that it leaves without a head go with
+        the next folding."""
+        keys, names = self._keyspace, self._mirror.result_names
+        if len(names) < 2 * self._results_kept:
+            return 0
+        results, zones = self._mirror.results, self._mirror.state.cluster.zones
+        guards = (fence, self._mirror.fold_guard())
+        # Whoever else folds at this revision writes the same.
+        name = f"{self._mirror.revision:020d}"
+        parts = keys.folded_result_parts(name)
+        kept = {zone: dict(enumerate(each)) for zone, each in results.outcomes.items() if zone in zones}
+        chunks = 0
+        for chunks, rows in enumerate(outcome_chunks(kept), 1):
+            if not await self._commit(Txn(guards, (Put(f"{parts}{chunks - 1:05d}", encode_chunk(rows)),))):
+                return 0
+        operations = (
+            Put(keys.folded_results, encode_fold(FoldHead(results.version, name, chunks))),
+            DeleteRange(keys.folded_result_parts(""), parts),
+            DeleteRange(keys.exchange_results, names[-self._results_kept]),
+        )
+        revision = await self._commit(Txn(guards, operations))
+        if revision:
+            log.info("results folded", version=str(results.version), chunks=chunks, results=len(names))
+        return revision
 
     def _event(self, trigger: Trigger, name: str, order: int = 0) -> DiscoveryEvent:
         return DiscoveryEvent(self._mirror.state.cluster.version_after(trigger), trigger, name, order)

@@ -15,7 +15,7 @@ from rebalance.ports.metastore import Metastore
 from rebalance.store.core.ownership import StoreOwnership
 from rebalance.store.core.ring_codec import decode_beat, decode_event, decode_ring
 from rebalance.store.core.ring_keeper import RingView, SeenHeartbeat
-from rebalance.store.core.ring_reading import results_after
+from rebalance.store.core.ring_reading import result_names, result_state
 from rebalance.store.core.ring_records import RingState
 
 
@@ -63,14 +63,11 @@ class RingReader:
     def view(self) -> RingView:
         """Everything as of one revision. Raises as ``state``."""
         keys, below = self._keyspace, self._mirror.below
-        beats = (
-            (*_names(item, keys.exchange_servers), item.mod_revision) for item in below(keys.exchange_servers)
-        )
         evictions = below(keys.exchange_evictions)
         suspects = (_names(item, keys.exchange_suspects) for item in below(keys.exchange_suspects))
         return RingView(
             self.state,
-            tuple(SeenHeartbeat(*beat) for beat in beats),
+            tuple(_seen(item, keys) for item in below(keys.exchange_servers)),
             {item.key.removeprefix(keys.exchange_evictions): item.mod_revision for item in evictions},
             frozenset(suspects),
         )
@@ -103,6 +100,32 @@ class RingReader:
         snapshot = readable(self._mirror.get(self._keyspace.exchange_ring), decode_ring)
         return 0 if snapshot is None else snapshot.number
 
+    @property
+    def results(self) -> ResultState:
+        """What all results say. Raises as ``state``."""
+        last = self._mirror.get(self._keyspace.last_result)
+        if last is not None and last.mod_revision != self._last_result:
+            values = {item.key: item.value for item in self._mirror.below(self._keyspace.exchange)}
+            self._results = result_state(self._keyspace, values, self._results)
+            self._last_result = last.mod_revision
+            self._state = self._state.since(self._results.version)
+        return self._results
+
+    @property
+    def result_names(self) -> list[str]:
+        """Keys of the results that are not folded, in order."""
+        below = self._mirror.below(self._keyspace.exchange_results)
+        return result_names(self._keyspace, (item.key for item in below))
+
+    @property
+    def revision(self) -> int:
+        return self._mirror.revision
+
+    def fold_guard(self) -> Compare:
+        """Nobody has folded results since."""
+        key = self._keyspace.folded_results
+        return as_read(key, self._mirror.get(key))
+
     def outcomes(self, zone_id: ZoneId) -> tuple[PartitionOutcome, ...]:
         """What the last results say of each partition; empty before the first one. Raises as ``state``."""
         ownership = self.ownership
@@ -112,18 +135,11 @@ class RingReader:
     @property
     def ownership(self) -> StoreOwnership:
         """The same object until something of it changes. Raises as ``state``."""
-        keys, state = self._keyspace, self.state
-        last = self._mirror.get(keys.last_result)
-        if last is not None and last.mod_revision != self._last_result:
-            values = {item.key: item.value for item in self._mirror.below(keys.exchange_results)}
-            for record in results_after(keys, values, self._results.version):
-                self._results = self._results.after(record)
-            self._last_result = last.mod_revision
+        results, state = self.results, self.state
         known = self._ownership
-        if known.ring is not state or known.outcomes is not self._results.outcomes:
-            since = self._results.version
-            gone = tuple(name for version, name in state.gone if version > since)
-            self._ownership = StoreOwnership(state, self._results.outcomes, gone)
+        if known.ring is not state or known.outcomes is not results.outcomes:
+            gone = tuple(name for _, name in state.since(results.version).gone)
+            self._ownership = StoreOwnership(state, results.outcomes, gone)
         return self._ownership
 
     @property
@@ -153,6 +169,13 @@ class RingReader:
         """The last result is the one that ``outcomes`` has read."""
         last = self._keyspace.last_result
         return as_read(last, self._mirror.get(last))
+
+
+def _seen(item: KeyValue, keys: Keyspace) -> SeenHeartbeat:
+    """That it changes is what counts, also where it cannot be read."""
+    beat = read(item, decode_beat)
+    cut_from = () if isinstance(beat, Unreadable) else beat.cut_from
+    return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from)
 
 
 class RingMirror(RingReader):

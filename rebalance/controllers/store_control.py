@@ -15,7 +15,7 @@ import structlog
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock, sleep_unless
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
-from rebalance.controllers.ring_events import EVENTS_KEPT, RingEvents
+from rebalance.controllers.ring_events import EVENTS_KEPT, RESULTS_KEPT, RingEvents
 from rebalance.controllers.ring_mirror import RingMirror
 from rebalance.controllers.store_zones import StoreZones
 from rebalance.core.keys import Keyspace
@@ -65,6 +65,7 @@ class StoreControl:
         *,
         ttl_ms: int = StoreLimits().ttl_ms,
         events_kept: int = EVENTS_KEPT,
+        results_kept: int = RESULTS_KEPT,
     ) -> None:
         self._background = background or Background(restarts=False)
         self._metastore = metastore
@@ -73,9 +74,10 @@ class StoreControl:
         self._steady = steady
         self._ttl_ms = ttl_ms
         self._ring = RingMirror(metastore, keyspace)
-        self._events = RingEvents(metastore, keyspace, self._ring, events_kept)
+        self._events = RingEvents(metastore, keyspace, self._ring, events_kept, results_kept)
         self._zones = StoreZones(metastore, keyspace, intents, nodes, self._background)
         self._keeper = RingKeeper(ttl_ms)
+        self._held_out: frozenset[str] = frozenset()
         self._unreadable = UnreadableLog()
         self._wake = asyncio.Event()
         self._set_ms: int | None = None
@@ -125,7 +127,7 @@ class StoreControl:
                 self._opened = opened
                 self._zones.look(opened)
                 self._zones.follow(tasks, self._wake.set)
-            written = await self._append(fence) or await self._events.trim(fence)
+            written = await self._append(fence) or await self._events.compact(fence)
             if written:
                 await self._ring.until(written, SEEN_S)
                 return True
@@ -148,12 +150,20 @@ class StoreControl:
         action: RingAction | AppendZones | None = await self._zone_event()
         if action is None:
             action = self._keeper.look(self._steady.now_ms(), self._ring.view)
+            self._note_held_out()
             if isinstance(action, JoinServer) and await self._are_targets_gone():
                 action = await self._zone_event()
         written = await self._events.act(action, fence) if action is not None else 0
         if written and isinstance(action, AppendZones):
             self._set_ms = self._steady.now_ms()
         return written
+
+    def _note_held_out(self) -> None:
+        names = frozenset(self._keeper.held_out)
+        if names != self._held_out:
+            self._held_out = names
+            if names:
+                log.warning("store servers do not join", reasons=self._keeper.held_out)
 
     async def _zone_event(self) -> AppendZones | None:
         state = self._ring.state

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from catalog.core.zone import STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
+from catalog.core.zone import DEFAULT_LOSS_POLICY, STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.partitions import ASSIGNMENT_FIELDS
 from rebalance.core.guarded_write import Observed
 from rebalance.core.keys import Keyspace, PartitionId
@@ -65,6 +65,7 @@ class StoreZones:
                 dropped.add(zone.zone_id)
             elif zone.zone_id in opened or zone_engine(zone, nodes) == STORE_ENGINE:
                 zones[zone.zone_id] = zone
+        self._moved |= {zone_id for zone_id, zone in zones.items() if zone != self._zones.get(zone_id)}
         self._zones, self.dropped = zones, frozenset(dropped)
 
     def follow(self, tasks: asyncio.TaskGroup, changed: Callable[[], None]) -> None:
@@ -108,7 +109,8 @@ class StoreZones:
                 self._placed.pop(zone_id, None)
                 continue
             self._unreadable.goes_on(zone_id)
-            self._placed[zone_id] = AssignedZone(zone_id, zone.partitions, lists, mirror.revision)
+            policy = zone.loss_policy or DEFAULT_LOSS_POLICY
+            self._placed[zone_id] = AssignedZone(zone_id, zone.partitions, lists, mirror.revision, policy)
         return self._placed
 
     async def refresh(self, zone_id: ZoneId) -> bool:

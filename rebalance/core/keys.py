@@ -203,6 +203,7 @@ class Keyspace:
     exchange_suspects = KeyBelow("exchange/suspects/")
     exchange_results = KeyBelow("exchange/results/")
     last_result = KeyBelow("exchange/last_result")
+    folded_results = KeyBelow("exchange/folded_results")
 
     def exchange_event(self, number: int) -> str:
         return f"{self.exchange_events}{number:012d}"
@@ -224,6 +225,10 @@ class Keyspace:
     def exchange_result_parts(self, exchange: TopologyVersion, parts: str) -> str:
         """Prefix of the chunks of one writer."""
         return f"{self.exchange_result(exchange)}/{parts}/"
+
+    def folded_result_parts(self, parts: str) -> str:
+        """Prefix of the chunks of one folding; "" for those of all."""
+        return f"{self.folded_results}/{parts}/" if parts else f"{self.folded_results}/"
 
     def parse_partition(self, key: str) -> tuple[PartitionId, str] | None:
         """``(partition, rest)`` of a key below ``partition/``, as ("assignments/stable"); else None."""

@@ -9,22 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
-
-class LossPolicy(Enum):
-    """``SAFE`` refuses what touches a lost partition; ``ALL`` serves it with what is left.
-
-    - IGNORE: nothing is ever lost: the new copies own at once, empty, and everything is allowed.
-    - READ_ONLY_SAFE: no write to the zone, reads of the partitions that are there.
-    - READ_ONLY_ALL: no write to the zone, reads of all partitions.
-    - READ_WRITE_SAFE: reads and writes of the partitions that are there.
-    - READ_WRITE_ALL: everything.
-    """
-
-    IGNORE = "IGNORE"
-    READ_ONLY_SAFE = "READ_ONLY_SAFE"
-    READ_ONLY_ALL = "READ_ONLY_ALL"
-    READ_WRITE_SAFE = "READ_WRITE_SAFE"
-    READ_WRITE_ALL = "READ_WRITE_ALL"
+from catalog.core.zone import LossPolicy
 
 
 class Access(Enum):

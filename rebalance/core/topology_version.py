@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from catalog.core.zone import ZoneId
-from rebalance.core.loss_policy import LossPolicy
+from catalog.core.zone import DEFAULT_LOSS_POLICY, LossPolicy, ZoneId
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,7 +48,7 @@ class Trigger(Enum):
     NODE_JOINED = "NODE_JOINED"
     NODE_LEFT = "NODE_LEFT"  # in order
     NODE_FAILED = "NODE_FAILED"  # it stopped answering
-    ACTIVATE = "ACTIVATE"
+    ACTIVATE = "ACTIVATE"  # of the zones that it names; of all where it names none
     DEACTIVATE = "DEACTIVATE"
     BASELINE_SET = "BASELINE_SET"
     ZONE_START = "ZONE_START"
@@ -74,14 +73,14 @@ class ZoneSpec:
     zone_id: ZoneId
     partitions: int
     copies: int
-    policy: LossPolicy = LossPolicy.READ_WRITE_SAFE
+    policy: LossPolicy = DEFAULT_LOSS_POLICY
     targets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryEvent:
     """One event of the ring. ``node`` and ``order`` are those of the node that came or went; ``zones`` are
-    started by it, named by a snapshot, or brought by the joining node; ``baseline`` belongs to BASELINE_SET,
+    started, stopped, activated, deactivated or reset by it, named by a snapshot, or brought by the joining node; ``baseline`` belongs to BASELINE_SET,
     ``basis`` to AFFINITY_CHANGE: the exchange whose late primaries are ready."""
 
     version: TopologyVersion
@@ -100,6 +99,7 @@ class Cluster:
 
     ``servers`` and ``clients`` map names to join orders. ``baseline``: the nodes that keep data, also while
     they are away; None means that every server does. ``born``: the version at which a zone was first opened.
+    ``resting``: zones that are deactivated, besides ``active``, which is of all.
     """
 
     version: TopologyVersion = NO_VERSION
@@ -109,6 +109,7 @@ class Cluster:
     zones: Mapping[ZoneId, ZoneSpec] = field(default_factory=dict)
     born: Mapping[ZoneId, TopologyVersion] = field(default_factory=dict)
     active: bool = True
+    resting: frozenset[ZoneId] = frozenset()
 
     @property
     def coordinator(self) -> str | None:
@@ -122,7 +123,11 @@ class Cluster:
 
     @property
     def open_zones(self) -> Mapping[ZoneId, ZoneSpec]:
-        return self.zones if self.active else {}
+        if not self.active:
+            return {}
+        if not self.resting:
+            return self.zones
+        return {zone_id: zone for zone_id, zone in self.zones.items() if zone_id not in self.resting}
 
     def version_after(self, trigger: Trigger) -> TopologyVersion:
         return self.version.next_major if trigger.changes_members else self.version.next_minor
@@ -147,9 +152,12 @@ class Cluster:
                 clients = {name: order for name, order in self.clients.items() if name != event.node}
                 return replace(moved, servers=servers, clients=clients)
             case Trigger.ACTIVATE:
-                return replace(
-                    moved, active=True, born={**dict.fromkeys(self.zones, event.version), **self.born}
-                )
+                named = {zone.zone_id for zone in event.zones}
+                born = {**dict.fromkeys(named or self.zones, event.version), **self.born}
+                active, resting = self.active or not named, self.resting - named
+                return replace(moved, active=active, resting=resting, born=born)
+            case Trigger.DEACTIVATE if event.zones:
+                return replace(moved, resting=self.resting | {zone.zone_id for zone in event.zones})
             case Trigger.DEACTIVATE:
                 return replace(moved, active=False)
             case Trigger.BASELINE_SET:
@@ -163,7 +171,7 @@ class Cluster:
                 gone = {zone.zone_id for zone in event.zones}
                 zones = {key: zone for key, zone in self.zones.items() if key not in gone}
                 born = {key: version for key, version in self.born.items() if key not in gone}
-                return replace(moved, zones=zones, born=born)
+                return replace(moved, zones=zones, born=born, resting=self.resting - gone)
             case Trigger.SNAPSHOT_RESTORE:
                 reborn = {zone.zone_id: event.version for zone in event.zones}
                 return replace(moved, born={**self.born, **reborn})

@@ -37,6 +37,7 @@ OPTIONS = st.fixed_dictionaries(
         "NODES FILTER": st.sampled_from(["'$..*'", "'$[?(@.region == \"EU\")]'"]),
         "AUTO SCALE UP": st.sampled_from(["OFF", "0", "5"]),
         "REBALANCE STRATEGY": st.sampled_from(["'queue'", "'update'", "'default'"]),
+        "PARTITION LOSS POLICY": st.sampled_from(["'IGNORE'", "'READ_ONLY_ALL'", "'default'"]),
     },
 )
 

@@ -53,6 +53,7 @@ NAMED = [
     ZoneOption.CONSISTENCY_MODE,
     ZoneOption.DISTRIBUTION_ALGORITHM,
     ZoneOption.REBALANCE_STRATEGY,
+    ZoneOption.PARTITION_LOSS_POLICY,
 ]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import FullMessage, Lists, SingleMessage
 from rebalance.exchange.core.exchange_states import Phase

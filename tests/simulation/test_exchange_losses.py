@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.core.zone import LossPolicy
 from rebalance.core.affinity import CopyState
-from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger
 from rebalance.exchange.simulation.exchange_workload import ExchangeStage
 from tests.simulation.exchange_rig import ZONE, Rig

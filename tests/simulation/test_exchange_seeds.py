@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.running_exchange import RunningExchange
 from rebalance.exchange.simulation.exchange_rules import ExchangeRules, RuleBrokenError

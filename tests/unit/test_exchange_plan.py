@@ -15,6 +15,7 @@ from rebalance.exchange.core.exchange_states import (
     is_mergeable,
     keeps_primaries,
     plan_exchange,
+    waits_for_primaries,
 )
 
 A, B, C = (ZoneSpec(ZoneId(number), 4, 2) for number in (1, 2, 3))
@@ -170,6 +171,7 @@ def test_strategies(triggers: list[Trigger], strategy: PrimaryStrategy, keeps: b
     events = tuple(event(trigger, "b") for trigger in triggers)
     assert affinity_strategy(events) is strategy
     assert keeps_primaries(events) is keeps
+    assert waits_for_primaries(events) is (Trigger.AFFINITY_CHANGE in triggers)
 
 
 @pytest.mark.row("PME-067", "PME-070", shows="model")

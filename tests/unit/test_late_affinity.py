@@ -14,6 +14,7 @@ from rebalance.core.topology_version import Cluster, TopologyVersion, ZoneSpec
 from rebalance.exchange.core.late_affinity import (
     ZoneAffinity,
     can_switch,
+    has_ready_primaries,
     ideal_lists,
     is_rebalanced,
     late_effective,
@@ -115,6 +116,24 @@ def test_a_lost_partition_holds_up_nobody() -> None:
     seen = {ZONE: full("d:O b:O", "d:L c:L")}
     assert not wait_list(held, seen)
     assert can_switch(held, seen)
+
+
+@pytest.mark.row("PME-134", shows="model")
+def test_a_switch_leaves_primaries_whose_successors_are_not_ready_where_they_are() -> None:
+    """PME-134: it is that of other partitions, or of another zone. Nobody leads for the time between."""
+    seen = full("a:O b:O d:M", "a:O b:O d:O")
+    before = (("a", "d", "b"), ("a", "d", "b"))
+    ideal = (("d", "b"), ("d", "b"))
+    switched = zone_affinity(seen, ideal, before, PrimaryStrategy.AVAILABILITY, (), False, waits=True)
+    assert switched.effective == (("a", "d", "b"), ("d", "b"))
+
+
+@pytest.mark.row("PME-134", shows="model")
+def test_some_late_primary_is_ready() -> None:
+    """PME-134: what is asked when the others have been waited for long enough."""
+    assert has_ready_primaries(affinity("db/bd", "dc/cd"), full("d:M b:O", "d:O c:O"))
+    assert not has_ready_primaries(affinity("db/bd", "dc/cd"), full("d:M b:O", "d:M c:O"))
+    assert not has_ready_primaries(affinity("ab/ab"), full("a:O b:O"))
 
 
 @pytest.mark.row("PME-134", shows="model")

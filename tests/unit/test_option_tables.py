@@ -14,8 +14,9 @@ from app.api.rebalance import LimitsBody, LimitsChange
 from app.cli.main import main
 from app.cli.options import OutputFormat
 from app.cli.rebalance_view import print_limits
+from catalog.core.messages import ZoneOption
 from catalog.core.snapshot import CatalogSnapshot
-from catalog.core.zone import Zone, ZoneId
+from catalog.core.zone import STORE_ENGINE, Node, Zone, ZoneId
 from catalog.core.zone_options import ZONE_OPTIONS, OptionKind, ZoneOptionRow, option_text, value_of
 from parser.options import NEW_FORM
 from parser.render import render_zone
@@ -96,7 +97,9 @@ def test_no_limit_is_below_1(option: LimitOption) -> None:
 def test_each_option_is_in_both_forms_and_in_what_is_shown(row: ZoneOptionRow) -> None:
     zone = Zone(ZoneId(1), "Z", 8, 3, 2, ("default",))
     value = value_of(zone, row)
-    assert (value is None) == (row.none_word == "default"), "of a zone that says everything but the strategy"
+    assert (value is None) == (row.none_word == "default"), (
+        "of a zone that says everything but strategy and loss policy"
+    )
     assert option_text(row, value)
     assert (f" {row.option.value} " in f" {render_zone(zone)}".replace("(", "( ")) == (value is not None)
     assert (row.grammar in NEW_FORM) == (row.kind is not OptionKind.NAMES)
@@ -107,7 +110,10 @@ def test_each_option_is_in_both_forms_and_in_what_is_shown(row: ZoneOptionRow) -
 def test_each_option_can_be_given_by_its_key(row: ZoneOptionRow) -> None:
     values = {"nodes_filter": "'$..*'", "storage_profiles": "'default'", "quorum_size": "1"}
     value = f"'{row.choice_names[0]}'" if row.choices else values.get(row.field, "1")
-    made = change(f"CREATE ZONE z WITH {row.key}={value}", CatalogSnapshot(), nodes(3)).after
+    is_of_stores = row.option is ZoneOption.PARTITION_LOSS_POLICY
+    store = Node("n1", engines=(("default", STORE_ENGINE),))
+    topology = (store,) if is_of_stores else nodes(3)
+    made = change(f"CREATE ZONE z WITH {row.key}={value}", CatalogSnapshot(), topology).after
     assert made is not None
     assert option_text(row, value_of(made, row)).strip() == value.strip("'")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.loss_policy import Access, LossPolicy, why_refused
+from rebalance.core.loss_policy import Access, why_refused
 from rebalance.core.partition_map import CopyReport, SingleMap, union
 from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import TopologyVersion

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from catalog.core.codec import RecordNotReadableError
-from catalog.core.zone import ZoneId
-from rebalance.core.loss_policy import LossPolicy
+from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.result_record import PartitionOutcome

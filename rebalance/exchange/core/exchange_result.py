@@ -18,6 +18,7 @@ from rebalance.exchange.core.exchange_states import (
     assigns_states,
     detects_lost,
     keeps_primaries,
+    waits_for_primaries,
 )
 from rebalance.exchange.core.in_sync_sets import partition_outcome
 from rebalance.exchange.core.late_affinity import (
@@ -124,6 +125,7 @@ def conclude(
             strategy,
             collected.joined,
             keeps_primaries(collected.events),
+            waits_for_primaries(collected.events),
         )
         if stands is not None:
             affinities[zone_id] = _as_committed(affinities[zone_id], rules, stands)

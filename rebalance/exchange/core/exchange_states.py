@@ -122,6 +122,12 @@ def keeps_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
     )
 
 
+def waits_for_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
+    """Whether a primary stays where the ideal one is not ready yet: the switch of one zone is none of the
+    others', whose copies may be filled for long."""
+    return any(each.trigger is Trigger.AFFINITY_CHANGE for each in events)
+
+
 def _leaves_in_order(event: DiscoveryEvent, before: Cluster) -> bool:
     return (
         event.trigger is Trigger.NODE_LEFT
@@ -135,8 +141,10 @@ def _starts(event: DiscoveryEvent, before: Cluster, after: Cluster, viewer: str)
     """Zones to open before the affinity is computed (PME-029, PME-031, PME-032)."""
     if not after.active:
         return ()
+    if event.trigger is Trigger.ACTIVATE and event.zones:
+        return event.zones
     if event.trigger is Trigger.ACTIVATE or (event.trigger is Trigger.NODE_JOINED and event.node == viewer):
-        return tuple(after.zones.values())
+        return tuple(after.open_zones.values())
     if event.trigger is Trigger.SNAPSHOT_RESTORE:
         return event.zones
     return before.new_zones(event) if event.trigger in (Trigger.NODE_JOINED, Trigger.ZONE_START) else ()
@@ -144,8 +152,8 @@ def _starts(event: DiscoveryEvent, before: Cluster, after: Cluster, viewer: str)
 
 def _stops(event: DiscoveryEvent, before: Cluster) -> tuple[ZoneId, ...]:
     """Zones whose public interface closes (PME-030)."""
-    if event.trigger is Trigger.DEACTIVATE:
+    if event.trigger is Trigger.DEACTIVATE and not event.zones:
         return tuple(before.zones)
-    if event.trigger in (Trigger.ZONE_STOP, Trigger.SNAPSHOT_RESTORE):
+    if event.trigger in (Trigger.DEACTIVATE, Trigger.ZONE_STOP, Trigger.SNAPSHOT_RESTORE):
         return tuple(each.zone_id for each in event.zones)
     return ()

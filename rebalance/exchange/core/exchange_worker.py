@@ -150,6 +150,7 @@ class ExchangeWorker(StateUpdates):
         if running is None:
             if not self.is_idle:
                 return []
+            self._idle_ticks += 1
             again: list[Effect] = self._publish() if self.is_coordinator and self.held.has_updates else []
             return again + self._notify() + self._confirm() + self._ask_switch()
         coordinator = self.cluster.coordinator
@@ -292,7 +293,7 @@ class ExchangeWorker(StateUpdates):
         first = running.version if running is not None else message.version
         merged = tuple(event.version for event, _ in self.queue if event.version <= message.version)
         self.running, self._full, self._is_confirmed = None, None, True
-        self.held = self.held.after_exchange(message, affinities)
+        self.held = self.held.after_exchange(message, affinities, self.cluster_at(message.version).zones)
         self._inbox.finish(message)
         self._clusters = {key: each for key, each in self._clusters.items() if key >= message.version}
         self._gone = [each for each in self._gone if each[0] > message.version]

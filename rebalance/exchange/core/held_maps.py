@@ -7,7 +7,7 @@ change what the exchange decided.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
@@ -16,7 +16,13 @@ from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.in_sync_sets import can_agree
-from rebalance.exchange.core.late_affinity import ZoneAffinity, can_switch, wait_list, without_node
+from rebalance.exchange.core.late_affinity import (
+    ZoneAffinity,
+    can_switch,
+    has_ready_primaries,
+    wait_list,
+    without_node,
+)
 from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
 
 NOT_AGREED = -1
@@ -46,11 +52,14 @@ class HeldMaps:
         """Whether states changed since the last exchange, as far as is known here."""
         return any(each.stamp.sequence > 0 for each in self.maps.values())
 
-    @property
-    def can_switch(self) -> bool:
-        if can_switch(self.affinities, self.maps):
+    def is_ready(self, zone: ZoneId, *, waits: bool = True) -> bool:
+        """Whether a switch is due in the zone: every late primary is ready, or sets are to be changed and
+        nothing is filled any more. Without ``waits`` also while some copies are not ready."""
+        affinity, full = self.affinities[zone], self.maps[zone]
+        if can_switch({zone: affinity}, self.maps) or (not waits and has_ready_primaries(affinity, full)):
             return True
-        return self.results is not None and can_agree(self.affinities, self.maps, self.results.outcomes)
+        results = self.results
+        return results is not None and can_agree(affinity, full, results.outcomes.get(zone, ()), waits=waits)
 
     def outcome(self, zone: ZoneId, partition: int) -> PartitionOutcome | None:
         """As committed with the last exchange."""
@@ -66,7 +75,13 @@ class HeldMaps:
         told = {number: each.state for number, each in full.nodes[single.node].items()}
         return told != {number: each.state for number, each in single.copies.items()}
 
-    def after_exchange(self, message: FullMessage, affinities: Mapping[ZoneId, ZoneAffinity]) -> HeldMaps:
+    def after_exchange(
+        self,
+        message: FullMessage,
+        affinities: Mapping[ZoneId, ZoneAffinity],
+        zones: Collection[ZoneId] = (),
+    ) -> HeldMaps:
+        """``zones``: of the cluster, deactivated ones too."""
         return HeldMaps(
             message.version,
             message.basis or message.version,
@@ -75,7 +90,7 @@ class HeldMaps:
             message.lost,
             message.positions,
             message.rebalanced,
-            None if self.results is None else self.results.after_message(message.version, message.outcomes),
+            self.results and self.results.after_message(message.version, message.outcomes, zones),
         )
 
     def can_lose(self, node: str) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState, surplus_copies
 from rebalance.core.partition_map import CopyReport, FullMap
 from rebalance.core.store_positions import NO_RECORD
 from rebalance.exchange.core.late_affinity import ZoneAffinity, states_by_partition
-from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
+from rebalance.exchange.core.result_record import PartitionOutcome
 
 
 def agreed_set(
@@ -52,10 +51,11 @@ def partition_outcome(
     stays = bool(effective) and effective[:1] == before.effective[:1] and effective[0] not in joined
     if stays or not effective:
         epoch = before.epoch
+    known = min((reports[node].position for node in in_sync if node in reports), default=NO_RECORD)
     outcome = PartitionOutcome(
         in_sync,
         filling,
-        min((reports[node].position for node in in_sync if node in reports), default=NO_RECORD),
+        before.position if is_lost else known,
         epoch,
         tuple(effective),
         is_lost,
@@ -66,19 +66,17 @@ def partition_outcome(
 
 
 def can_agree(
-    affinities: Mapping[ZoneId, ZoneAffinity], maps: Mapping[ZoneId, FullMap], outcomes: Outcomes
+    affinity: ZoneAffinity, full: FullMap, outcomes: Sequence[PartitionOutcome], *, waits: bool = True
 ) -> bool:
-    """Whether an exchange would take filled copies into a set, or surplus ones out of it, and nothing is being
-    filled any more for which it would have to be repeated."""
+    """Whether an exchange would take filled copies of the zone into a set, or surplus ones out of it; with
+    ``waits`` only if nothing is being filled there any more for which it would have to be repeated."""
     gains = False
-    for zone, affinity in affinities.items():
-        states = states_by_partition(maps[zone], len(affinity.ideal))
-        for number, (ideal, real) in enumerate(zip(affinity.ideal, affinity.effective, strict=True)):
-            if not real:
-                continue
-            if any(states[number].get(node) is CopyState.MOVING for node in ideal):
-                return False
-            known = outcomes.get(zone, ())
-            before = known[number].in_sync if number < len(known) else ()
-            gains = gains or agreed_set(ideal, real, states[number]) != before
+    states = states_by_partition(full, len(affinity.ideal))
+    for number, (ideal, real) in enumerate(zip(affinity.ideal, affinity.effective, strict=True)):
+        if not real:
+            continue
+        if waits and any(states[number].get(node) is CopyState.MOVING for node in ideal):
+            return False
+        before = outcomes[number].in_sync if number < len(outcomes) else ()
+        gains = gains or agreed_set(ideal, real, states[number]) != before
     return gains

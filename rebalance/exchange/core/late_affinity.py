@@ -79,8 +79,10 @@ def zone_affinity(
     strategy: PrimaryStrategy,
     joined: Collection[str],
     keeps_primaries: bool,
+    waits: bool = False,
 ) -> ZoneAffinity:
-    """``late_effective`` over a zone. A node of ``previous`` that is not in ``full`` counts for nothing."""
+    """``late_effective`` over a zone. A node of ``previous`` that is not in ``full`` counts for nothing.
+    ``waits``: a primary stays where the ideal one is not ready, as the switch is that of other partitions."""
     states = states_by_partition(full, len(ideal))
     return ZoneAffinity(
         ideal,
@@ -91,11 +93,22 @@ def zone_affinity(
                 previous[number] if number < len(previous) else (),
                 strategy,
                 joined,
-                keeps_primaries,
+                keeps_primaries or (waits and not _is_ready(wanted, states[number])),
             )
             for number, wanted in enumerate(ideal)
         ),
     )
+
+
+def _is_ready(ideal: Sequence[str], states: Mapping[str, CopyState]) -> bool:
+    return bool(ideal) and states.get(ideal[0]) is CopyState.OWNING
+
+
+def has_ready_primaries(affinity: ZoneAffinity, full: FullMap) -> bool:
+    """Whether some late primary is ready, whatever the others are."""
+    late = affinity.diff
+    states = states_by_partition(full, len(affinity.ideal)) if late else []
+    return any(real and _is_ready(affinity.ideal[number], states[number]) for number, real in late.items())
 
 
 def wait_list(

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.partition_map import CopyReport, FullMap
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.exchange.core.exchange_messages import CopyId, Supplier
@@ -161,12 +160,17 @@ def decide_states(
             if each.state is CopyState.OWNING or node in ideal:
                 decided[node] = replace(each, state=CopyState.LOST)
         # Whoever resets did not know of a member that went meanwhile: it may come back with everything.
-        if not rules.reset or set(outcome.in_sync) & set(rules.gone):
+        is_kept = not rules.reset or bool(set(outcome.in_sync) & set(rules.gone))
+        if is_kept and rules.policy is not LossPolicy.IGNORE:
             return decided, True
         kept = [node for node in decided if decided[node].state is CopyState.LOST]
         for node in kept:
             decided[node] = replace(decided[node], state=CopyState.MOVING)
-        return _newest_owns(decided, [node for node in kept if node in outcome.in_sync] or kept), False
+        # A member that has less than the set was known to have has lost its disk.
+        members = [
+            node for node in kept if node in outcome.in_sync and decided[node].position >= outcome.position
+        ]
+        return _newest_owns(decided, members or kept), False
     if outcome.in_sync:
         for node in untrusted(reports, outcome, rules.joined):
             decided[node] = replace(reports[node], state=CopyState.MOVING)

@@ -6,7 +6,7 @@ joined while all others died, comes upon the outcome that was committed, and use
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
@@ -74,9 +74,13 @@ class ResultState:
             outcomes[zone] = tuple(changed.get(number, item) for number, item in enumerate(padded))
         return ResultState(record.version, outcomes)
 
-    def after_message(self, version: TopologyVersion, outcomes: Outcomes) -> ResultState:
-        """After a full message of that version. A zone that is deactivated is not in it, and its sets hold."""
-        return ResultState(version, {**self.outcomes, **outcomes})
+    def after_message(
+        self, version: TopologyVersion, outcomes: Outcomes, zones: Collection[ZoneId]
+    ) -> ResultState:
+        """After a full message of that version. A zone that is deactivated is not in it, and its sets hold; one
+        that is not among ``zones`` was stopped."""
+        kept = {zone: each for zone, each in self.outcomes.items() if zone in zones}
+        return ResultState(version, {**kept, **outcomes})
 
 
 def changed_outcomes(before: Outcomes, after: Outcomes) -> dict[ZoneId, dict[int, PartitionOutcome]]:

@@ -9,14 +9,18 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_map import Reception, SingleMap
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion
+from rebalance.core.partition_map import FullMap, Reception, SingleMap
+from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_effects import AskSwitch, Effect, MapsChanged, Send
 from rebalance.exchange.core.exchange_messages import SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.result_record import ResultState
 from rebalance.exchange.core.running_exchange import RunningExchange
+
+PATIENCE_TICKS = 20
+"""Resend periods since the last exchange: after that a switch is asked for although some copies of the zone are
+not ready, again and again."""
 
 
 class StateUpdates:
@@ -41,7 +45,8 @@ class StateUpdates:
         self._gone = list(gone)
         self._local: Mapping[ZoneId, SingleMap] = {}
         self._asked: TopologyVersion | None = None
-        self._judged: HeldMaps | None = None
+        self._judged: Mapping[ZoneId, FullMap] = {}
+        self._idle, self._idle_ticks = NO_VERSION, 0
         self._is_confirmed = True
 
     @property
@@ -112,11 +117,19 @@ class StateUpdates:
         return [Send(node, message) for node in others]
 
     def _ask_switch(self) -> list[Effect]:
+        """One zone that is ready is enough: what is filled slowly, or not at all, is in the way of nobody else.
+        Within a zone the others wait for it, for some time."""
         if not (self.is_coordinator and self.is_idle and self._asked != self.held.basis):
             return []
+        if self._idle != self.held.basis:
+            self._idle, self._idle_ticks = self.held.basis, 0
+        waits = self._idle_ticks < PATIENCE_TICKS
         # Maps are values: the same ones give the same answer.
-        if self.held is self._judged or not self.held.can_switch:
-            self._judged = self.held
-            return []
-        self._asked = self.held.basis
-        return [AskSwitch(self.held.basis)]
+        judged: Mapping[ZoneId, FullMap] = self._judged if waits else {}
+        self._judged = dict(self.held.maps)
+        for zone, full in self.held.maps.items():
+            if judged.get(zone) is not full and self.held.is_ready(zone, waits=waits):
+                self._asked = self.held.basis
+                return [AskSwitch(self.held.basis)]
+        self._idle_ticks = self._idle_ticks if waits else 0
+        return []

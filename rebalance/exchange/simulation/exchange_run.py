@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from catalog.core.zone import ZoneId
-from rebalance.core.loss_policy import LossPolicy
+from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.simulation.exchange_rules import ExchangeRules
 from rebalance.exchange.simulation.exchange_workload import SyncMode

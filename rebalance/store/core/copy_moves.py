@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.partition_map import CopyReport, SingleMap, changed_state
-from rebalance.core.store_positions import NO_RECORD, StorePosition
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.store_positions import NO_RECORD, StorePosition, epoch_of
+from rebalance.core.topology_version import TopologyVersion, ZoneSpec
 from rebalance.exchange.core.exchange_messages import CopyId, FullMessage
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.in_sync_sets import waited_for
@@ -29,6 +29,7 @@ from rebalance.store.core.disk_queue import StepStored
 from rebalance.store.core.filling import Filling, FillStep
 from rebalance.store.core.leading import Leading
 from rebalance.store.core.log_records import PartitionKey, position_at
+from rebalance.store.core.lost_partitions import stand_in
 from rebalance.store.core.server_books import ServerBooks
 from rebalance.store.core.store_copy import ServedCopy
 from rebalance.store.core.store_messages import CopyLevelled, LevelSeen, SupplyStage
@@ -81,11 +82,15 @@ class CopyMoves:
         }
         return maps, history
 
-    def apply(self, message: FullMessage) -> None:
-        """The states of this server's copies are those of the message now, and so are their roles."""
+    def apply(self, message: FullMessage, zones: Mapping[ZoneId, ZoneSpec]) -> None:
+        """The states of this server's copies are those of the message now, and so are their roles. Files of a
+        zone that it leaves out are at rest."""
         books = self._books
         for copy in books.copies.values():
             copy.leading = None
+            if copy.partition[0] not in message.maps:
+                self._end_filling(copy)
+        books.stand_ins = self._stand_ins(message, zones)
         for zone, full in message.maps.items():
             for number, report in full.nodes.get(books.name, {}).items():
                 key = (zone, number)
@@ -97,8 +102,25 @@ class CopyMoves:
                 self._apply_state(copy, report.state, outcome, actual, message, same_stream)
                 if copy.state is CopyState.OWNING and books.name in outcome.in_sync and outcome.effective:
                     self._level(copy, outcome, actual, message)
+                elif books.stand_ins.get(key) == books.name:
+                    self._stand_in(copy, epoch_of(message.version))
         self._outcomes = message.outcomes
         books.pending.clear()
+
+    def _stand_ins(self, message: FullMessage, zones: Mapping[ZoneId, ZoneSpec]) -> dict[PartitionKey, str]:
+        servers = {
+            (zone, number): stand_in(zones[zone].policy, message.maps[zone].reports(number))
+            for zone, numbers in message.lost.items()
+            if zone in message.maps and zone in zones
+            for number in numbers
+        }
+        return {key: server for key, server in servers.items() if server is not None}
+
+    def _stand_in(self, copy: ServedCopy, epoch: int) -> None:
+        """What is left of a lost partition is served here, and what is written goes nowhere else."""
+        self._found(copy)
+        copy.leading = Leading(epoch, frozenset(), stored=copy.tail, settled=copy.tail)
+        copy.leading.base_ms, copy.leading.since_ms = self._last_ms(copy), self._books.now_ms
 
     def _apply_state(
         self,
@@ -273,6 +295,8 @@ class CopyMoves:
             copy = books.copies.get(partition)
             if copy is None or copy.state is not CopyState.RENTING:
                 self._renting.discard(partition)
+            elif partition[0] not in self._outcomes:
+                continue
             elif copy.filling is None:
                 if books.reader.has_older(partition, _EVERYTHING):
                     self._clear_batch(copy)

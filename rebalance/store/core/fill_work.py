@@ -20,7 +20,8 @@ class FillWork:
         self._moves = moves
 
     def go_on(self) -> None:
-        """Whatever has nothing under way takes its next step; at most so many copies are filled at a time."""
+        """Whatever has nothing under way takes its next step; at most so many copies are filled at a time, and
+        none of them asks for more while there is no room here."""
         books = self._books
         if not books.takes_records or not books.has_finished:
             return
@@ -54,6 +55,8 @@ class FillWork:
             case FillStep.ASK if filling.until == NO_RECORD and not filling.is_level:
                 filling.step = FillStep.STREAM
                 self._reached(copy, filling)
+            case FillStep.ASK | FillStep.WAIT if books.name in books.no_room and not filling.is_level:
+                pass
             case FillStep.ASK:
                 self._ask(copy, filling)
             case FillStep.WAIT if late:

@@ -65,7 +65,9 @@ class RequestDesk:
             return AnswerCode.NOT_SERVING, f"{books.name} has no confirmed heartbeat"
         if books.leaving:
             return AnswerCode.NOT_SERVING, f"{books.name} is about to leave"
-        if not books.has_finished or not books.takes_writes or books.worker is None:
+        if books.worker is None:
+            return AnswerCode.NOT_SERVING, f"{books.name} has not joined the ring"
+        if not books.has_finished:
             return RequestTurn.WAIT
         cluster, held = books.worker.cluster, books.worker.held
         zone = cluster.zones.get(request.zone)
@@ -75,6 +77,8 @@ class RequestDesk:
             return AnswerCode.RESTING, f"zone {request.zone} is deactivated"
         if request.partition >= zone.partitions:
             return AnswerCode.NO_ZONE, f"zone {request.zone} has partitions 0 to {zone.partitions - 1}"
+        if not books.takes_writes:
+            return RequestTurn.WAIT
         access = Access.READ if isinstance(request, ReadRequest) else Access.WRITE
         lost = held.lost.get(request.zone, frozenset())
         refusal = why_refused(zone.policy, access, request.partition, lost)
@@ -86,6 +90,9 @@ class RequestDesk:
         if primary is None:
             outcome = books.outcome(key)
             members = ", ".join(outcome.in_sync) if outcome is not None else ""
+            if request.partition in lost:
+                detail = f"partition {request.partition} is lost, and no whole copy is left of it"
+                return AnswerCode.LOST, f"{detail}; in-sync copies were on {members or 'no server'}"
             return AnswerCode.WAITING_FOR_OWNERS, f"in-sync copies are on {members or 'no server'}"
         if primary != books.name or copy is None or copy.leading is None:
             return AnswerCode.NOT_PRIMARY, f"{primary} leads partition {request.partition}"

@@ -47,6 +47,10 @@ def _born(stored: Any) -> dict[ZoneId, TopologyVersion]:
     return {ZoneId(natural(zone)): _version(version) for zone, version in sequence(_pair)(stored)}
 
 
+def _zone_ids(stored: Any) -> frozenset[ZoneId]:
+    return frozenset(ZoneId(natural(zone)) for zone in sequence(natural)(stored))
+
+
 def _row(stored: Any) -> OutcomeRow:
     if type(stored) is not list or len(stored) != 9:
         raise ValueError(f"not a row of an outcome: {stored!r:.80}")
@@ -79,6 +83,7 @@ _EVENT: Codec[DiscoveryEvent] = Codec(
 _RECORD: Codec[RingRecord] = Codec(RingRecord, omit=("incarnation",), forms={"event": _EVENT.form})
 _CLUSTER: Codec[Cluster] = Codec(
     Cluster,
+    omit=("resting",),
     forms={
         "version": VERSION,
         "baseline": optional(NAMES),
@@ -87,6 +92,7 @@ _CLUSTER: Codec[Cluster] = Codec(
             lambda zones: [_SPEC.document(spec) for spec in zones.values()],
         ),
         "born": Form(_born, lambda born: [[zone, str(version)] for zone, version in born.items()]),
+        "resting": Form(_zone_ids, sorted),
     },
 )
 _STATE: Codec[RingState] = Codec(
@@ -119,13 +125,24 @@ class ResultHead:
 
 
 @dataclass(frozen=True, slots=True)
+class FoldHead:
+    """The value of ``exchange/folded_results``: what all results up to that of ``version`` say is in ``chunks``
+    values below ``parts``."""
+
+    version: TopologyVersion
+    parts: str
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServerBeat:
-    """The value of ``exchange/servers/<name>/<incarnation>``: where it listens, and the last exchange that it
-    finished."""
+    """The value of ``exchange/servers/<name>/<incarnation>``: where it listens, the last exchange that it
+    finished, and before it joins the members that it does not reach."""
 
     host: str
     port: int
     finished: TopologyVersion
+    cut_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +152,15 @@ class _Chunk:
 
 _VERSIONS = {"exchange": VERSION, "version": VERSION, "previous": VERSION, "rows": ROWS}
 _HEAD: Codec[ResultHead] = Codec(ResultHead, omit=("parts", "chunks", "rows"), forms=_VERSIONS)
+_FOLD: Codec[FoldHead] = Codec(FoldHead, forms={"version": VERSION})
 _CHUNK: Codec[_Chunk] = Codec(_Chunk, forms={"rows": ROWS})
-_BEAT: Codec[ServerBeat] = Codec(ServerBeat, forms={"finished": VERSION})
+_BEAT: Codec[ServerBeat] = Codec(ServerBeat, omit=("cut_from",), forms={"finished": VERSION})
 
 # Each ``decode`` raises RecordNotReadableError, whatever the bytes are.
 encode_event, decode_event = _RECORD.encode, _RECORD.decode
 encode_ring, decode_ring = _STATE.encode, _STATE.decode
 encode_result, decode_result = _HEAD.encode, _HEAD.decode
+encode_fold, decode_fold = _FOLD.encode, _FOLD.decode
 encode_beat, decode_beat = _BEAT.encode, _BEAT.decode
 
 

@@ -15,11 +15,13 @@ from rebalance.store.core.ring_records import RingState
 
 @dataclass(frozen=True, slots=True)
 class SeenHeartbeat:
-    """The key ``exchange/servers/<name>/<incarnation>`` and its mod revision."""
+    """The key ``exchange/servers/<name>/<incarnation>`` and its mod revision. ``cut_from``: members that the
+    server does not reach, as long as it has not joined."""
 
     name: str
     incarnation: str
     revision: int
+    cut_from: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +77,31 @@ class RetireHeartbeat:
 RingAction = JoinServer | FailServer | EvictServer | RetireHeartbeat
 
 
+WAIT_TTLS_MAX = 12
+"""So many TTLs at most a server that was evicted again and again stays out."""
+STEADY_TTLS = 60
+"""A member that nobody suspected for so long has no evictions to its name."""
+
+
 class RingKeeper:
+    """``held_out``: by name, why a server that wishes to join does not, as of the last look. One that does not
+    reach a member would be suspected and evicted again, and everybody would stand still each time; where it
+    reaches all and is evicted all the same, it waits longer each time."""
+
     def __init__(self, ttl_ms: int) -> None:
+        self.held_out: dict[str, str] = {}
         self._ttl_ms = ttl_ms
         self._seen: dict[tuple[str, str], tuple[int, int]] = {}
         self._evicted: dict[str, tuple[int, int]] = {}
+        self._evictions: dict[str, tuple[int, int]] = {}
 
     def look(self, now_ms: int, view: RingView) -> RingAction | None:
         """The next thing to be done; it looks again after that."""
         beats = {(item.name, item.incarnation): item.revision for item in view.heartbeats}
         members = {name: view.state.incarnations.get(name, "") for name in view.state.cluster.servers}
+        cut_from = {(item.name, item.incarnation): item.cut_from for item in view.heartbeats}
+        self.held_out = {}
+        self._count_evictions(now_ms, view, members)
         self._remember(now_ms, view, beats, members)
         for name, incarnation in sorted(members.items()):
             revision, since_ms = self._seen[name, incarnation]
@@ -99,10 +116,31 @@ class RingKeeper:
                 continue
             if age_ms >= self._ttl_ms:
                 return RetireHeartbeat(name, incarnation, revision)
-            if name not in members and name not in view.evicting and age_ms < self._ttl_ms // 2:
+            if name in members or name in view.evicting or age_ms >= self._ttl_ms // 2:
+                continue
+            reason = self._why_not(now_ms, name, members.keys() & cut_from[name, incarnation])
+            if not reason:
                 return JoinServer(view.state.number, name, incarnation)
+            self.held_out[name] = reason
         suspect = suspected(view, members)
         return EvictServer(view.state.number, suspect) if suspect is not None else None
+
+    def _why_not(self, now_ms: int, name: str, unreached: Collection[str]) -> str:
+        if unreached:
+            return f"it does not reach {', '.join(sorted(unreached))}"
+        evictions, since_ms = self._evictions.get(name, (0, now_ms))
+        wait_ms = self._ttl_ms * min(2 ** (evictions - 1), WAIT_TTLS_MAX) if evictions > 1 else 0
+        left_ms = since_ms + wait_ms - now_ms
+        return f"it was evicted {evictions} times: {left_ms / 1_000:.0f} s to wait" if left_ms > 0 else ""
+
+    def _count_evictions(self, now_ms: int, view: RingView, members: Collection[str]) -> None:
+        for name in self._evicted.keys() - view.evicting.keys():
+            if name not in members:
+                self._evictions[name] = self._evictions.get(name, (0, 0))[0] + 1, now_ms
+        steady_ms = STEADY_TTLS * self._ttl_ms
+        self._evictions = {
+            name: known for name, known in self._evictions.items() if now_ms - known[1] < steady_ms
+        }
 
     def _remember(
         self,

@@ -67,7 +67,10 @@ class RingQueue:
         self.reading = None
 
     def finished(self, cluster: Cluster) -> None:
-        """An exchange ended with this cluster: lists of older revisions are read no more."""
+        """An exchange ended with this cluster: lists of older revisions are read no more, and its result knows
+        who went until then."""
+        self.state = self.state.since(cluster.version)
+        self.gone = [item for item in self.gone if item[0] > cluster.version]
         named = {zone.zone_id: zone.targets for zone in cluster.zones.values()}
         is_newest = cluster.version == self.state.cluster.version
         self._lists = {

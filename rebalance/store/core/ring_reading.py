@@ -4,35 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import ASSIGNING, Keyspace
 from rebalance.core.readable import readable
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.core.txn import KeyValue
 from rebalance.exchange.core.exchange_messages import Lists
-from rebalance.exchange.core.result_record import ResultRecord
-from rebalance.store.core.ring_codec import decode_chunk, decode_result
+from rebalance.exchange.core.result_record import PartitionOutcome, ResultRecord, ResultState
+from rebalance.store.core.ring_codec import OutcomeRow, decode_chunk, decode_fold, decode_result
+
+
+def result_state(keys: Keyspace, values: Mapping[str, bytes], known: ResultState | None = None) -> ResultState:
+    """What all results say: those that are folded, and those that follow. ``values``: of the keys below
+    ``exchange/``, at one revision; ``known``: what was read of them before. Raises RecordNotReadableError."""
+    state = known or ResultState()
+    folded = values.get(keys.folded_results)
+    head = decode_fold(folded) if folded is not None else None
+    if head is not None and head.version > state.version:
+        rows = _chunks(values, keys.folded_result_parts(head.parts), head.chunks)
+        state = ResultState(head.version, _outcomes(rows))
+    for record in results_after(keys, values, state.version):
+        state = state.after(record)
+    return state
+
+
+def _outcomes(rows: Iterable[OutcomeRow]) -> dict[ZoneId, tuple[PartitionOutcome, ...]]:
+    zones: dict[ZoneId, dict[int, PartitionOutcome]] = {}
+    for zone, number, outcome in rows:
+        zones.setdefault(zone, {})[number] = outcome
+    return {
+        zone: tuple(outcomes.get(number, PartitionOutcome()) for number in range(max(outcomes) + 1))
+        for zone, outcomes in zones.items()
+    }
+
+
+def result_names(keys: Keyspace, names: Iterable[str]) -> list[str]:
+    """Of ``names``, keys below ``exchange/results/``, those of results and not of their chunks, in order."""
+    return sorted(name for name in names if "/" not in name.removeprefix(keys.exchange_results))
 
 
 def results_after(
     keys: Keyspace, values: Mapping[str, bytes], previous: TopologyVersion
 ) -> tuple[ResultRecord, ...]:
-    """Results that follow that of ``previous``, in order. ``values``: of the keys below ``exchange/results/``,
-    at one revision. Raises RecordNotReadableError."""
+    """Results that follow that of ``previous``, in order; none where those were folded. ``values``: of the keys
+    below ``exchange/results/``, at one revision. Raises RecordNotReadableError."""
     first = keys.exchange_result(previous)
     chain: list[ResultRecord] = []
-    for key in sorted(values):
-        name = key.removeprefix(keys.exchange_results)
+    for key in result_names(keys, (key for key in values if key.startswith(keys.exchange_results))):
         # An exchange that follows a result is of a later version than it.
-        if name == key or "/" in name or key < first:
+        if key < first:
             continue
         head = decode_result(values[key])
         if head.previous != (chain[-1].version if chain else previous):
             continue
         parts = keys.exchange_result_parts(head.exchange, head.parts)
-        chunks = [decode_chunk(values[f"{parts}{number:05d}"]) for number in range(head.chunks)]
-        chain.append(head.record([row for chunk in chunks for row in chunk]))
+        chain.append(head.record(_chunks(values, parts, head.chunks)))
     return tuple(chain)
+
+
+def _chunks(values: Mapping[str, bytes], parts: str, chunks: int) -> list[OutcomeRow]:
+    return [row for number in range(chunks) for row in decode_chunk(values[f"{parts}{number:05d}"])]
 
 
 def assigned_lists(keys: Keyspace, items: Iterable[KeyValue]) -> Lists:

@@ -1,7 +1,7 @@
 """The leading controller's part of the ring that concerns zones: which begin and end, and whose lists are new.
 
 Pure. A zone's ideal lists are read by servers as of the revision that its event names; so an event is due
-exactly where the lists of now are other ones than those of that revision.
+where the lists of now are other ones than those of that revision. Another loss policy goes the same way.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import DEFAULT_LOSS_POLICY, LossPolicy, ZoneId
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.store.core.ring_records import RingState
@@ -23,6 +23,7 @@ class AssignedZone:
     partitions: int
     lists: Lists
     revision: int
+    policy: LossPolicy = DEFAULT_LOSS_POLICY
 
     @property
     def is_complete(self) -> bool:
@@ -33,7 +34,7 @@ class AssignedZone:
     def spec(self) -> ZoneSpec:
         """With ``revision`` as that of its targets."""
         copies = max(map(len, self.lists), default=0)
-        return ZoneSpec(self.zone_id, self.partitions, copies, targets=self.revision)
+        return ZoneSpec(self.zone_id, self.partitions, copies, self.policy, self.revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,9 @@ def next_zone_event(
     if started and state.cluster.servers:
         return AppendZones(state.number, Trigger.ZONE_START, started)
     changed = tuple(
-        zone.spec for zone in complete if zone.zone_id in opened and targets.get(zone.zone_id) != zone.lists
+        zone.spec
+        for zone in complete
+        if zone.zone_id in opened
+        and (targets.get(zone.zone_id) != zone.lists or opened[zone.zone_id].policy is not zone.policy)
     )
     return AppendZones(state.number, Trigger.TARGET_SET, changed) if changed and may_set else None

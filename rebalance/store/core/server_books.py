@@ -3,7 +3,7 @@ ask of the shell."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
@@ -29,7 +29,7 @@ TAKES_RECORDS = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH, Phase.C
 class ServerBooks:
     """``worker``: None until the ring has this server's join. ``peers``: servers of the last finished exchange
     that the ring has not removed since, with their orders. ``pending``: copies led here with pending writes;
-    ``levelling``: led here and not served yet; ``filling``: copies that are filled, levelled or cleared;
+    ``stand_ins``: who serves what is left of lost partitions; ``levelling``: led here and not served yet; ``filling``: copies that are filled, levelled or cleared;
     ``changed``: whether states changed that nobody was told of; ``wakes``: whether requests that wait may go
     on; ``leaving``: no new ones are taken."""
 
@@ -47,6 +47,7 @@ class ServerBooks:
     filling: set[PartitionKey] = field(default_factory=set)
     levelling: set[PartitionKey] = field(default_factory=set)
     no_room: set[str] = field(default_factory=set)
+    stand_ins: Mapping[PartitionKey, str] = field(default_factory=dict)
     changed: bool = False
     wakes: bool = False
     leaving: bool = False
@@ -79,7 +80,9 @@ class ServerBooks:
 
     def primary(self, partition: PartitionKey) -> str | None:
         outcome = self.outcome(partition)
-        return outcome.effective[0] if outcome is not None and outcome.effective else None
+        if outcome is not None and outcome.effective:
+            return outcome.effective[0]
+        return self.stand_ins.get(partition)
 
     def send(self, to: str, message: StoreMessage) -> None:
         if self.worker is not None and to in self.worker.cluster.servers:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 class StoreLimits:
     """``ttl_ms``: after that long without a heartbeat a server is failed; it serves ``margin_ms`` less.
     ``disk_wait_ms``: a transaction that takes longer ends the process, as nobody else sees that a disk hangs.
+    ``switch_ms``: AFFINITY_CHANGE is asked for at most once in so long.
     ``pending_max``: also of requests that wait for one write.
     ``log_keep``: records of a partition that stay for history, ``log_reserved`` while a copy is being filled.
     ``id_keep_ms`` is longer than any client repeats a write."""
@@ -20,6 +21,7 @@ class StoreLimits:
     resend_ms: int = 500
     disk_wait_ms: int = 15_000
     notify_ms: int = 100
+    switch_ms: int = 1_000
     pending_max: int = 1_024
     waiting_max: int = 4_096
     held_max: int = 4_096

@@ -124,6 +124,7 @@ class StoreServer:
         self._asked: AskAffinityChange | None = None
         self._asked_ms = 0
         self._notify_ms = self._rent_ms = 0
+        self._switched_ms = -limits.switch_ms
         self._disk_ms = 0
         self._mark = (start.metastore_epoch, 0)
         self._refuse_older_metastore()
@@ -219,8 +220,16 @@ class StoreServer:
         books.disk.try_clearing()
         if books.worker is not None:
             self._carry_out(books.worker.tick())
-        waiting = (self._commit, self._asked, self._ring.reading)
+        self._ask_switch()
+        waiting = (self._commit, self._ring.reading)
         books.out.extend(item for item in waiting if item is not None and item not in books.out)
+
+    def _ask_switch(self) -> None:
+        """At most once a second, however many zones are about to switch: each time all of them stand still."""
+        books = self.books
+        if self._asked is not None and books.now_ms - self._switched_ms >= books.limits.switch_ms:
+            self._switched_ms = books.now_ms
+            books.out.append(self._asked)
 
     def _go_on(self, worker: ExchangeWorker) -> None:
         """Whatever an input may have made possible. What looks at all copies is not done with every input."""
@@ -319,7 +328,7 @@ class StoreServer:
                 self._finished(version)
             case AskSwitch(basis):
                 self._asked = AskAffinityChange(basis)
-                books.out.append(self._asked)
+                self._ask_switch()
             case Entered() | Warn():
                 books.out.append(effect)
             case _:
@@ -335,9 +344,10 @@ class StoreServer:
 
     def _apply(self, worker: ExchangeWorker, message: FullMessage) -> None:
         books = self.books
-        servers = worker.cluster_at(message.version).servers
+        cluster = worker.cluster_at(message.version)
+        servers = cluster.servers
         books.peers = {node: order for node, order in servers.items() if not self._ring.is_gone(node, order)}
-        self._moves.apply(message)
+        self._moves.apply(message, cluster.zones)
 
     def _finished(self, version: TopologyVersion) -> None:
         books = self.books

@@ -6,7 +6,7 @@ transaction that compares the result before it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
 from catalog.core.zone import ZoneId
@@ -24,7 +24,7 @@ from rebalance.core.txn import (
     absent,
     as_read,
 )
-from rebalance.exchange.core.result_record import ResultRecord, ResultState
+from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, MetastoreUnavailableError, WatchReset
 from rebalance.store.core.ring_codec import (
     ResultHead,
@@ -38,7 +38,7 @@ from rebalance.store.core.ring_codec import (
     encode_result,
     outcome_chunks,
 )
-from rebalance.store.core.ring_reading import assigned_lists, results_after
+from rebalance.store.core.ring_reading import assigned_lists, result_state, results_after
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
 
 LEAVE_ATTEMPTS_MAX = 20
@@ -48,7 +48,7 @@ class RingError(Exception):
     """Base of what ends a server for the ring's sake.
 
     RingError
-    ├── RingGapError     events were compacted before this server had read them
+    ├── RingGapError     events or results were compacted before this server had read them
     └── EvictedError     the name is being evicted: a new incarnation has to wait
     """
 
@@ -97,19 +97,15 @@ class StoreRing:
         for record in _events(keys, snapshot.items):
             state = _following(state, record)
         self.state = state
-        results = results_after(keys, values, NO_VERSION)
-        outcomes = ResultState()
-        for result in results:
-            outcomes = outcomes.after(result)
-        return StoreStart(state, outcomes, metastore_epoch)
+        return StoreStart(state, result_state(keys, values), metastore_epoch)
 
-    async def appear(self) -> None:
-        """Create the key of the heartbeats, which controllers take for the wish to join. Raises EvictedError
-        and MetastoreError."""
+    async def appear(self, cut_from: Sequence[str] = ()) -> None:
+        """Create the key of the heartbeats, which controllers take for the wish to join; they wait while there
+        are members that the server is ``cut_from``. Raises EvictedError and MetastoreError."""
         key = self._keyspace.store_server(self._name, self._incarnation)
         guards = (absent(self._keyspace.eviction(self._name)), absent(key))
         try:
-            result = await self._metastore.commit(Txn(guards, (self._beat(key, NO_VERSION),)))
+            result = await self._metastore.commit(Txn(guards, (self._beat(key, NO_VERSION, cut_from),)))
         except MetastoreUnavailableError:
             if await self._metastore.get(key) is None:
                 raise
@@ -119,13 +115,13 @@ class StoreRing:
 
     # While it runs
 
-    async def heartbeat(self, finished: TopologyVersion) -> bool:
+    async def heartbeat(self, finished: TopologyVersion, cut_from: Sequence[str] = ()) -> bool:
         """False when it was refused: the name is being evicted, or the key is gone. Raises MetastoreError when
         it was not heard of."""
         key = self._keyspace.store_server(self._name, self._incarnation)
         is_there = Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
         guards = (absent(self._keyspace.eviction(self._name)), is_there)
-        return (await self._metastore.commit(Txn(guards, (self._beat(key, finished),)))).succeeded
+        return (await self._metastore.commit(Txn(guards, (self._beat(key, finished, cut_from),)))).succeeded
 
     async def address_of(self, name: str, incarnation: str) -> tuple[str, int] | None:
         item = await self._metastore.get(self._keyspace.store_server(name, incarnation))
@@ -152,7 +148,7 @@ class StoreRing:
 
     async def commit_result(self, record: ResultRecord) -> tuple[ResultRecord, ...]:
         """Empty when it is committed; else the results after ``record.previous``. Raises MetastoreError when
-        the outcome is not known: the same again is right."""
+        the outcome is not known: the same again is right; RingGapError when those results are folded."""
         keys, exchange = self._keyspace, record.exchange
         last = await self._metastore.get(keys.last_result)
         before = NO_VERSION if last is None else TopologyVersion.parse(last.value.decode())
@@ -229,10 +225,13 @@ class StoreRing:
     async def _results_after(self, record: ResultRecord) -> tuple[ResultRecord, ...]:
         snapshot = await self._metastore.range(self._keyspace.exchange_results)
         values = {item.key: item.value for item in snapshot.items}
-        return results_after(self._keyspace, values, record.previous)
+        records = results_after(self._keyspace, values, record.previous)
+        if not records:
+            raise RingGapError(f"results after that of {record.previous} are folded, or gone")
+        return records
 
-    def _beat(self, key: str, finished: TopologyVersion) -> Put:
-        return Put(key, encode_beat(ServerBeat(*self._address, finished)))
+    def _beat(self, key: str, finished: TopologyVersion, cut_from: Sequence[str]) -> Put:
+        return Put(key, encode_beat(ServerBeat(*self._address, finished, tuple(cut_from))))
 
 
 def _following(state: RingState, record: RingRecord) -> RingState:

@@ -57,6 +57,7 @@ from rebalance.store.core.store_messages import StoreHello
 from rebalance.store.core.store_server import StoreServer
 from rebalance.store.shell.lmdb_disk import DiskLimits, LmdbDisk
 from rebalance.store.shell.store_network import StoreNetwork
+from rebalance.store.shell.store_reach import unreached
 from rebalance.store.shell.store_ring import EvictedError, StoreRing
 
 log = structlog.get_logger(__name__)
@@ -263,7 +264,8 @@ class StoreRuntime:
         return None
 
     async def _beat(self, ticket: int, finished: TopologyVersion) -> None:
-        is_done = await _answered(self._ring.heartbeat(finished))
+        cut_from = () if self._ring.order else await self._cut_from()
+        is_done = await _answered(self._ring.heartbeat(finished, cut_from))
         if is_done is not None:
             self._give(HeartbeatDone(ticket) if is_done else HeartbeatRefused(ticket))
 
@@ -284,7 +286,7 @@ class StoreRuntime:
         again = METASTORE_AGAIN
         while True:
             try:
-                return await self._ring.appear()
+                return await self._ring.appear(await self._cut_from())
             except (EvictedError, MetastoreError) as error:
                 log.info("waiting to join", error=str(error))
                 again = again.failed()
@@ -296,6 +298,12 @@ class StoreRuntime:
         self._wake.set()
 
     # The network
+
+    async def _cut_from(self) -> tuple[str, ...]:
+        cut_from = await unreached(self._ring.state, self._name, self._address_of)
+        if cut_from:
+            log.warning("members are not reached", members=cut_from)
+        return cut_from
 
     def _hello(self) -> StoreHello:
         order = self._ring.order if hasattr(self, "_ring") else 0

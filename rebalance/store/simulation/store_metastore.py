@@ -19,6 +19,9 @@ from rebalance.store.core.ring_keeper import (
 )
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
 
+RESULTS_KEPT = 3
+"""So few that servers come upon results that are folded."""
+
 
 class StoreMetastore:
     """Every method is one transaction. ``revision`` counts what changed anything."""
@@ -30,6 +33,7 @@ class StoreMetastore:
         self.results: list[ResultRecord] = []
         self.result_state = ResultState()
         self.heartbeats: dict[tuple[str, str], int] = {}
+        self.cut_from: dict[tuple[str, str], frozenset[str]] = {}
         self.evicting: dict[str, int] = {}
         self.suspects: set[tuple[str, str]] = set()
         self.takes_results = True
@@ -37,7 +41,10 @@ class StoreMetastore:
 
     @property
     def view(self) -> RingView:
-        beats = tuple(SeenHeartbeat(*key, revision) for key, revision in sorted(self.heartbeats.items()))
+        beats = tuple(
+            SeenHeartbeat(*key, revision, self.cut_from.get(key, ()))
+            for key, revision in sorted(self.heartbeats.items())
+        )
         return RingView(self.ring, beats, dict(self.evicting), frozenset(self.suspects))
 
     @property
@@ -46,8 +53,9 @@ class StoreMetastore:
 
     # Servers
 
-    def beat(self, name: str, incarnation: str) -> bool:
+    def beat(self, name: str, incarnation: str, cut_from: frozenset[str] = frozenset()) -> bool:
         """The key is made by the first one; one that was deleted does not come back."""
+        self.cut_from[name, incarnation] = cut_from
         known = (name, incarnation) in self.heartbeats
         if name in self.evicting or (not known and self.was_there(name, incarnation)):
             return False
@@ -61,14 +69,17 @@ class StoreMetastore:
         self._next()
         (self.suspects.add if suspected else self.suspects.discard)((who, whom))
 
-    def commit_result(self, record: ResultRecord) -> tuple[ResultRecord, ...]:
-        """Empty when it was committed; else the results after ``record.previous``."""
+    def commit_result(self, record: ResultRecord) -> tuple[ResultRecord, ...] | None:
+        """Empty when it was committed; else the results after ``record.previous``, None where those are
+        folded."""
         if record.previous == self.result_state.version:
             self._next()
             self.results.append(record)
             self.result_state = self.result_state.after(record)
+            del self.results[:-RESULTS_KEPT]
             return ()
-        return tuple(item for item in self.results if item.previous >= record.previous)
+        following = tuple(item for item in self.results if item.previous >= record.previous)
+        return following if following and following[0].previous == record.previous else None
 
     def take_results(self) -> None:
         self.takes_results = True

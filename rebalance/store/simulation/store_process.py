@@ -54,12 +54,17 @@ class StoreSurroundings(Protocol):
 
     def answered(self, sender: StoreProcess, client: int, answer: StoreAnswer) -> None: ...
 
+    def cut_from(self, name: str) -> frozenset[str]: ...
+
     def stopped(self, process: StoreProcess, reason: str) -> None: ...
 
     def stepped(self, process: StoreProcess, effects: list[StoreEffect]) -> None: ...
 
     def call(self, process: StoreProcess, request: Callable[[], StoreInput | None]) -> None:
         """A transaction of the metastore, whose answer may not come."""
+
+    def watched(self, process: StoreProcess, events: Callable[[], StoreInput | None]) -> None:
+        """The ring may have new events for the process, which ``events`` gives."""
 
 
 class StoreProcess:
@@ -81,6 +86,7 @@ class StoreProcess:
         self.is_alive = True
         self.is_paused = False
         self.disk_ms = (1, 20)
+        self.reply_ms = (0, 2)
         self.full_chance = 0.0
         self._around = around
         self._rng = random.Random(seed)
@@ -141,7 +147,7 @@ class StoreProcess:
 
     def _hear(self) -> None:
         """The ring's watch: late, and several events at once."""
-        self._around.call(self, self._events)
+        self._around.watched(self, self._events)
 
     def _events(self) -> StoreInput | None:
         records = tuple(self._around.metastore.events[self._heard :])
@@ -158,13 +164,13 @@ class StoreProcess:
             case SendServer():
                 around.sent(self, effect)
             case Reply():
-                around.time.after(self._rng.randint(0, 2), lambda: self._to_socket(effect))
+                around.time.after(self._rng.randint(*self.reply_ms), lambda: self._to_socket(effect))
             case SendHeartbeat(ticket):
                 around.call(
                     self,
                     lambda: (
                         HeartbeatDone(ticket)
-                        if metastore.beat(self.name, self.incarnation)
+                        if metastore.beat(self.name, self.incarnation, around.cut_from(self.name))
                         else HeartbeatRefused(ticket)
                     ),
                 )
@@ -176,6 +182,9 @@ class StoreProcess:
                     if not metastore.takes_results:
                         return None
                     existing = metastore.commit_result(record)
+                    if existing is None:
+                        self._end("results are folded")
+                        return None
                     return ResultExists(existing) if existing else ResultCommitted(record.version)
 
                 around.call(self, commit)

@@ -132,6 +132,10 @@ class StoreWorld:
         self.cuts.add(frozenset((one, other)))
         self.note(f"{one} and {other} are cut from each other")
 
+    def cut_from(self, name: str) -> frozenset[str]:
+        """Servers to which there is no link now."""
+        return frozenset(other for pair in self.cuts if name in pair for other in pair - {name})
+
     def heal(self) -> None:
         pairs, self.cuts = self.cuts, set()
         self.cut_from_metastore.clear()
@@ -188,6 +192,9 @@ class StoreWorld:
         if process.name in self.cut_from_metastore or self._rng.random() < self.rates.lost_request:
             return
         self.time.after(self._delay(), carry_out)
+
+    def watched(self, process: StoreProcess, events: Callable[[], StoreInput | None]) -> None:
+        self.call(process, events)
 
     def _hear(self, process: StoreProcess, answer: StoreInput) -> None:
         if process.is_alive and process.name not in self.cut_from_metastore:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from catalog.core.engine_options import no_data_nodes
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.node_filter import may_use
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import (
     TIMER_OFF,
     ConsistencyMode,
     DistributionAlgorithm,
+    LossPolicy,
     Node,
     Strategy,
     Zone,
     ZoneId,
     ZoneIntent,
 )
+from catalog.filters.json_path import JSON_PATH
 from parser.render import render_zone
 from tests.unit.catalog.commands import catalog, change, refusal, zone
 
@@ -30,6 +36,7 @@ NODES = (
     Node("n3", (("region", "US"),)),
     Node("n4"),
 )
+STORES = tuple(Node(f"n{n}", profiles=("default", "bulk"), engines=(("bulk", "store"),)) for n in (1, 2, 3))
 
 
 @pytest.mark.row("IEP-014", "IEP-015", "IEP-030", shows="core")
@@ -213,3 +220,94 @@ def test_a_number_is_echoed_as_written(options: str, shown: str) -> None:
 
 def test_empty_profiles_between_commas_are_skipped() -> None:
     assert zone("CREATE ZONE z WITH STORAGE_PROFILES='default,, '").storage_profiles == ("default",)
+
+
+@pytest.mark.parametrize(
+    ("created", "altered", "before", "after"),
+    [
+        ("(PARTITION LOSS POLICY 'IGNORE')", "(REPLICAS 2)", LossPolicy.IGNORE, LossPolicy.IGNORE),
+        (
+            "(PARTITION LOSS POLICY 'read_only_safe')",
+            "PARTITION LOSS POLICY 'READ_WRITE_ALL'",
+            LossPolicy.READ_ONLY_SAFE,
+            LossPolicy.READ_WRITE_ALL,
+        ),
+        (
+            "WITH PARTITION_LOSS_POLICY='READ_ONLY_ALL', STORAGE_PROFILES='bulk'",
+            "partition_loss_policy='default'",
+            LossPolicy.READ_ONLY_ALL,
+            None,
+        ),
+        ("", "(PARTITION LOSS POLICY 'READ_WRITE_SAFE')", None, LossPolicy.READ_WRITE_SAFE),
+    ],
+)
+def test_a_loss_policy_of_the_zones_own(
+    created: str, altered: str, before: LossPolicy | None, after: LossPolicy | None
+) -> None:
+    """Both forms set it, 'default' takes it away, nothing else touches it. It goes with the intent."""
+    profiles = "" if "PROFILES" in created else "STORAGE PROFILES ['bulk']"
+    snapshot = catalog(f"CREATE ZONE z {created} {profiles}", topology=STORES)
+    assert snapshot.zones[0].loss_policy is before
+    changed = change(f"ALTER ZONE z SET {altered}", snapshot, STORES)
+    assert changed.after is not None
+    assert changed.after.loss_policy is after
+    assert changed.effect["params"].get("partition_loss_policy") == (after.value if after else None)
+    for policy, zone_of in ((before, snapshot.zones[0]), (after, changed.after)):
+        encoded = ZoneIntent(3, zone_of).encode()
+        assert ZoneIntent.decode(encoded).zone == zone_of
+        assert (b'"loss_policy"' in encoded) is (policy is not None), "absent where not set, as before it came"
+
+
+BULK = "STORAGE PROFILES ['bulk']"
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        (
+            "CREATE ZONE z (PARTITION LOSS POLICY 'IGNORE')",
+            "the engine etcd of zone Z has no PARTITION LOSS POLICY; accepted: "
+            "a storage profile of the engine store, or no such option",
+        ),
+        (
+            "ALTER ZONE kept SET (REPLICAS 2, PARTITION LOSS POLICY 'READ_WRITE_SAFE')",
+            "the engine etcd of zone KEPT has no PARTITION LOSS POLICY; accepted: "
+            "a storage profile of the engine store, or no such option",
+        ),
+        (
+            f"CREATE ZONE z (CONSISTENCY MODE 'HIGH_AVAILABILITY', QUORUM SIZE 2, REPLICAS 3) {BULK}",
+            "the engine store of zone Z has no CONSISTENCY MODE 'HIGH_AVAILABILITY'; accepted: "
+            "'STRONG_CONSISTENCY'",
+        ),
+    ],
+)
+def test_an_option_that_the_engine_does_not_have_is_refused(sql: str, message: str) -> None:
+    snapshot = catalog("CREATE ZONE kept", topology=STORES)
+    assert refusal(sql, snapshot, STORES) == (ErrorKind.ENGINE_UNSUPPORTED, message)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "PARTITION LOSS POLICY 'READ_ONLY_SAFE'",
+        "CONSISTENCY MODE 'STRONG_CONSISTENCY'",
+        "REPLICAS 3, QUORUM SIZE 2",
+        "REPLICAS ALL",
+        "AUTO SCALE DOWN 5, DISTRIBUTION ALGORITHM 'balanced', REBALANCE STRATEGY 'cancel'",
+    ],
+)
+def test_an_option_that_the_engine_has_is_taken(options: str) -> None:
+    assert change(f"CREATE ZONE z ({options}) {BULK}", topology=STORES).applied
+
+
+def test_a_node_whose_engine_lacks_an_option_of_the_zone_is_no_data_node() -> None:
+    """The engine of a profile is known once a node has it: until then nothing can be refused."""
+    kept = Zone(ZoneId(1), "Z", 4, 1, None, ("bulk",), loss_policy=LossPolicy.IGNORE)
+    etcd = Node("n4", profiles=("default", "bulk"))
+    assert not may_use(kept, etcd, JSON_PATH)
+    assert may_use(kept, STORES[0], JSON_PATH)
+    assert no_data_nodes(kept, (etcd,)) == "NO_DATA_NODES: ENGINE_UNSUPPORTED: PARTITION LOSS POLICY"
+    assert no_data_nodes(kept, ()) == "NO_DATA_NODES"
+    fenced = replace(kept, loss_policy=None, consistency_mode=ConsistencyMode.HIGH_AVAILABILITY)
+    assert may_use(fenced, etcd, JSON_PATH)
+    assert not may_use(fenced, STORES[0], JSON_PATH)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.partition_map import CopyReport
 from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import TopologyVersion

@@ -91,3 +91,34 @@ def test_an_evicted_server_fails_a_ttl_after_the_eviction_and_nobody_else_is_evi
     assert keeper.look(5_999, replace(view, heartbeats=beats(a=6, b=2, c=7))) is None
     failed = keeper.look(6_000, replace(view, heartbeats=beats(a=8, b=2, c=9)))
     assert failed == FailServer(3, "b", "b-1", 2)
+
+
+def test_a_server_that_does_not_reach_a_member_stays_out_until_it_does() -> None:
+    """It would be suspected, evicted, and back again; everybody would stand still for each of its joins."""
+    keeper = RingKeeper(5_000)
+    cut = SeenHeartbeat("b", "b-1", 2, ("a", "c"))
+    assert keeper.look(0, RingView(ring("a"), (*beats(a=1), cut))) is None
+    assert keeper.held_out == {"b": "it does not reach a"}
+    assert keeper.look(0, RingView(ring("c"), (*beats(c=1), cut))) is None
+    # One that is no member any more does not matter.
+    assert keeper.look(0, RingView(ring("d"), (*beats(d=1), cut))) == JoinServer(1, "b", "b-1")
+    assert keeper.held_out == {}
+
+
+def test_a_server_that_is_evicted_again_and_again_waits_longer_each_time() -> None:
+    """5 s TTL: at once after the first eviction, then 10 s, 20 s, and never more than 60 s."""
+    keeper, now_ms, revision = RingKeeper(5_000), 0, 10
+    waits = []
+    for _ in range(6):
+        both, one = ring("a", "b"), ring("a")
+        keeper.look(now_ms, RingView(both, beats(a=revision, b=2), evicting={"b": revision}))
+        began_ms = now_ms
+        while True:
+            revision += 1
+            view = RingView(one, beats(a=revision, b=revision))
+            if keeper.look(now_ms, view) == JoinServer(1, "b", "b-1"):
+                break
+            assert keeper.held_out["b"].startswith("it was evicted ")
+            now_ms += 1_000
+        waits.append(now_ms - began_ms)
+    assert waits == [0, 10_000, 20_000, 40_000, 60_000, 60_000]

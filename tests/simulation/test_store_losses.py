@@ -1,0 +1,82 @@
+"""Partitions of store servers whose owners all died, by the zone's policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from rebalance.core.affinity import CopyState
+from rebalance.core.loss_policy import LossPolicy
+from rebalance.core.topology_version import Trigger
+from tests.fixtures.store_scene import ZONE, StoreScene
+
+LISTS = ("c", "a", "b", "ac")
+"""Partition 0 is on c alone."""
+
+
+def lost(policy: LossPolicy) -> StoreScene:
+    """Partition 0 shall be on a, where nothing of it is."""
+    scene = StoreScene("abc", LISTS, policy=policy)
+    scene.fill(1)
+    scene.crash("c")
+    scene.settle()
+    scene.set_targets(("a", "a", "b", "a"))
+    scene.settle()
+    return scene
+
+
+@pytest.mark.row("PME-094", "PME-095", shows="service")
+@pytest.mark.parametrize("policy", list(LossPolicy)[1:], ids=lambda policy: policy.value)
+def test_all_owners_die(policy: LossPolicy) -> None:
+    """PME-094: LOST. PME-095: what may be done follows the zone's policy; a reset makes what is left usable."""
+    scene = lost(policy)
+    assert scene.worker("b").held.lost == {ZONE: {0}}
+    assert scene.own("a", 0) is CopyState.LOST
+    is_safe, is_read_only = policy.value.endswith("SAFE"), policy.value.startswith("READ_ONLY")
+    assert (scene.code(scene.get("a", 0)) == "LOST") is is_safe
+    assert (scene.code(scene.put("a", 0)) == "LOST") is (is_safe or is_read_only)
+    assert scene.code(scene.get("a", 1, "k0")) == "DONE"
+    assert scene.code(scene.put("a", 1)) == ("LOST" if is_read_only else "DONE")
+    if is_safe:
+        assert "is lost" in scene.answers[scene.get("a", 0)].detail
+    scene.custom(Trigger.LOSS_RESET)
+    scene.settle()
+    assert scene.own("a", 0) is CopyState.OWNING
+    assert scene.done("a", 0).code.label == "DONE"
+
+
+@pytest.mark.row("PME-096", shows="service")
+def test_a_loss_that_is_ignored() -> None:
+    """PME-096: the new copy owns, empty, when the exchange ends, and is used without a reset."""
+    scene = StoreScene("abc", ("ca", "a", "b", "a"), policy=LossPolicy.IGNORE)
+    scene.set_targets(("c", "a", "b", "a"))
+    scene.settle()
+    scene.done("c", 0)
+    scene.set_targets(("a", "a", "b", "a"))
+    scene.hear()
+    scene.crash("c")
+    scene.exchange()
+    assert scene.own("a", 0) is CopyState.OWNING
+    assert not scene.keys("a", 0)
+    assert not scene.worker("a").held.lost
+    assert scene.code(scene.get("a", 0)) == "DONE"
+    assert scene.done("a", 0).code.label == "DONE"
+
+
+@pytest.mark.row("PME-097", shows="service")
+def test_a_loss_is_looked_for_when_somebody_goes() -> None:
+    """PME-097: and only then: an owner that has not come back yet after all were away is waited for."""
+    scene = StoreScene("abc", LISTS)
+    scene.fill(1)
+    for name in "abc":
+        scene.crash(name)
+    for name in "ab":
+        scene.join(name)
+    assert not scene.worker("a").held.lost
+    waits = scene.get("a", 0, "k0")
+    assert scene.code(waits) == "WAITING_FOR_OWNERS"
+    assert scene.answers[waits].detail == "in-sync copies are on c"
+    scene.join("c")
+    assert scene.code(scene.get("c", 0, "k0")) == "DONE"
+    scene.crash("c")
+    scene.settle()
+    assert scene.worker("a").held.lost == {ZONE: {0}}

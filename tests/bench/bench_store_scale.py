@@ -8,21 +8,25 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 import psutil
 import pytest
 
-from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace
+from catalog.core.zone import STORE_ENGINE, ZoneId
+from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import DeletePrefix, Txn
 from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.ports.groups import Route
+from rebalance.store.core.log_records import KeyChange
 from rebalance.store.core.store_messages import AnswerCode
+from rebalance.store.shell.store_channel import server_url
+from rebalance.store.shell.store_client import StoreClient
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
-from tests.fixtures.store_client import WireClient, wire_client
+from tests.fixtures.store_client import Ports
 from tests.fixtures.store_processes import StoreProcesses
 
 NAMES = ("n1", "n2", "n3")
@@ -32,8 +36,6 @@ MOVED = 96
 IDLE_S = 20.0
 VALUE = b"x" * 100
 LIMIT_S = 300.0
-ATTEMPT_S = 3.0
-AGAIN_S = 0.02
 
 
 def lists_of(partitions: int) -> list[tuple[str, ...]]:
@@ -45,51 +47,39 @@ def anonymous_mib(pid: int) -> float:
     return int(line.group(1)) / 1024 if line is not None else 0.0
 
 
+class Leaders(Ports):
+    """The server that led the partition at the start is asked first."""
+
+    def __init__(self, servers: StoreProcesses) -> None:
+        super().__init__(lambda: [servers.port(name) for name in servers.names])
+        self._servers = servers
+
+    def route(self, partition: PartitionId) -> Route:
+        first = NAMES[partition.partition % 3]
+        ports = (self._servers.port(name) for name in sorted(self._servers.names, key=first.__ne__))
+        return Route(tuple(server_url("127.0.0.1", port, "") for port in ports), engine=STORE_ENGINE)
+
+
 class Putter:
-    """One client that puts one value after the other, wherever it is taken. ``stall_s``: the longest put since
-    it was set to 0, from its first attempt to its answer."""
+    """One client that puts one value after the other. ``stall_s``: the longest put since it was set to 0, from
+    its first attempt to its answer."""
 
     def __init__(self, servers: StoreProcesses) -> None:
         self.stall_s = 0.0
         self.seconds: list[float] = []
-        self._servers = servers
-        self._clients: dict[str, WireClient] = {}
-        self._stack = AsyncExitStack()
+        self._client = StoreClient(Leaders(servers), time_limit_s=LIMIT_S)
 
     async def run(self) -> None:
-        async with self._stack:
+        try:
             for number in count():
                 began = time.perf_counter()
-                await self._put(number * 7 % PARTITIONS[LARGE], f"w{number}")
+                partition = PartitionId(LARGE, number * 7 % PARTITIONS[LARGE])
+                await self._client.write(partition, (KeyChange(b"key", VALUE),), f"w{number}")
                 took = time.perf_counter() - began
                 self.stall_s = max(self.stall_s, took)
                 self.seconds.append(took)
-
-    async def _put(self, partition: int, write: str) -> None:
-        name = NAMES[partition % 3]
-        while True:
-            try:
-                async with asyncio.timeout(ATTEMPT_S):
-                    client = await self._client(name)
-                    answer = await client.put((LARGE, partition), b"key", VALUE, write)
-                if answer.code is AnswerCode.DONE:
-                    return
-                name = answer.primary or name
-            except (OSError, TimeoutError):
-                self._clients.pop(name, None)
-            names = self._servers.names
-            name = name if name in names else names[0]
-            await asyncio.sleep(AGAIN_S)
-
-    async def _client(self, name: str) -> WireClient:
-        if name not in self._clients:
-            if name not in self._servers.names:
-                raise ConnectionError(f"{name} does not run")
-            client = await self._stack.enter_async_context(wire_client(self._servers.port(name)))
-            await client.greet()
-            client.begin()
-            self._clients[name] = client
-        return self._clients[name]
+        finally:
+            await self._client.close()
 
 
 @asynccontextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.core.zone import LossPolicy
 from rebalance.core.affinity import CopyState
-from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger
 from tests.fixtures.store_scene import ZONE, StoreScene
 

@@ -57,7 +57,7 @@ class Leaders(Ports):
     def route(self, partition: PartitionId) -> Route:
         first = NAMES[partition.partition % 3]
         ports = (self._servers.port(name) for name in sorted(self._servers.names, key=first.__ne__))
-        return Route(tuple(server_url("127.0.0.1", port, "") for port in ports), engine=STORE_ENGINE)
+        return Route(tuple(server_url("127.0.0.1", port) for port in ports), engine=STORE_ENGINE)
 
 
 class Putter:

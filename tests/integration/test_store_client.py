@@ -63,6 +63,19 @@ async def test_what_was_refused_goes_to_the_next_server(code: AnswerCode) -> Non
         await client.close()
 
 
+async def test_the_server_that_another_one_names_is_asked_next() -> None:
+    elsewhere = StoreAnswer(0, AnswerCode.NOT_PRIMARY, primary="n3")
+    async with (
+        scripted_store(always(elsewhere), "n1") as first,
+        scripted_store(always(elsewhere), "n2") as second,
+        scripted_store(always(DONE), "n3") as third,
+    ):
+        client = StoreClient(Listed((first.url, second.url, third.url)))
+        assert (await client.read(P0, b"key")).value == b"value"
+        assert [len(store.requests) for store in (first, second, third)] == [1, 0, 1]
+        await client.close()
+
+
 async def test_a_changed_map_is_followed() -> None:
     async with scripted_store(always(refusing(AnswerCode.NOT_PRIMARY))) as old:
         source = Listed((old.url,))
@@ -131,7 +144,7 @@ async def test_a_loss_after_an_unanswered_attempt_does_not_say_that_nothing_was_
 
 async def test_another_incarnation_at_the_address_is_asked_nothing() -> None:
     """The port may belong to another installation by now."""
-    async with scripted_store(always(DONE), "second") as store:
+    async with scripted_store(always(DONE), incarnation="second") as store:
         client = StoreClient(Listed((store.url.replace("second", "first"),)))
         with pytest.raises(StoreRefusedError, match="incarnation second of n1 answers"):
             await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)

@@ -10,7 +10,7 @@ from keys.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import structlog
 
@@ -20,7 +20,7 @@ from rebalance.controllers.moving import MovingPartitions
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.targets import NamedTarget
 from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
-from rebalance.core.admission import Limits, Move, Rooms, admit
+from rebalance.core.admission import Limits, Move, Rooms, admit, without_members
 from rebalance.core.assignments import Assignments
 from rebalance.core.bandwidth import AdmissionRecord, TokenBuckets
 from rebalance.core.bulk_write import BulkDecisions
@@ -47,7 +47,8 @@ class MoveAdmission:
 
     ``member_limits`` answers with those of the living nodes. ``rewrite`` is called with zones that must be
     written anew: limits ended, or their target was replaced while they waited. ``first`` answers with the zone
-    and id of the operation that goes first where only one may.
+    and id of the operation that goes first where only one may, ``stored`` with the zones that store servers
+    keep, whose copies are no members.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class MoveAdmission:
         member_limits: Callable[[], Mapping[str, int]] = dict,
         rewrite: Changed = lambda zone_id: None,
         first: Callable[[], tuple[ZoneId, str] | None] = lambda: None,
+        stored: Callable[[], Collection[ZoneId]] = tuple,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
@@ -65,6 +67,7 @@ class MoveAdmission:
         self._member_limits = member_limits
         self._rewrite = rewrite
         self._first = first
+        self._stored = stored
         self._limits_key = KeyspaceMirror(metastore, keyspace.limits)
         self._limits_key.listen(self._on_limits)
         self._limits = Limits()
@@ -105,6 +108,8 @@ class MoveAdmission:
     ) -> None:
         """What waits of the zone now, in place of what waited before."""
         self.drop(zone_id)
+        if zone_id in self._stored():
+            moves = {number: without_members(move) for number, move in moves.items()}
         if moves:
             self._lines[zone_id] = WaitingLine(zone_id, named, decisions, moves, self._nodes)
             self._new.add(zone_id)
@@ -116,6 +121,13 @@ class MoveAdmission:
 
     def look_again(self) -> None:
         """There may be room that was not: nodes have changed."""
+        self._wake.set()
+
+    def on_stored(self, zone_ids: Collection[ZoneId]) -> None:
+        """``stored`` has changed by these: what of them waits is looked at again."""
+        for zone_id in zone_ids:
+            if zone_id in self._lines:
+                self._rewrite(zone_id)
         self._wake.set()
 
     def forget(self) -> None:
@@ -212,7 +224,7 @@ class MoveAdmission:
         now_ms = self._clock.now_ms()
         rooms = Rooms(
             self._limits,
-            moving.loads,
+            moving.loads_without(self._stored()),
             self._member_limits(),
             now_ms,
             self._first(),
@@ -240,7 +252,9 @@ class MoveAdmission:
             seen = moving.observed(partition)
             decision = line.decisions.decide_alone(seen, number)
             if decision.outcome is Outcome.PENDING_KEY_UPDATED and seen.stable is not None:
-                line.update(number, line.decisions.move(seen.stable.value, number))
+                move = line.decisions.move(seen.stable.value, number)
+                is_stored = line.zone_id in self._stored()
+                line.update(number, without_members(move) if is_stored else move)
                 line.due.discard(number)
             else:
                 line.remove(number)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
 from functools import cache
 
 from catalog.core.zone import ZoneId
@@ -34,6 +37,7 @@ class MovingPartitions:
         self.mended: set[PartitionId] = set()
         """Those that could not be read before, and can be now."""
         self._known: dict[PartitionId, tuple[Move | None, frozenset[str]]] = {}
+        self._held: dict[ZoneId, Counter[str]] = {}
         self._decoded = cache(Assignments.decode)
         self.mirror.listen(self._note)
 
@@ -53,6 +57,13 @@ class MovingPartitions:
         """As the last admission has left them."""
         admission = self.admission
         return TokenBuckets() if isinstance(admission, Unreadable) else buckets_of(admission)
+
+    def loads_without(self, stored: Collection[ZoneId]) -> Loads:
+        """``loads``, in which zones that are ``stored`` have no members."""
+        members = self.loads.members.copy()
+        for zone_id in stored:
+            members.subtract(self._held.get(zone_id, {}))
+        return replace(self.loads, members=members)
 
     def size(self, zone_id: ZoneId, number: int) -> int:
         """Bytes that a copy takes, as the group's leader reports; 0: not reported yet."""
@@ -99,7 +110,9 @@ class MovingPartitions:
         if before is not None:
             self.loads.add(partition.zone_id, before, -1)
             self.partitions.discard(partition)
-        self.loads.members.subtract(held)
+        zone_members = self._held.setdefault(partition.zone_id, Counter())
+        for members in (self.loads.members, zone_members):
+            members.subtract(held)
         keys, get = self._keyspace.partition(partition), self.mirror.get
         items = map(get, (keys.stable, keys.pending, keys.planned))
         stable, pending, planned = (readable(item, self._decoded) for item in items)
@@ -108,6 +121,7 @@ class MovingPartitions:
         if move is not None:
             self.loads.add(partition.zone_id, move)
             self.partitions.add(partition)
-        self.loads.members.update(holds)
+        for members in (self.loads.members, zone_members):
+            members.update(holds)
         if holds:
             self._known[partition] = move, holds

@@ -29,6 +29,7 @@ from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.joiners import AGAIN_S
 from rebalance.core.keys import Keyspace
+from rebalance.core.limit_options import JOINER_S
 from rebalance.core.move_status import StoreOwners
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
@@ -139,7 +140,8 @@ class ControllerRuntime:
         )
         self._operations.listen(self._look_at_turn)
         self._admission = MoveAdmission(
-            metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation
+            *(metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation),
+            stored=lambda: self._store.stored if self._store is not None else (),
         )
         self._zones = ZoneController(
             metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock
@@ -148,7 +150,11 @@ class ControllerRuntime:
         self._store: StoreControl | None = None
         if history is not None:
             known = self._intents, self._nodes
-            self._store = StoreControl(history, keyspace, *known, self._fence, steady, self._background)
+            self._store = StoreControl(
+                *(history, keyspace, *known, self._fence, steady, self._background),
+                stored_changed=self._admission.on_stored,
+                joiner_s=lambda: self._admission.limits.joiner_s or JOINER_S,
+            )
         self._resets: AutomaticReset | None = None
         if probe is not None:
             self._resets = AutomaticReset(

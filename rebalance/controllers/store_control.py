@@ -18,10 +18,12 @@ from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.ring_events import EVENTS_KEPT, RESULTS_KEPT, RingEvents
 from rebalance.controllers.ring_mirror import RingMirror
 from rebalance.controllers.store_zones import StoreZones
-from rebalance.core.keys import Keyspace
+from rebalance.core.guarded_write import Outcome
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.limit_options import JOINER_S
 from rebalance.core.move_status import StoreOwners
 from rebalance.core.readable import RecordNotReadableError
-from rebalance.core.txn import Compare, Txn, TxnResult
+from rebalance.core.txn import Compare, KeyValue, Txn, TxnResult
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -30,7 +32,7 @@ from rebalance.ports.metastore import HistoryGoneError, MetastoreError, Metastor
 from rebalance.store.core.ring_keeper import JoinServer, RingAction, RingKeeper
 from rebalance.store.core.ring_reading import assigned_lists
 from rebalance.store.core.ring_zones import AppendZones, next_zone_event
-from rebalance.store.core.stable_switch import decide_on_outcome
+from rebalance.store.core.stable_switch import decide_on_move, joiners_away
 from rebalance.store.core.store_limits import StoreLimits
 
 log = structlog.get_logger(__name__)
@@ -66,7 +68,11 @@ class StoreControl:
         ttl_ms: int = StoreLimits().ttl_ms,
         events_kept: int = EVENTS_KEPT,
         results_kept: int = RESULTS_KEPT,
+        stored_changed: Callable[[frozenset[ZoneId]], None] = lambda zone_ids: None,
+        joiner_s: Callable[[], int] = lambda: JOINER_S,
     ) -> None:
+        """``stored_changed`` is called with the zones by which ``stored`` has changed. ``joiner_s``: the limit
+        of how long a joiner may be gone."""
         self._background = background or Background(restarts=False)
         self._metastore = metastore
         self._keyspace = keyspace
@@ -82,8 +88,15 @@ class StoreControl:
         self._wake = asyncio.Event()
         self._set_ms: int | None = None
         self._targets: dict[ZoneId, tuple[int, Lists | None]] = {}
-        self._switched: dict[ZoneId, tuple[int, Compare]] = {}
+        self._switched: dict[ZoneId, tuple[int, Compare, frozenset[str]]] = {}
+        self._joiner_s = joiner_s
+        self._awaited: dict[ZoneId, frozenset[str]] = {}
+        self._away_ms: dict[str, int] = {}
+        """Since when joiners of any zone are not in the ring."""
         self._opened: frozenset[ZoneId] | None = None
+        self.stored: frozenset[ZoneId] = frozenset()
+        """Zones that store servers keep, as of the last look."""
+        self._stored_changed = stored_changed
         self._catalog = intents, nodes
         for mirror in self._catalog:
             mirror.listen(self._on_catalog)
@@ -95,6 +108,8 @@ class StoreControl:
         self._set_ms = None
         self._targets.clear()
         self._switched.clear()
+        self._awaited.clear()
+        self._away_ms.clear()
         self._zones.forget()
         self._opened = None
         for mirror in self._catalog:
@@ -127,12 +142,16 @@ class StoreControl:
                 self._opened = opened
                 self._zones.look(opened)
                 self._zones.follow(tasks, self._wake.set)
+                before, self.stored = self.stored, frozenset(self._zones.ids)
+                if before != self.stored:
+                    self._stored_changed(before ^ self.stored)
             written = await self._append(fence) or await self._events.compact(fence)
             if written:
                 await self._ring.until(written, SEEN_S)
                 return True
+            gone = self._gone()
             for zone_id in self._ring.state.cluster.zones:
-                await self._switch(zone_id, fence)
+                await self._switch(zone_id, gone, fence)
         except RecordNotReadableError as error:
             self._unreadable.waits("ring", error)
             await asyncio.sleep(RETRY_S)
@@ -198,40 +217,62 @@ class StoreControl:
                 gone = await self._zones.refresh(zone_id) or gone
         return gone
 
-    # The switch of stable
+    # Moves
 
-    async def _switch(self, zone_id: ZoneId, fence: Compare) -> None:
-        """Once for each change of the zone's assignments or of the results."""
+    def _gone(self) -> frozenset[str]:
+        """Joiners that are not in the ring for longer than they may be."""
+        now_ms = self._steady.now_ms()
+        cluster = self._ring.state.cluster
+        awaited = frozenset[str]().union(*(self._awaited.get(zone_id, ()) for zone_id in cluster.zones))
+        awaited -= cluster.servers.keys()
+        self._away_ms = {name: since_ms for name, since_ms in self._away_ms.items() if name in awaited}
+        limit_ms = 1_000 * self._joiner_s()
+        return frozenset(name for name, since_ms in self._away_ms.items() if now_ms - since_ms >= limit_ms)
+
+    async def _switch(self, zone_id: ZoneId, gone: frozenset[str], fence: Compare) -> None:
+        """Once for each change of the zone's assignments, of the results, or of who is ``gone``."""
         if zone_id not in self._zones.placed:
             return
+        gone &= self._awaited.get(zone_id, frozenset())
         outcomes = self._ring.outcomes(zone_id)
-        seen = self._zones.revision(zone_id), self._ring.result_guard()
+        seen = self._zones.revision(zone_id), self._ring.result_guard(), gone
         if self._switched.get(zone_id) == seen:
             return
-        moves = []
+        servers, away = self._ring.state.cluster.servers.keys(), frozenset[str]()
+        given_up: dict[str, KeyValue] = {}
+        if gone:
+            prefix = self._keyspace.zone_given_up(zone_id)
+            given_up = {item.key: item for item in (await self._metastore.range(prefix)).items}
+        moves: dict[Outcome, list[Txn]] = {}
         for number, observed in self._zones.moving(zone_id):
+            key = self._keyspace.given_up(PartitionId(zone_id, number))
             try:
-                decision = decide_on_outcome(observed, outcomes[number])
+                away |= joiners_away(observed, servers)
+                decision = decide_on_move(
+                    *(observed, outcomes[number], servers, gone), given_up=given_up.get(key), given_up_key=key
+                )
             except IndexError:
                 continue
             except RecordNotReadableError as error:
                 self._unreadable.waits((zone_id, number), error)
                 continue
             if decision.transaction is not None:
-                moves.append(decision.transaction)
-        written = [
-            await self._write(zone_id, moves[first : first + PARTITIONS_PER_REQUEST], fence)
-            for first in range(0, len(moves), PARTITIONS_PER_REQUEST)
-        ]
+                moves.setdefault(decision.outcome, []).append(decision.transaction)
         # What a guard refused has changed since, and comes again with that change.
-        self._switched[zone_id] = seen
-        if moves:
-            log.info("stable switched", zone=zone_id, partitions=sum(written), of=len(moves))
+        self._awaited[zone_id], self._switched[zone_id] = away, seen
+        for name in away:
+            self._away_ms.setdefault(name, self._steady.now_ms())
+        for outcome, writes in moves.items():
+            await self._write(zone_id, outcome, writes, fence)
 
-    async def _write(self, zone_id: ZoneId, moves: Sequence[Txn], fence: Compare) -> int:
-        """How many partitions were switched. Waits until the mirror has them."""
-        result = await self._metastore.commit(Txn((fence, self._ring.result_guard()), tuple(moves)))
-        done = sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
+    async def _write(self, zone_id: ZoneId, outcome: Outcome, moves: Sequence[Txn], fence: Compare) -> None:
+        """Waits until the mirror has them."""
+        done = revision = 0
+        for first in range(0, len(moves), PARTITIONS_PER_REQUEST):
+            batch = tuple(moves[first : first + PARTITIONS_PER_REQUEST])
+            result = await self._metastore.commit(Txn((fence, self._ring.result_guard()), batch))
+            done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
+            revision = result.revision if result.succeeded else revision
         if done:
-            await self._zones.until(zone_id, result.revision, SEEN_S)
-        return done
+            await self._zones.until(zone_id, revision, SEEN_S)
+        log.info("moves", zone=zone_id, outcome=outcome.value, partitions=done, of=len(moves))

@@ -68,6 +68,11 @@ class StoreZones:
         self._moved |= {zone_id for zone_id, zone in zones.items() if zone != self._zones.get(zone_id)}
         self._zones, self.dropped = zones, frozenset(dropped)
 
+    @property
+    def ids(self) -> Collection[ZoneId]:
+        """As of the last look."""
+        return self._zones.keys()
+
     def follow(self, tasks: asyncio.TaskGroup, changed: Callable[[], None]) -> None:
         """Begin mirrors of new zones in ``tasks`` and end those of others. ``changed``: some assignment is."""
         for zone_id in self._tasks.keys() - self._zones.keys():

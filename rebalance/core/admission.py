@@ -14,7 +14,7 @@ import heapq
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -184,7 +184,7 @@ class Move:
 
 
 def move_of(stable: Assignments, target: Assignments) -> Move:
-    """The move from ``stable`` to ``target``."""
+    """The move from ``stable`` to ``target``, where copies are members."""
     voters = frozenset(stable.peers) & frozenset(target.peers)
     learners = frozenset(stable.learners) & frozenset(target.learners)
     receivers = target.nodes - voters - learners
@@ -203,9 +203,15 @@ def load_of(stable: Assignments, pending: Assignments, planned: Assignments | No
     return Move(*(tuple(sorted({*now, *later})) for now, later in pairs))
 
 
+def without_members(move: Move) -> Move:
+    """The same of a zone that store servers keep: its copies are no members, and need no room for any."""
+    return replace(move, joins=())
+
+
 @dataclass(slots=True)
 class Loads:
-    """What moves now, counted; and the members that each node holds or is about to hold."""
+    """What moves now, counted; and the members that each node holds or is about to hold. Copies of store
+    zones move as others do, and are no members."""
 
     cluster: int = 0
     zones: Counter[ZoneId] = field(default_factory=Counter)

@@ -59,6 +59,11 @@ class Assignments(Record):
         """Every node with a replica, whatever its role."""
         return frozenset((*self.peers, *self.learners))
 
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """Every node in the order in which a store zone prefers it as the primary: learners last."""
+        return *self.peers, *self.learners
+
     def at_rest(self) -> Assignments:
         """What stable holds once the move is over: the same, without the marks of a move."""
         return replace(self, forced=0, strategy=Strategy.QUEUE, empty=False, absent=())

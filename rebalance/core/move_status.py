@@ -173,8 +173,8 @@ def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
         return blocked
     if not owners.leader:
         return MoveStatus(MoveState.WAITING, f"OWNERS_AWAITED: {', '.join(owners.in_sync) or 'none yet'}")
-    missing = sorted(frozenset(assigned.peers) - frozenset(owners.in_sync))
-    surplus = sorted(frozenset(owners.in_sync) - frozenset(assigned.peers))
+    missing = sorted(assigned.nodes - frozenset(owners.in_sync))
+    surplus = sorted(frozenset(owners.in_sync) - assigned.nodes)
     if missing:
         return MoveStatus(MoveState.MOVING, f"FILLING: {', '.join(missing)}")
     if view.pending is None and not surplus:

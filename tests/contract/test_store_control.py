@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from catalog.core.zone import Node, Zone, ZoneId, zone_engine
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.store_control import LOOK_MS
-from rebalance.core.keys import Keyspace
+from rebalance.core.assignments import Strategy
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.limit_options import JOINER_S
 from rebalance.core.operation import OperationKind, OperationState
+from rebalance.core.records import GivenUpRecord
 from rebalance.core.store_positions import NO_RECORD
 from rebalance.core.topology_version import TopologyVersion, Trigger
 from rebalance.core.txn import Put, Txn, TxnResult
@@ -19,7 +23,7 @@ from rebalance.exchange.core.result_record import PartitionOutcome, ResultRecord
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, Snapshot
 from rebalance.store.core.ring_codec import decode_event
 from rebalance.store.shell.store_ring import RingGapError, StoreRing
-from tests.fixtures.ring_world import TTL_MS, ZONE, RingWorld
+from tests.fixtures.ring_world import LIMIT_S, TTL_MS, ZONE, RingWorld
 
 LISTS = {0: ("n1", "n2"), 1: ("n2", "n3"), 2: ("n3", "n1")}
 
@@ -267,6 +271,89 @@ async def test_what_was_planned_is_pending_after_the_switch(world: RingWorld) ->
         await world.until_assigned("stable", {**LISTS, 1: ("n3", "n1")})
         assert await world.assigned("pending") == {1: ("n1", "n2")}
         assert await world.assigned("planned") == {}
+
+
+async def test_a_move_that_may_be_cancelled_makes_room_for_what_is_planned(world: RingWorld) -> None:
+    """Until a result has made its copies the owners; one of another strategy goes on."""
+    await world.publish()
+    await world.assign("stable", LISTS)
+    async with world.control() as control:
+        await world.join("n1", "n2", "n3")
+        await world.until(lambda state: bool(state.cluster.zones))
+        await world.conclude({number: owned(*nodes) for number, nodes in LISTS.items()})
+        await world.until_owners(control, 0, LISTS[0])
+        pending = {0: ("n1", "n3"), 1: ("n2", "n1")}
+        await world.assign("pending", pending, strategy=Strategy.CANCEL)
+        await world.assign("pending", {2: ("n3", "n2")})
+        await world.conclude({1: owned(*pending[1])})
+        await world.until_assigned("stable", {**LISTS, 1: pending[1]})
+        await world.assign("planned", {0: ("n2", "n3"), 2: ("n1", "n2")})
+        await world.until_assigned("pending", {0: ("n2", "n3"), 2: ("n3", "n2")})
+        assert await world.assigned("planned") == {2: ("n1", "n2")}
+        assert await world.assigned("stable") == {**LISTS, 1: pending[1]}
+
+
+async def test_a_move_goes_on_without_a_server_that_does_not_come(world: RingWorld) -> None:
+    """Its place is taken by the copy that was to leave, and who asks again is told whom."""
+    await world.publish()
+    await world.assign("stable", LISTS)
+    async with world.control(ttl_ms=10 * 1_000 * JOINER_S) as control:
+        await world.join("n1", "n2", "n3")
+        await world.until(lambda state: bool(state.cluster.zones))
+        await world.conclude({number: owned(*nodes) for number, nodes in LISTS.items()})
+        await world.until_owners(control, 0, LISTS[0])
+        await world.assign("pending", {0: ("n1", "n4"), 1: ("n3", "n2"), 2: ("n1", "n2")})
+        await world.conclude({1: owned("n3", "n2")})
+        await world.until_assigned("stable", {**LISTS, 1: ("n3", "n2")})
+        world.clock.set(1_000 * JOINER_S - 1)
+        await world.conclude({2: owned("n1", "n2")})
+        await world.until_assigned("stable", {**LISTS, 1: ("n3", "n2"), 2: ("n1", "n2")})
+        assert await world.assigned("pending") == {0: ("n1", "n4")}, "it may still come"
+        world.clock.set(1_000 * JOINER_S + LOOK_MS)
+        await world.until_assigned("pending", {})
+        assert (await world.assigned("stable"))[0] == LISTS[0]
+        given_up = await world.store.get(world.keyspace.given_up(PartitionId(ZONE.zone_id, 0)))
+        assert given_up is not None
+        assert GivenUpRecord.decode(given_up.value).names() == ("n4",)
+
+
+async def test_learners_are_copies_that_a_move_waits_for_while_their_server_is_there(world: RingWorld) -> None:
+    await world.publish()
+    await world.assign("stable", LISTS)
+    async with world.control() as control:
+        await world.join("n1", "n2", "n3")
+        await world.until(lambda state: bool(state.cluster.zones))
+        await world.conclude({number: owned(*nodes) for number, nodes in LISTS.items()})
+        await world.until_owners(control, 0, LISTS[0])
+        await world.assign("pending", {0: ("n1",)}, learners=("n3",))
+        await world.assign("pending", {1: ("n2",)}, learners=("n4",))
+        await world.conclude({0: owned("n1", "n2"), 1: owned("n2")})
+        await world.until_assigned("stable", {**LISTS, 1: ("n2",)})
+        assert await world.assigned("pending") == {0: ("n1",)}
+        await world.conclude({0: owned("n1", "n3")})
+        await world.until_assigned("stable", {**LISTS, 0: ("n1",), 1: ("n2",)})
+
+
+async def test_zones_of_store_servers_are_known_to_who_counts_members(world: RingWorld) -> None:
+    """Also once no node says any more what keeps them."""
+    changes: list[frozenset[ZoneId]] = []
+    await world.publish(Zone(ZoneId(2), "SMALL", 1, 1, None, ("default",)), engine="etcd")
+    await world.publish()
+    await world.assign("stable", LISTS)
+    async with world.control(stored_changed=changes.append) as control:
+        await world.join("n1")
+        await world.until(lambda state: bool(state.cluster.zones))
+        assert control.stored == {ZONE.zone_id}
+        for name in ("n1", "n2", "n3"):
+            await world.delete(world.keyspace.node(name))
+        await world.join("n2")
+        assert control.stored == {ZONE.zone_id}
+        await world.publish(dropped=True)
+        await world.until(lambda state: not state.cluster.zones)
+        async with asyncio.timeout(LIMIT_S):
+            while control.stored:
+                await asyncio.sleep(0.02)
+    assert changes == [{ZONE.zone_id}, {ZONE.zone_id}]
 
 
 async def test_a_server_that_failed_since_the_last_result_is_no_owner(world: RingWorld) -> None:

@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import lmdb
@@ -17,6 +18,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.store_positions import StorePosition
 from rebalance.store.core.disk_changes import ClearBatch, KeepMark, KeepRows
 from rebalance.store.core.log_records import PartitionKey, StoredRow, WriteId
+from rebalance.store.core.store_check import check_copy
 from rebalance.store.core.store_effects import WriteDisk
 from rebalance.store.core.store_inputs import DiskDone, DiskRefused, RoomChanged
 from rebalance.store.shell.lmdb_disk import (
@@ -64,33 +66,62 @@ def assert_whole(driven: DrivenDisk) -> None:
     assert {row.key for row in driven.disk.reader.rows(PARTITION, b"", 1 << 40)} == keys
 
 
+def until_killed(directory: Path, prefix: Sequence[str] = (), after: int = 0) -> None:
+    """A writer that is killed, after so many transactions unless ``prefix`` does that, and what it leaves."""
+    command = [*prefix, sys.executable, "-m", "tests.fixtures.killed_writer", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(after)]
+        if after:
+            process.kill()
+        lines += process.stdout.read().splitlines()
+    with driven_disk(directory) as driven:
+        reader = driven.disk.reader
+        done = int(reader.mark("done") or b"0")
+        assert not lines or done in (int(lines[-1]), int(lines[-1]) + 1)
+        if not done:
+            return
+        head = reader.heads()[killed_writer.PARTITION]
+        assert check_copy(reader, killed_writer.PARTITION, head).defects == ()
+        records = reader.records(killed_writer.PARTITION, head.log_start, 1 << 40)
+        assert head.tail == StorePosition(1, done * killed_writer.RECORDS) == records[-1].position
+        ids = {entry.write for entry in reader.ids(killed_writer.PARTITION, b"", 1 << 40)}
+        first = max(head.log_start.counter, 1)
+        assert ids == {WriteId(f"w{counter}") for counter in range(first, head.tail.counter + 1)}
+
+
 @pytest.mark.slow("a process is started and killed six times")
 def test_a_writer_killed_at_any_moment_leaves_a_whole_transaction(tmp_path: Path) -> None:
     chance = random.Random(7)
     for _ in range(KILLS):
-        command = [sys.executable, "-m", "tests.fixtures.killed_writer", str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            lines = [process.stdout.readline() for _ in range(chance.randrange(1, 40))]
-            process.kill()
-            reported = int((process.stdout.read().splitlines() or lines)[-1])
-        with driven_disk(tmp_path) as driven:
-            reader = driven.disk.reader
-            done = int(reader.mark("done") or b"0")
-            assert done in (reported, reported + 1)
-            head = reader.heads()[killed_writer.PARTITION]
-            records = reader.records(killed_writer.PARTITION, head.log_start, 1 << 40)
-            assert head.tail == StorePosition(1, done * killed_writer.RECORDS) == records[-1].position
-            assert [record.position.counter for record in records] == list(
-                range(head.log_start.counter + 1, head.tail.counter + 1)
-            )
-            newest = {change.key: record for record in records for change in record.changes}
-            for key, record in newest.items():
-                row = reader.row(killed_writer.PARTITION, key)
-                assert row == StoredRow(key, record.changes[-1].value, record.position)
-            ids = {entry.write for entry in reader.ids(killed_writer.PARTITION, b"", 1 << 40)}
-            first = max(head.log_start.counter, 1)
-            assert ids == {WriteId(f"w{counter}") for counter in range(first, head.tail.counter + 1)}
+        until_killed(tmp_path, after=chance.randrange(1, 40))
+
+
+def killed_at(call: str, number: int) -> list[str]:
+    """Runs a command that dies when a thread of it makes its so-and-so many-th such call, instead of that."""
+    quiet = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
+    return [*quiet, "-e", f"inject={call}:signal=KILL:when={number}"]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace ends a process at a call: install strace")
+@pytest.mark.parametrize(
+    ("writes", "syncs"),
+    [
+        pytest.param(range(1, 13, 3), range(1, 3), marks=pytest.mark.slow("a process each, under strace")),
+        pytest.param(range(1, 101), range(1, 31), marks=pytest.mark.soak),
+    ],
+    ids=["some", "all"],
+)
+def test_a_writer_killed_at_any_write_or_sync_leaves_a_whole_transaction(
+    writes: range, syncs: range, tmp_path: Path
+) -> None:
+    """Each store is written from the beginning: a new one, and one that was written before."""
+    until_killed(tmp_path / "used", after=30)
+    points = [("pwrite64", number) for number in writes] + [("fdatasync", number) for number in syncs]
+    for call, number in points:
+        until_killed(tmp_path / f"{call}-{number}", killed_at(call, number))
+        until_killed(tmp_path / "used", killed_at(call, number))
+    print(f"{2 * len(points)} kills at a call")
 
 
 def test_a_full_map_refuses_a_transaction_whole_and_takes_the_next(tmp_path: Path) -> None:

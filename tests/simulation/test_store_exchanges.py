@@ -59,7 +59,9 @@ def test_a_client_joins_the_ring() -> None:
     scene.hear()
     assert len(scene.sent_messages) == sent
     for name in "abc":
-        assert [(step.kind, step.type) for step in scene.steps if (step.server, step.version) == (name, version)] == [
+        assert [
+            (step.kind, step.type) for step in scene.steps if (step.server, step.version) == (name, version)
+        ] == [
             ("INIT", "NONE"),
             (FINISHED, ""),
         ]
@@ -198,7 +200,11 @@ def test_nobody_finishes_before_the_full_message() -> None:
     assert scene.awaited("a") == "c"
     assert scene.phase("b") is scene.phase("c") is Phase.SENT
     assert not scene.fulls(version)
-    lists = [step.awaited for step in scene.steps if (step.server, step.version, step.kind) == ("a", version, "COLLECT")]
+    lists = [
+        step.awaited
+        for step in scene.steps
+        if (step.server, step.version, step.kind) == ("a", version, "COLLECT")
+    ]
     assert lists == [{"b", "c"}, {"c"}]
     scene.release()
     scene.exchange()

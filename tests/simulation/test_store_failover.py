@@ -251,7 +251,9 @@ def test_an_old_answer_of_an_earlier_exchange() -> None:
     scene = StoreScene()
     version = scene.custom(Trigger.AFFINITY_CHANGE)
     scene.exchange()
-    (flight,) = [flight for flight in scene.messages(SingleMessage, "b") if flight.message in scene.singles(version)]
+    (flight,) = [
+        flight for flight in scene.messages(SingleMessage, "b") if flight.message in scene.singles(version)
+    ]
     before, others = scene.worker("a").held, scene.worker("b").held
     scene.arrive(flight)
     assert scene.worker("a").held is before

@@ -26,7 +26,9 @@ def three_joins(lists: tuple[str, ...] = ("ab", "bc", "ca", "ab")) -> StoreScene
 
 def hold_singles(scene: StoreScene, *senders: str) -> None:
     """Their single messages wait."""
-    scene.holds_where(lambda flight: isinstance(flight.message, SingleMessage) and flight.sender.name in senders)
+    scene.holds_where(
+        lambda flight: isinstance(flight.message, SingleMessage) and flight.sender.name in senders
+    )
 
 
 def let_go(scene: StoreScene, sender: str) -> None:

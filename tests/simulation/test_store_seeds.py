@@ -25,29 +25,15 @@ from rebalance.store.core.server_life import ServerLife
 from rebalance.store.core.store_inputs import RoomChanged
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
 from rebalance.store.simulation import store_disk
-from rebalance.store.simulation.store_history import StoreHistory, StoreRuleBrokenError
+from rebalance.store.simulation.store_history import StoreRuleBrokenError
 from rebalance.store.simulation.store_metastore import StoreMetastore
 from rebalance.store.simulation.store_process import StoreProcess
 from rebalance.store.simulation.store_run import ZONE, StoreRun, StoreShape
 from rebalance.store.simulation.store_world import StoreWorld
+from tests.fixtures.simulated_judgement import judged
 from tests.fixtures.simulated_trio import tail_of, trio
-from tests.linearizability.checker import violations
-from tests.linearizability.history import Action, Operation
 
 Patch = pytest.MonkeyPatch
-
-
-def judged(history: StoreHistory) -> list[Any]:
-    """By the checker that judges histories of real clients, which knows nothing of positions."""
-    operations = []
-    for item in history.operations:
-        value = item.value.decode() if item.value is not None else None
-        action = Action.GET if item.write is None else Action.PUT if value is not None else Action.DELETE
-        if action is Action.GET and item.returned_ms is None:
-            continue
-        key = f"{item.partition[1]}/{item.key.decode()}"
-        operations.append(Operation(item.client, key, action, value, item.invoked_ms, item.returned_ms))
-    return violations(operations)
 
 
 def test_a_seed_happens_again() -> None:

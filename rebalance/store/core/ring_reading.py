@@ -69,12 +69,12 @@ def _chunks(values: Mapping[str, bytes], parts: str, chunks: int) -> list[Outcom
 
 def assigned_lists(keys: Keyspace, items: Iterable[KeyValue]) -> Lists:
     """For each partition of one zone the nodes that shall hold it: ``pending`` where it is present, else
-    ``stable``; empty where it has neither. ``items``: of the zone, at one revision. Raises
-    RecordNotReadableError."""
+    ``stable``; empty where it has neither. Learners come last, so each leads only when no other copy is left.
+    ``items``: of the zone, at one revision. Raises RecordNotReadableError."""
     assigned: dict[str, dict[int, tuple[str, ...]]] = {name: {} for name in ASSIGNING}
     for item in items:
         parsed = keys.parse_partition(item.key)
         if parsed is not None and parsed[1] in assigned:
-            assigned[parsed[1]][parsed[0].partition] = readable(item, Assignments.decode).peers
+            assigned[parsed[1]][parsed[0].partition] = readable(item, Assignments.decode).copies
     lists = {**assigned[ASSIGNING[0]], **assigned[ASSIGNING[1]]}
     return tuple(lists.get(partition, ()) for partition in range(max(lists, default=-1) + 1))

@@ -54,10 +54,10 @@ class StoreShape:
 class StoreRun:
     """``world`` and ``clients`` are there to look at afterwards."""
 
-    def __init__(self, seed: int, shape: StoreShape | None = None) -> None:
+    def __init__(self, seed: int, shape: StoreShape | None = None, world: StoreWorld | None = None) -> None:
         self.seed = seed
         self.shape = shape or StoreShape.of(seed)
-        self.world = StoreWorld(seed, LIMITS)
+        self.world = world or StoreWorld(seed, LIMITS)
         self.names = [f"n{number}" for number in range(1, self.shape.servers + 1)]
         self._rng = random.Random(f"run/{seed}")
         self.clients = SimulatedClients(

@@ -2,85 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from app.views.keyspace_views import KeyspaceViews
-from app.views.published_map import PublishedMap, map_json
+from app.views.published_map import map_json
 from app.views.routing_view import RoutingView
-from app.views.store_map import partition_map_of
-from app.views.zone_endpoints import ZoneEndpoints
-from catalog.core.zone import STORE_ENGINE, Node, ZoneId
-from rebalance.controllers.ring_mirror import RingReader
+from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keys import PartitionId
 from rebalance.core.txn import Put, Txn
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.kernels.partition_map_codec import decode_map
-from rebalance.nodes.endpoints import MirroredEndpoints
-from rebalance.nodes.partition_view import Mirrors
-from rebalance.store.shell.store_channel import server_url
-from tests.fixtures.committed_ring import CommittedRing, incarnation_of, outcome
-from tests.unit.sql_world import World, opened
-
-ZONE = ZoneId(1)
-NAMES = ("n1", "n2", "n3")
-NODES = tuple(Node(name, profiles=("bulk",), engines=(("bulk", STORE_ENGINE),)) for name in NAMES)
-PARTITIONS = 4
-
-
-class Stored:
-    """A zone of four partitions whose stable lists are those of placement."""
-
-    def __init__(self, world: World, lists: Sequence[tuple[str, ...]]) -> None:
-        self.world = world
-        self.lists = lists
-        self.ring = CommittedRing(world.keyspace)
-        reader = RingReader(world.mirror, world.keyspace)
-        self.views = KeyspaceViews(world.mirror, world.keyspace, ownership=lambda: reader.shown)
-        groups = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
-        self.endpoints = ZoneEndpoints(world.mirror, reader, groups, self.views.is_store)
-
-    @property
-    def owned(self) -> list[PartitionOutcome]:
-        """As stable asks for it."""
-        return [outcome(*names) for names in self.lists]
-
-    @property
-    def map(self) -> PublishedMap | None:
-        world = self.world
-        return partition_map_of(world.mirror, world.keyspace, self.views.ownership, ZONE)
-
-    async def commit(self, outcomes: Sequence[PartitionOutcome], **changes: Any) -> None:
-        await self.world.metastore.commit(self.ring.after(NAMES, {ZONE: outcomes}, **changes))
-        await self.world.settle()
-
-    def status(self, number: int = 0) -> tuple[str, str]:
-        status = self.views.partition(PartitionId(ZONE, number))["status"]
-        return status["state"], status["cause"]
-
-    def progress(self) -> tuple[str, dict[str, int]]:
-        progress = self.views.progress(ZONE, 1)
-        return progress["state"], {entry["cause"]: entry["partitions"] for entry in progress["causes"]}
-
-    async def column(self, sql: str, *names: str) -> list[tuple[object, ...]]:
-        result = await self.world.run(sql)
-        places = [[column.name for column in result.columns].index(name) for name in names]
-        return [tuple(row[place] for place in places) for row in result.rows]
+from tests.fixtures.committed_ring import outcome
+from tests.unit.store_world import NAMES, PARTITIONS, ZONE, Stored, stored_zone
 
 
 @pytest.fixture
 async def stored(tmp_path: Path) -> AsyncIterator[Stored]:
-    async with opened(tmp_path, nodes=NODES) as world:
-        await world.run("CREATE ZONE kept (PARTITIONS 4, REPLICAS 3) STORAGE PROFILES ['bulk']")
-        keys = (world.keyspace.partition(PartitionId(ZONE, number)) for number in range(PARTITIONS))
-        lists = [
-            assigned.peers for key in keys if (assigned := await world.assignments(key.stable)) is not None
-        ]
-        yield Stored(world, lists)
+    async with stored_zone(tmp_path) as zone:
+        yield zone
 
 
 async def test_before_its_first_exchange_a_zone_waits_for_servers_and_owners(stored: Stored) -> None:
@@ -113,11 +55,11 @@ async def test_routes_name_the_primary_first_and_follow_exchanges(stored: Stored
     (zone,) = (await stored.world.catalog.snapshot()).zones
     first = routing.document(zone)
     assert first.body["engine"] == STORE_ENGINE
-    assert first.body["partitions"][0]["voters"] == [url_of(stored, name) for name in stored.lists[0]]
+    assert first.body["partitions"][0]["voters"] == [stored.url(name) for name in stored.lists[0]]
     turned = [outcome(*reversed(stored.lists[0])), *stored.owned[1:]]
     await stored.commit(turned)
     second = routing.document(zone)
-    assert second.body["partitions"][0]["voters"] == [url_of(stored, name) for name in stored.lists[0][::-1]]
+    assert second.body["partitions"][0]["voters"] == [stored.url(name) for name in stored.lists[0][::-1]]
     assert second.digest != first.digest
     assert second.version > first.version
 
@@ -129,7 +71,7 @@ async def test_a_server_that_failed_leads_nothing_and_is_not_routed_to(stored: S
         assert stored.status(number) == ("WAITING", "SERVER_DOWN: n1")
         leader = "" if names[0] == "n1" else names[0]
         assert stored.views.partition(PartitionId(ZONE, number))["leader"] == leader
-        urls = [url_of(stored, name) for name in names if name != "n1"]
+        urls = [stored.url(name) for name in names if name != "n1"]
         assert stored.endpoints.route(PartitionId(ZONE, number)).voters == tuple(urls)
 
 
@@ -138,7 +80,7 @@ async def test_all_servers_are_asked_about_a_partition_that_nobody_leads(stored:
     await stored.commit([PartitionOutcome(in_sync=("n2",)), *stored.owned[1:]])
     assert stored.status() == ("WAITING", "OWNERS_AWAITED: n2")
     route = stored.endpoints.route(PartitionId(ZONE, 0))
-    assert route.voters == tuple(url_of(stored, name) for name in NAMES)
+    assert route.voters == tuple(stored.url(name) for name in NAMES)
 
 
 async def test_a_lost_partition_says_so(stored: Stored) -> None:
@@ -250,7 +192,3 @@ async def test_a_ring_that_cannot_be_read_is_reported_and_what_was_known_is_show
     await stored.world.settle()
     assert stored.progress() == ("CONVERGED", {})
     assert [record.key for record in stored.views.unreadable()] == [stored.world.keyspace.exchange_ring]
-
-
-def url_of(stored: Stored, name: str) -> str:
-    return server_url("127.0.0.1", stored.ring.ports[name], name, incarnation_of(name))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from enum import Enum
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,35 +28,53 @@ copies = st.builds(
 )
 
 
+class Twist(Enum):
+    """What is otherwise than in a settled partition."""
+
+    NOTHING = 0
+    REPORT = 1
+    REPORTS = 2
+    IN_SYNC = 3
+    FILLING = 4
+    EFFECTIVE = 5
+    LOST = 6
+    PREVIOUS = 7
+
+
+Drawn = tuple[tuple[str, ...], dict[str, CopyReport], PartitionOutcome, tuple[str, ...]]
+
+
 @st.composite
-def partitions(
-    draw: st.DrawFn,
-) -> tuple[tuple[str, ...], dict[str, CopyReport], PartitionOutcome, tuple[str, ...]]:
-    """Ideal list, reports, the last outcome, the effective list before; most are nearly settled."""
+def partitions(draw: st.DrawFn) -> Drawn:
+    """Ideal list, reports, the last outcome, the effective list before."""
     ideal = draw(lists)
-    if draw(st.booleans()):
-        copy = CopyReport(CopyState.OWNING, 4, epoch=2)
-        reports = dict.fromkeys(ideal, copy)
-        if draw(st.booleans()):
+    reports = dict.fromkeys(ideal, CopyReport(CopyState.OWNING, 4, epoch=2))
+    outcome, previous = PartitionOutcome(tuple(sorted(ideal)), epoch=2, effective=ideal), ideal
+    match draw(st.sampled_from(Twist)):
+        case Twist.REPORT:
             reports[draw(st.sampled_from(NODES))] = draw(copies)
-    else:
-        reports = draw(st.dictionaries(st.sampled_from(NODES), copies))
-    near = st.sampled_from((ideal, ideal, ideal[:1], ideal[::-1]))
-    outcome = PartitionOutcome(
-        tuple(sorted(draw(near))),
-        draw(st.sampled_from(((), (), ("c",)))),
-        epoch=2,
-        effective=draw(near),
-        is_lost=draw(st.sampled_from((False, False, True))),
-    )
-    return ideal, reports, outcome, draw(near)
+        case Twist.REPORTS:
+            reports = draw(st.dictionaries(st.sampled_from(NODES), copies))
+        case Twist.IN_SYNC:
+            outcome = replace(outcome, in_sync=tuple(sorted(draw(lists))))
+        case Twist.FILLING:
+            outcome = replace(outcome, filling=("c",))
+        case Twist.EFFECTIVE:
+            outcome = replace(outcome, effective=draw(lists))
+        case Twist.LOST:
+            outcome = replace(outcome, is_lost=True)
+        case Twist.PREVIOUS:
+            previous = draw(lists)
+        case _:
+            pass
+    return ideal, reports, outcome, previous
 
 
 @given(
     partitions(), st.frozensets(st.sampled_from(NODES), max_size=1), st.booleans(), st.booleans(), st.booleans()
 )
 def test_what_is_settled_stays_as_it_was_the_long_way(
-    drawn: tuple[tuple[str, ...], dict[str, CopyReport], PartitionOutcome, tuple[str, ...]],
+    drawn: Drawn,
     changed: frozenset[str],
     went: bool,
     resets: bool,

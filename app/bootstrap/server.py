@@ -117,6 +117,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             router=router,
             copies=copies,
             routing=RoutingView(mirror, keyspace, endpoints),
+            endpoints=endpoints,
             engine=LowerCaseNames(engine),
             reader=reader,
             jobs=jobs,

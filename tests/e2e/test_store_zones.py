@@ -59,6 +59,10 @@ def test_programs_read_and_write_a_store_zone(installation: Installation) -> Non
         assert not during_move.errors
         during_move.read_back()
         assert {len(partition["copies"]) for partition in installation.partitions("STORED")} == {2}
+        verified = installation.zonectl("verify", "stored")
+        assert (verified.returncode, "16 partitions, 32 replicas read" in verified.stdout) == (0, True), (
+            verified
+        )
         with writing(installation, "STORED") as during_kill:
             leader = installation.partitions("STORED")[0]["leader"]
             (server,) = installation.processes("store serve", f"--name {leader} ")

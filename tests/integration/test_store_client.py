@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from app.client.store_copies import StoreCopies
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.core.store_positions import StorePosition
+from rebalance.groups.copy_reader import CopyReader, Samples
 from rebalance.ports.groups import GroupFullError, OutcomeUnknownError, ValueRefusedError
 from rebalance.store.core.log_records import KeyChange
-from rebalance.store.core.store_messages import AnswerCode, StoreAnswer, WriteRequest
+from rebalance.store.core.store_messages import AnswerCode, CopyAnswer, CopyRequest, StoreAnswer, WriteRequest
 from rebalance.store.shell.store_client import StoreClient, StoreRefusedError
 from tests.fixtures.scripted_store import Listed, Request, Script, scripted_store
 
@@ -150,6 +152,37 @@ async def test_another_incarnation_at_the_address_is_asked_nothing() -> None:
             await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)
         assert not store.requests
         await client.close()
+
+
+def holding(rows: dict[bytes, bytes]) -> Script:
+    """A copy that is asked for itself."""
+
+    def script(request: Request) -> CopyAnswer:
+        assert isinstance(request, CopyRequest)
+        if request.keys_bytes:
+            later = sorted(key for key in rows if key > request.key)
+            return CopyAnswer(request.request, keys=tuple(later[:2]))
+        return CopyAnswer(request.request, rows.get(request.key))
+
+    return script
+
+
+async def test_copies_are_compared_with_each_other() -> None:
+    """What one of them lacks and where one differs is named; one that does not answer is not read."""
+    rows = {b"key-%d" % number: b"value" for number in range(7)}
+    different = {**rows, b"key-3": b"another"}
+    del different[b"key-5"]
+    with_a, with_b, with_c = (holding(copy) for copy in (rows, rows, different))
+    async with scripted_store(with_a) as a, scripted_store(with_b) as b, scripted_store(with_c) as c:
+        client, reader = StoreClient(Listed(())), CopyReader()
+        copies = {"a": a.url, "b": b.url, "c": c.url, "away": ""}
+        check = await reader.check(P0, copies, Samples(0, 100), StoreCopies(client, P0))
+        assert set(check.digests) == {key.decode() for key in rows}
+        assert check.verdicts["a"].agrees
+        assert (check.verdicts["c"].lacking, check.verdicts["c"].different) == (("key-5",), ("key-3",))
+        assert check.unread == {"away": "it has no address"}
+        await client.close()
+        await reader.close()
 
 
 async def test_requests_share_one_connection_and_are_answered_in_any_order() -> None:

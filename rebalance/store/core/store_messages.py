@@ -119,6 +119,29 @@ class StoreAnswer:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """Of the server's own copy as it is on its disk, whoever leads: to compare copies with each other. Its
+    shell answers, as nothing is decided by it. ``keys_bytes`` 0: the value of ``key``; else the keys above it,
+    of about so many bytes of rows."""
+
+    request: int
+    zone: ZoneId
+    partition: int
+    key: bytes
+    keys_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAnswer:
+    """``value`` None: it has no such key, or there is no copy. ``keys``: deleted ones too; none when there are
+    no more."""
+
+    request: int
+    value: bytes | None = None
+    keys: tuple[bytes, ...] = ()
+
+
 # Replication
 
 
@@ -231,6 +254,8 @@ StoreMessage = (
     | ReadRequest
     | WriteRequest
     | StoreAnswer
+    | CopyRequest
+    | CopyAnswer
     | AppendRecords
     | RecordsStored
     | CopyLevelled

@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from rebalance.hosting.tls import TlsFiles
-from rebalance.store.core.store_messages import ReadRequest, StoreAnswer, StoreHello, WriteRequest
+from rebalance.store.core.store_messages import (
+    CopyAnswer,
+    CopyRequest,
+    ReadRequest,
+    StoreAnswer,
+    StoreHello,
+    WriteRequest,
+)
 from rebalance.store.shell.frame_connection import FrameConnection
 from rebalance.store.shell.wire_codec import StoreRefused, WireMessage
 
@@ -19,7 +27,7 @@ CLIENT = StoreHello("", 0, "")
 """A client has no name."""
 DIAL_S = 2.0
 
-ChannelRequest = ReadRequest | WriteRequest
+ChannelRequest = ReadRequest | WriteRequest | CopyRequest
 
 
 class StoreUnreachableError(Exception):
@@ -54,18 +62,28 @@ class StoreChannel:
         self._incarnation = unquote(parts.path.rpartition("/")[2])
         self._tls = tls
         self._numbers = count(1)
-        self._waiting: dict[int, asyncio.Future[StoreAnswer]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._connection: FrameConnection | None = None
         self._greeted: asyncio.Future[FrameConnection] | None = None
         self._dialling: asyncio.Task[None] | None = None
         self._is_flush_due = False
 
-    async def ask(self, request: ChannelRequest, limit_s: float) -> StoreAnswer:
-        """``request`` gets a number of this connection. Raises StoreUnreachableError."""
+    async def ask(self, request: ReadRequest | WriteRequest, limit_s: float) -> StoreAnswer:
+        """Raises StoreUnreachableError."""
+        answer: StoreAnswer = await self._answer(request, limit_s)
+        return answer
+
+    async def ask_copy(self, request: CopyRequest, limit_s: float) -> CopyAnswer:
+        """Raises StoreUnreachableError."""
+        answer: CopyAnswer = await self._answer(request, limit_s)
+        return answer
+
+    async def _answer(self, request: ChannelRequest, limit_s: float) -> Any:
+        """``request`` gets a number of this connection."""
         was_sent = False
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        answer: asyncio.Future[StoreAnswer] = loop.create_future()
+        answer: asyncio.Future[Any] = loop.create_future()
         try:
             async with asyncio.timeout(limit_s):
                 connection = self._connection
@@ -109,7 +127,7 @@ class StoreChannel:
     def received(self, connection: FrameConnection, messages: Sequence[WireMessage]) -> None:
         for message in messages:
             match message:
-                case StoreAnswer():
+                case StoreAnswer() | CopyAnswer():
                     answer = self._waiting.pop(message.request, None)
                     if answer is not None and not answer.done():
                         answer.set_result(message)

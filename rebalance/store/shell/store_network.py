@@ -27,6 +27,8 @@ from rebalance.store.core.store_inputs import (
 )
 from rebalance.store.core.store_messages import (
     WIRE_FORMAT,
+    CopyAnswer,
+    CopyRequest,
     ReadRequest,
     StoreAnswer,
     StoreHello,
@@ -46,6 +48,15 @@ STEADY_S = 5.0
 CLIENTS_MAX = 1_000
 
 ClientMessage = ReadRequest | WriteRequest
+NOT_OF_SERVERS = (
+    StoreHello,
+    StoreAnswer,
+    StoreRefused,
+    ReadRequest,
+    WriteRequest,
+    CopyRequest,
+    CopyAnswer,
+)
 Address = tuple[str, int]
 
 
@@ -79,12 +90,15 @@ class StoreNetwork:
         address_of: Callable[[str, str], Awaitable[Address | None]],
         clock_ms: Callable[[], int],
         tls: TlsFiles | None = None,
+        read_copy: Callable[[CopyRequest], CopyAnswer] | None = None,
     ) -> None:
+        """``read_copy``: reads the server's own copy; None: nobody may."""
         self._hello = hello
         self._give = give
         self._address_of = address_of
         self._clock_ms = clock_ms
         self._tls = tls
+        self._read_copy = read_copy
         self._ring = RingState()
         self._parties: dict[FrameConnection, _Party] = {}
         self._peers: dict[PeerId, FrameConnection] = {}
@@ -258,10 +272,13 @@ class StoreNetwork:
         if party.client:
             if isinstance(message, ReadRequest | WriteRequest):
                 self._give(ClientRequest(party.client, message))
+            elif isinstance(message, CopyRequest) and self._read_copy is not None:
+                connection.send(self._read_copy(message))
+                connection.flush()
             else:
                 connection.refuse(CloseCode.NOT_ALLOWED, "reads and writes, of a client")
         elif party.peer is not None:
-            if isinstance(message, StoreHello | StoreAnswer | StoreRefused | ReadRequest | WriteRequest):
+            if isinstance(message, NOT_OF_SERVERS):
                 connection.refuse(CloseCode.NOT_ALLOWED, "messages of servers, of a server")
             else:
                 self._give(ServerMessage(party.peer.name, party.peer.order, message))

@@ -25,7 +25,9 @@ from rebalance.exchange.core.exchange_messages import (
 )
 from rebalance.store.core.store_messages import (
     AppendRecords,
+    CopyAnswer,
     CopyLevelled,
+    CopyRequest,
     LevelSeen,
     PeerPing,
     ReadRequest,
@@ -83,6 +85,8 @@ TAGS: Mapping[int, type[Any]] = {
     16: LatchCount,
     17: LatchOpen,
     18: PeerPing,
+    19: CopyRequest,
+    20: CopyAnswer,
 }
 
 LENGTH = Struct(">I")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rebalance.core.keys import PartitionId
 from rebalance.groups.copy_reader import CopyUnreadError
-from rebalance.store.core.store_messages import CopyAnswer, CopyRequest
+from rebalance.store.core.store_messages import CopyReadAnswer, CopyReadRequest
 from rebalance.store.shell.store_channel import StoreUnreachableError
 from rebalance.store.shell.store_client import StoreClient
 
@@ -35,9 +35,9 @@ class StoreCopies:
         answers = await asyncio.gather(*(self._asked(url, key, timeout_s) for key in keys))
         return [answer.value for answer in answers]
 
-    async def _asked(self, url: str, key: bytes, timeout_s: float, keys_bytes: int = 0) -> CopyAnswer:
+    async def _asked(self, url: str, key: bytes, timeout_s: float, keys_bytes: int = 0) -> CopyReadAnswer:
         zone_id, number = self._partition
-        request = CopyRequest(0, zone_id, number, key, keys_bytes)
+        request = CopyReadRequest(0, zone_id, number, key, keys_bytes)
         try:
             return await self._client.read_copy(url, request, timeout_s)
         except StoreUnreachableError as error:

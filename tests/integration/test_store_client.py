@@ -14,7 +14,13 @@ from rebalance.core.store_positions import StorePosition
 from rebalance.groups.copy_reader import CopyReader, Samples
 from rebalance.ports.groups import GroupFullError, OutcomeUnknownError, ValueRefusedError
 from rebalance.store.core.log_records import KeyChange
-from rebalance.store.core.store_messages import AnswerCode, CopyAnswer, CopyRequest, StoreAnswer, WriteRequest
+from rebalance.store.core.store_messages import (
+    AnswerCode,
+    CopyReadAnswer,
+    CopyReadRequest,
+    StoreAnswer,
+    WriteRequest,
+)
 from rebalance.store.shell.store_client import StoreClient, StoreRefusedError
 from tests.fixtures.scripted_store import Listed, Request, Script, scripted_store
 
@@ -157,12 +163,12 @@ async def test_another_incarnation_at_the_address_is_asked_nothing() -> None:
 def holding(rows: dict[bytes, bytes]) -> Script:
     """A copy that is asked for itself."""
 
-    def script(request: Request) -> CopyAnswer:
-        assert isinstance(request, CopyRequest)
+    def script(request: Request) -> CopyReadAnswer:
+        assert isinstance(request, CopyReadRequest)
         if request.keys_bytes:
             later = sorted(key for key in rows if key > request.key)
-            return CopyAnswer(request.request, keys=tuple(later[:2]))
-        return CopyAnswer(request.request, rows.get(request.key))
+            return CopyReadAnswer(request.request, keys=tuple(later[:2]))
+        return CopyReadAnswer(request.request, rows.get(request.key))
 
     return script
 

@@ -120,7 +120,7 @@ class StoreAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyRequest:
+class CopyReadRequest:
     """Of the server's own copy as it is on its disk, whoever leads: to compare copies with each other. Its
     shell answers, as nothing is decided by it. ``keys_bytes`` 0: the value of ``key``; else the keys above it,
     of about so many bytes of rows."""
@@ -133,13 +133,34 @@ class CopyRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyAnswer:
+class CopyReadAnswer:
     """``value`` None: it has no such key, or there is no copy. ``keys``: deleted ones too; none when there are
     no more."""
 
     request: int
     value: bytes | None = None
     keys: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesRequest:
+    """For what the server has, whoever leads it: answered at once, also while an exchange runs."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesAnswer:
+    """Columns of ``rebalance.store.core.copy_list``: one entry for each copy."""
+
+    request: int
+    states: tuple[str, ...]
+    zones: bytes
+    partitions: bytes
+    codes: bytes
+    primaries: bytes
+    positions: bytes
+    filled: bytes
 
 
 # Replication
@@ -218,7 +239,7 @@ class SupplyRequest:
 class SupplyBatch:
     """At most 1 MiB. ``next_after``: to go on from, in the same stage; None when the stage is over.
     ``read_at``: the supplier's tail. Rows may be as new as that, so the asker does not own before its own
-    stream has come as far."""
+    stream has come as far. ``last_ms``, with ids: the time of the supplier's last record."""
 
     partition: PartitionKey
     basis: TopologyVersion
@@ -230,6 +251,7 @@ class SupplyBatch:
     epochs: EpochTable = ()
     read_at: StorePosition = NO_RECORD
     next_after: bytes | None = None
+    last_ms: int = 0
 
 
 # Servers
@@ -254,8 +276,10 @@ StoreMessage = (
     | ReadRequest
     | WriteRequest
     | StoreAnswer
-    | CopyRequest
-    | CopyAnswer
+    | CopyReadRequest
+    | CopyReadAnswer
+    | CopiesRequest
+    | CopiesAnswer
     | AppendRecords
     | RecordsStored
     | CopyLevelled

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from rebalance.hosting.tls import TlsFiles
 from rebalance.store.core.store_messages import (
-    CopyAnswer,
-    CopyRequest,
+    CopiesAnswer,
+    CopiesRequest,
+    CopyReadAnswer,
+    CopyReadRequest,
     ReadRequest,
     StoreAnswer,
     StoreHello,
@@ -27,7 +28,8 @@ CLIENT = StoreHello("", 0, "")
 """A client has no name."""
 DIAL_S = 2.0
 
-ChannelRequest = ReadRequest | WriteRequest | CopyRequest
+ChannelRequest = ReadRequest | WriteRequest
+ChannelAnswer = StoreAnswer | CopiesAnswer | CopyReadAnswer
 
 
 class StoreUnreachableError(Exception):
@@ -62,28 +64,37 @@ class StoreChannel:
         self._incarnation = unquote(parts.path.rpartition("/")[2])
         self._tls = tls
         self._numbers = count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._waiting: dict[int, asyncio.Future[ChannelAnswer]] = {}
         self._connection: FrameConnection | None = None
         self._greeted: asyncio.Future[FrameConnection] | None = None
         self._dialling: asyncio.Task[None] | None = None
         self._is_flush_due = False
 
-    async def ask(self, request: ReadRequest | WriteRequest, limit_s: float) -> StoreAnswer:
-        """Raises StoreUnreachableError."""
-        answer: StoreAnswer = await self._answer(request, limit_s)
+    async def ask(self, request: ChannelRequest, limit_s: float) -> StoreAnswer:
+        """``request`` gets a number of this connection. Raises StoreUnreachableError."""
+        answer = await self._asked(request, limit_s)
+        assert isinstance(answer, StoreAnswer)
         return answer
 
-    async def ask_copy(self, request: CopyRequest, limit_s: float) -> CopyAnswer:
-        """Raises StoreUnreachableError."""
-        answer: CopyAnswer = await self._answer(request, limit_s)
+    async def copies(self, limit_s: float) -> CopiesAnswer:
+        """All that the server has. Raises StoreUnreachableError."""
+        answer = await self._asked(CopiesRequest(0), limit_s)
+        assert isinstance(answer, CopiesAnswer)
         return answer
 
-    async def _answer(self, request: ChannelRequest, limit_s: float) -> Any:
-        """``request`` gets a number of this connection."""
+    async def read_copy(self, request: CopyReadRequest, limit_s: float) -> CopyReadAnswer:
+        """As ``request`` asks, of the server's own copy. Raises StoreUnreachableError."""
+        answer = await self._asked(request, limit_s)
+        assert isinstance(answer, CopyReadAnswer)
+        return answer
+
+    async def _asked(
+        self, request: ChannelRequest | CopiesRequest | CopyReadRequest, limit_s: float
+    ) -> ChannelAnswer:
         was_sent = False
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        answer: asyncio.Future[Any] = loop.create_future()
+        answer: asyncio.Future[ChannelAnswer] = loop.create_future()
         try:
             async with asyncio.timeout(limit_s):
                 connection = self._connection
@@ -127,7 +138,7 @@ class StoreChannel:
     def received(self, connection: FrameConnection, messages: Sequence[WireMessage]) -> None:
         for message in messages:
             match message:
-                case StoreAnswer() | CopyAnswer():
+                case StoreAnswer() | CopiesAnswer() | CopyReadAnswer():
                     answer = self._waiting.pop(message.request, None)
                     if answer is not None and not answer.done():
                         answer.set_result(message)

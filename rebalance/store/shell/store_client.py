@@ -28,8 +28,8 @@ from rebalance.ports.groups import (
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.store_messages import (
     AnswerCode,
-    CopyAnswer,
-    CopyRequest,
+    CopyReadAnswer,
+    CopyReadRequest,
     ReadRequest,
     StoreAnswer,
     WriteRequest,
@@ -106,9 +106,9 @@ class StoreClient:
         request = ReadRequest(0, partition.zone_id, partition.partition, key)
         return await self._answer(partition, request, limit_s)
 
-    async def read_copy(self, url: str, request: CopyRequest, limit_s: float) -> CopyAnswer:
+    async def read_copy(self, url: str, request: CopyReadRequest, limit_s: float) -> CopyReadAnswer:
         """One attempt at one server. Raises StoreUnreachableError."""
-        return await self._channel(url).ask_copy(request, limit_s)
+        return await self._channel(url).read_copy(request, limit_s)
 
     async def _answer(
         self, partition: PartitionId, request: ReadRequest | WriteRequest, limit_s: float | None

@@ -21,21 +21,24 @@ from rebalance.store.core.store_effects import Reply
 from rebalance.store.core.store_inputs import (
     ClientGone,
     ClientRequest,
+    CopiesAsked,
     ServerConnected,
     ServerMessage,
     StoreInput,
 )
 from rebalance.store.core.store_messages import (
     WIRE_FORMAT,
-    CopyAnswer,
-    CopyRequest,
+    CopiesAnswer,
+    CopiesRequest,
+    CopyReadAnswer,
+    CopyReadRequest,
     ReadRequest,
     StoreAnswer,
     StoreHello,
     StoreMessage,
     WriteRequest,
 )
-from rebalance.store.shell.frame_connection import FrameConnection
+from rebalance.store.shell.frame_connection import FrameConnection, Outgoing
 from rebalance.store.shell.wire_codec import CloseCode, StoreRefused, WireMessage
 
 log = structlog.get_logger(__name__)
@@ -48,15 +51,18 @@ STEADY_S = 5.0
 CLIENTS_MAX = 1_000
 
 ClientMessage = ReadRequest | WriteRequest
-NOT_OF_SERVERS = (
-    StoreHello,
-    StoreAnswer,
-    StoreRefused,
-    ReadRequest,
-    WriteRequest,
-    CopyRequest,
-    CopyAnswer,
+OF_CLIENTS = (
+    StoreHello
+    | StoreAnswer
+    | StoreRefused
+    | ReadRequest
+    | WriteRequest
+    | CopiesRequest
+    | CopiesAnswer
+    | CopyReadRequest
+    | CopyReadAnswer
 )
+"""What no server sends to another one."""
 Address = tuple[str, int]
 
 
@@ -90,7 +96,7 @@ class StoreNetwork:
         address_of: Callable[[str, str], Awaitable[Address | None]],
         clock_ms: Callable[[], int],
         tls: TlsFiles | None = None,
-        read_copy: Callable[[CopyRequest], CopyAnswer] | None = None,
+        read_copy: Callable[[CopyReadRequest], CopyReadAnswer] | None = None,
     ) -> None:
         """``read_copy``: reads the server's own copy; None: nobody may."""
         self._hello = hello
@@ -136,9 +142,13 @@ class StoreNetwork:
             self._unsent.add(connection)
 
     def reply(self, reply: Reply) -> None:
-        connection = self._clients.get(reply.client)
+        self.tell(reply.client, reply)
+
+    def tell(self, client: int, message: Outgoing) -> None:
+        """A client, if it is still there."""
+        connection = self._clients.get(client)
         if connection is not None:
-            connection.send(reply)
+            connection.send(message)
             self._unsent.add(connection)
 
     def flush(self) -> None:
@@ -272,13 +282,15 @@ class StoreNetwork:
         if party.client:
             if isinstance(message, ReadRequest | WriteRequest):
                 self._give(ClientRequest(party.client, message))
-            elif isinstance(message, CopyRequest) and self._read_copy is not None:
+            elif isinstance(message, CopyReadRequest) and self._read_copy is not None:
                 connection.send(self._read_copy(message))
                 connection.flush()
+            elif isinstance(message, CopiesRequest):
+                self._give(CopiesAsked(party.client, message))
             else:
                 connection.refuse(CloseCode.NOT_ALLOWED, "reads and writes, of a client")
         elif party.peer is not None:
-            if isinstance(message, NOT_OF_SERVERS):
+            if isinstance(message, OF_CLIENTS):
                 connection.refuse(CloseCode.NOT_ALLOWED, "messages of servers, of a server")
             else:
                 self._give(ServerMessage(party.peer.name, party.peer.order, message))

@@ -25,9 +25,11 @@ from rebalance.exchange.core.exchange_messages import (
 )
 from rebalance.store.core.store_messages import (
     AppendRecords,
-    CopyAnswer,
+    CopiesAnswer,
+    CopiesRequest,
     CopyLevelled,
-    CopyRequest,
+    CopyReadAnswer,
+    CopyReadRequest,
     LevelSeen,
     PeerPing,
     ReadRequest,
@@ -85,8 +87,10 @@ TAGS: Mapping[int, type[Any]] = {
     16: LatchCount,
     17: LatchOpen,
     18: PeerPing,
-    19: CopyRequest,
-    20: CopyAnswer,
+    19: CopiesRequest,
+    20: CopiesAnswer,
+    21: CopyReadRequest,
+    22: CopyReadAnswer,
 }
 
 LENGTH = Struct(">I")

@@ -100,7 +100,7 @@ async def _checked(partition: PartitionId, samples: Samples, services: Services)
     roles, copies = _copies(services.views.partition(partition))
     reads = None
     if services.views.is_store(partition.zone_id):
-        copies, reads = services.endpoints.copy_urls(roles), services.router.store_copies(partition)
+        copies, reads = services.endpoints.copy_urls(roles), services.router.copy_reads(partition)
     check = await services.copies.check(partition, copies, samples, reads)
     return {
         "partition": partition.partition,

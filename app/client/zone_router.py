@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from app.client.store_copies import StoreCopies
+from app.client.store_copy_reads import StoreCopyReads
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
@@ -70,9 +70,9 @@ class ZoneRouter:
         """Whether store servers keep it, as far as is known."""
         return self._source.route(partition).engine == STORE_ENGINE
 
-    def store_copies(self, partition: PartitionId) -> StoreCopies:
+    def copy_reads(self, partition: PartitionId) -> StoreCopyReads:
         """Reads of single copies, of a store zone."""
-        return StoreCopies(self._stores, partition)
+        return StoreCopyReads(self._stores, partition)
 
     async def _engine(self, partition: PartitionId, limit_s: float | None) -> tuple[bool, float]:
         """Whether the partition is a store server's, once anybody has it, and the seconds that are left."""

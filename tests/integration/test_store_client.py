@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.client.store_copies import StoreCopies
+from app.client.store_copy_reads import StoreCopyReads
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.core.store_positions import StorePosition
@@ -182,7 +182,7 @@ async def test_copies_are_compared_with_each_other() -> None:
     async with scripted_store(with_a) as a, scripted_store(with_b) as b, scripted_store(with_c) as c:
         client, reader = StoreClient(Listed(())), CopyReader()
         copies = {"a": a.url, "b": b.url, "c": c.url, "away": ""}
-        check = await reader.check(P0, copies, Samples(0, 100), StoreCopies(client, P0))
+        check = await reader.check(P0, copies, Samples(0, 100), StoreCopyReads(client, P0))
         assert set(check.digests) == {key.decode() for key in rows}
         assert check.verdicts["a"].agrees
         assert (check.verdicts["c"].lacking, check.verdicts["c"].different) == (("key-5",), ("key-3",))

@@ -14,7 +14,7 @@ from rebalance.store.shell.store_client import StoreClient
 PAGE_BYTES = 256 << 10
 
 
-class StoreCopies:
+class StoreCopyReads:
     """A ``CopyReads`` of one partition. Both raise CopyUnreadError."""
 
     def __init__(self, client: StoreClient, partition: PartitionId) -> None:

@@ -93,7 +93,7 @@ class Readiness(TypedDict):
     store_servers_down: Annotated[
         list[str],
         About(
-            "living nodes with a profile of the store engine whose server takes no part, while there are such zones"
+            "living nodes with a profile of the store engine whose server takes no part; while a zone needs it"
         ),
     ]
     controller: Annotated[str | None, About("the controller that leads; null: none does, as far as is known")]

@@ -319,17 +319,9 @@ class KeyspaceViews:
         planned = reads.record(get(keys.planned), Assignments.decode)
         reads.record(get(keys.lock), decode_lock)
         group = reads.record(get(keys.group), GroupRecord.decode)
-        prefix = self._keyspace.member(partition, "")
-        members = {
-            item.key.removeprefix(prefix): record
-            for item in self._mirror.below(prefix)
-            if (record := reads.record(item, MemberRecord.decode)) is not None
-        }
+        is_opened = self.ownership.has(partition.zone_id)
+        members = {} if is_opened else self._members_of_group(partition, reads)
         configuration = reads.record(get(keys.configuration), ConfigurationRecord.decode)
-        for item in self._mirror.below(self._keyspace.restarts(partition)):
-            reads.record(item, RestartRecord.decode)
-        for item in self._mirror.below(self._keyspace.kept_copies(partition)):
-            reads.record(item, KeptRecord.decode)
         given_up = reads.record(get(self._keyspace.given_up(partition)), GivenUpRecord.decode)
         view = PartitionView(
             target=self._target(placed, partition, stable, reads),
@@ -345,6 +337,20 @@ class KeyspaceViews:
             owners=self._owners(partition, is_group=bool(members or group or configuration)),
         )
         return self._waits.of_view(partition, view, self._mirror), trigger
+
+    def _members_of_group(self, partition: PartitionId, reads: RecordReader) -> dict[str, MemberRecord]:
+        """And what else nodes keep of it; a partition of a store zone has none of that."""
+        prefix = self._keyspace.member(partition, "")
+        members = {
+            item.key.removeprefix(prefix): record
+            for item in self._mirror.below(prefix)
+            if (record := reads.record(item, MemberRecord.decode)) is not None
+        }
+        for item in self._mirror.below(self._keyspace.restarts(partition)):
+            reads.record(item, RestartRecord.decode)
+        for item in self._mirror.below(self._keyspace.kept_copies(partition)):
+            reads.record(item, KeptRecord.decode)
+        return members
 
     def _owners(self, partition: PartitionId, *, is_group: bool) -> StoreOwners | None:
         ownership, zone_id = self.ownership, partition.zone_id

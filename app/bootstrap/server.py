@@ -121,7 +121,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             mirror=mirror,
             router=router,
             copies=copies,
-            routing=RoutingView(mirror, keyspace, endpoints),
+            routing=RoutingView(mirror, keyspace, endpoints, endpoints.basis),
             endpoints=endpoints,
             engine=LowerCaseNames(engine),
             reader=reader,

@@ -79,7 +79,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             mirror=world.mirror,
             router=router,
             copies=CopyReader(),
-            routing=RoutingView(world.mirror, world.keyspace, endpoints),
+            routing=RoutingView(world.mirror, world.keyspace, endpoints, endpoints.basis),
             endpoints=endpoints,
             engine=LowerCaseNames(world.engine),
             reader=world.reader,

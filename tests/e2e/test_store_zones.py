@@ -25,7 +25,7 @@ def test_a_zone_in_the_profile_bulk_is_created_and_altered(installation: Install
             "DONE"
         ]
 
-    installation.sql("CREATE ZONE kept (PARTITIONS 128, REPLICAS 3) STORAGE PROFILES ['bulk']")
+    installation.sql("CREATE ZONE kept (PARTITIONS 600, REPLICAS 3) STORAGE PROFILES ['bulk']")
     wait_for("its creation", lambda: is_done("CREATE_ZONE"), 120)
     installation.sql("ALTER ZONE kept SET (REPLICAS 2)")
     wait_for("the change", lambda: is_done("ALTER_ZONE"), 120)

@@ -51,11 +51,12 @@ async def test_a_zone_whose_owners_are_the_assigned_ones_has_converged(stored: S
 
 async def test_routes_name_the_primary_first_and_follow_exchanges(stored: Stored) -> None:
     await stored.commit(stored.owned)
-    routing = RoutingView(stored.world.mirror, stored.world.keyspace, stored.endpoints)
+    routing = RoutingView(stored.world.mirror, stored.world.keyspace, stored.endpoints, stored.endpoints.basis)
     (zone,) = (await stored.world.catalog.snapshot()).zones
     first = routing.document(zone)
     assert first.body["engine"] == STORE_ENGINE
     assert first.body["partitions"][0]["voters"] == [stored.url(name) for name in stored.lists[0]]
+    assert routing.document(zone).body["partitions"] is first.body["partitions"]
     turned = [outcome(*reversed(stored.lists[0])), *stored.owned[1:]]
     await stored.commit(turned)
     second = routing.document(zone)

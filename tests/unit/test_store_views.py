@@ -141,6 +141,11 @@ async def test_sql_says_who_leads(stored: Stored) -> None:
     primaries = [(number, names[0]) for number, names in enumerate(stored.lists)]
     shown = await stored.column("SHOW PARTITIONS FROM kept", "PARTITION_ID", "LEADER")
     assert sorted(shown) == primaries
+    reasons = await stored.column("EXPLAIN PARTITION kept.0", "NODE_NAME", "STATE", "REASON")
+    assert {name: state for name, state, _ in reasons} == dict.fromkeys(NAMES, "HEALTHY")
+    assert [name for name, _, reason in reasons if "it is the primary" in str(reason)] == [primaries[0][1]]
+    affinity = await stored.column("SELECT * FROM affinity", "PRIMARY_NODE", "IS_IDEAL")
+    assert affinity == [(name, True) for _, name in primaries]
     leading = "SELECT * FROM assignments WHERE is_leader"
     assert sorted(await stored.column(leading, "PARTITION_ID", "NODE_NAME")) == primaries
 

@@ -80,6 +80,8 @@ def test_programs_read_and_write_a_store_zone(installation: Installation) -> Non
         assert direct.get("STORED", "no such key") is routed.get("STORED", "no such key") is None
     answer = installation.zonectl("kv", "get", "stored", "by command", "--format", "json")
     assert json.loads(answer.stdout)["value"] == "its value"
+    learner = installation.zonectl("kv", "get", "stored", "by command", "--read", "learner")
+    assert (learner.returncode, "read=leader" in learner.stderr) == (1, True), learner
     assert sum(node["copies"] for node in installation.get("/api/v1/nodes")["nodes"]) == 2 * 16
     installation.execute("DROP ZONE stored")
 

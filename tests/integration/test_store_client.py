@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.client.store_copy_reads import StoreCopyReads
+from app.client.zone_router import ZoneRouter
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.core.store_positions import StorePosition
@@ -199,3 +200,21 @@ async def test_requests_share_one_connection_and_are_answered_in_any_order() -> 
         assert len(store.connections) == 1
         assert len({request.request for request in store.requests}) == 100
         await client.close()
+
+
+async def test_a_put_waits_until_its_partition_has_somebody_who_leads_it() -> None:
+    """Before that nobody knows whether members of a group or store servers will keep it."""
+    source = Listed(())
+    router = ZoneRouter(source)
+    putting = asyncio.create_task(router.put(P0, "key", b"value", "w1"))
+    await asyncio.sleep(0)
+    async with scripted_store(always(replace(DONE, repeated=True))) as store:
+        source.change(store.url)
+        assert await putting
+        found = await router.get(P0, "key")
+        assert (found.value, found.revision) == (b"value", 5)
+        await router.close()
+    unopened = ZoneRouter(Listed(()), time_limit_s=SHORT_S)
+    with pytest.raises(StoreRefusedError, match="no server leads it"):
+        await unopened.put(P0, "key", b"value", "w1")
+    await unopened.close()

@@ -86,6 +86,25 @@ def test_programs_read_and_write_a_store_zone(installation: Installation) -> Non
     installation.execute("DROP ZONE stored")
 
 
+@pytest.mark.slow("every store server is killed and comes back")
+def test_all_servers_are_killed_at_once(installation: Installation) -> None:
+    """Nothing is lost, and no put fails: those that come wait, and the zone says for what."""
+    installation.execute("CREATE ZONE stored (PARTITIONS 4, REPLICAS 3) STORAGE PROFILES ['bulk']")
+    with writing(installation, "STORED") as writer:
+        wait_for("puts", lambda: len(writer.acknowledged) > 10)
+        servers = installation.processes("store serve", "--name n")
+        for server in servers:
+            server.kill()
+        causes = wait_for("a cause", lambda: {cause for _, cause in _states(installation) if cause})
+        assert all(cause.startswith(("SERVER_DOWN: ", "OWNERS_AWAITED: ", "FILLING: ")) for cause in causes)
+        known = len(writer.acknowledged)
+        wait_for("puts after the kill", lambda: len(writer.acknowledged) > known)
+        wait_for("all copies", lambda: _states(installation) == {("DONE", "")})
+    assert not writer.errors
+    writer.read_back()
+    installation.execute("DROP ZONE stored")
+
+
 def _is_back(installation: Installation, node: str, killed: int) -> bool:
     return any(process.pid != killed for process in installation.processes("store serve", f"--name {node} "))
 

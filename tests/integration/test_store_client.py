@@ -211,8 +211,8 @@ async def test_a_put_waits_until_its_partition_has_somebody_who_leads_it() -> No
     async with scripted_store(always(replace(DONE, repeated=True))) as store:
         source.change(store.url)
         assert await putting
-        found = await router.get(P0, "key")
-        assert (found.value, found.revision) == (b"value", 5)
+        datum = await router.get(P0, "key")
+        assert (datum.value, datum.revision) == (b"value", 5)
         await router.close()
     unopened = ZoneRouter(Listed(()), time_limit_s=SHORT_S)
     with pytest.raises(StoreRefusedError, match="no server leads it"):

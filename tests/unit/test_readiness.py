@@ -194,20 +194,20 @@ async def test_without_a_catalog_it_is_not_ready(tmp_path: Path) -> None:
 
 
 async def test_a_store_server_that_takes_no_part_is_named_once_a_zone_misses_it(tmp_path: Path) -> None:
-    async with reporting(tmp_path) as found:
-        world = found.world
+    async with reporting(tmp_path) as server:
+        world = server.world
         await world.set_nodes(*STORE_NODES)
-        assert (await found.report())["degraded"] == []
+        assert (await server.report())["degraded"] == []
         ring = CommittedRing(world.keyspace)
         owned = [outcome("n1"), outcome("n2")]
         await world.metastore.commit(ring.after(["n1", "n2"], {ZoneId(1): owned}))
         await world.settle()
-        assert (await found.report())["degraded"] == []
+        assert (await server.report())["degraded"] == []
         await world.metastore.commit(ring.after(["n1", "n2"], {ZoneId(1): owned}, without=["n2"]))
         await world.settle()
-        body = await found.report()
+        body = await server.report()
         assert body["store_servers_down"] == ["n2"]
-        assert [each["cause"] for each in body["degraded"]] == [
+        assert [entry["cause"] for entry in body["degraded"]] == [
             "SERVER_DOWN: no store server takes part for n2"
         ]
 

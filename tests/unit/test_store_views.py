@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cli.follow import FollowProgress
 from app.views.published_map import map_json
 from app.views.routing_view import RoutingView
 from catalog.core.zone import STORE_ENGINE
@@ -130,6 +131,10 @@ async def test_a_copy_that_is_filled_again_at_rest_is_waited_for(stored: Stored)
     names = stored.lists[0]
     await stored.commit([outcome(*names[:2], filling=names[2:]), *stored.owned[1:]])
     assert stored.progress() == ("MOVING", {f"FILLING: {names[2]}": 1})
+    progress = stored.views.progress(ZONE, 1)
+    assert progress["copies"] == {"assigned": 3 * PARTITIONS, "in_sync": 3 * PARTITIONS - 1}
+    line = "3/4 done, 1 moving, 0 waiting, 11/12 copies in sync"
+    assert FollowProgress.from_body("KEPT", progress).counts() == line
     states = await stored.column(
         "SELECT * FROM global_zone_partition_states", "PARTITION_ID", "PARTITION_STATE"
     )

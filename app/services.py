@@ -18,6 +18,7 @@ from app.sql.script_reader import ScriptReader
 from app.views.keyspace_views import KeyspaceViews
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
+from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from rebalance.controllers.drains import DrainKeeper
@@ -44,6 +45,7 @@ class Services:
     router: ZoneRouter
     copies: CopyReader
     routing: RoutingView
+    endpoints: ZoneEndpoints
     engine: StatementEngine
     reader: ScriptReader
     jobs: StatementJobs

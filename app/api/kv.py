@@ -129,6 +129,9 @@ async def get(
     known_zone = await services.zones.find(zone)
     partition = _partition(known_zone, key)
     point = _read_point(read, at_revision, at_time)
+    if read is not ReadFrom.LEADER and services.router.is_store(partition):
+        message = f"zone {known_zone.name} is kept by store servers, which answer at the primary: read=leader"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     try:
         if read is ReadFrom.LEADER:
             value, answer = _from_leader(await services.router.get(partition, key))

@@ -98,7 +98,10 @@ def _numbers(zone: Zone, body: VerifyRequest) -> Sequence[int]:
 
 async def _checked(partition: PartitionId, samples: Samples, services: Services) -> dict[str, Any]:
     roles, copies = _copies(services.views.partition(partition))
-    check = await services.copies.check(partition, copies, samples)
+    reads = None
+    if services.views.is_store(partition.zone_id):
+        copies, reads = services.endpoints.copy_urls(roles), services.router.copy_reads(partition)
+    check = await services.copies.check(partition, copies, samples, reads)
     return {
         "partition": partition.partition,
         "agrees": check.agrees and bool(copies),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import JSONResponse, Response
@@ -11,13 +13,19 @@ from app.api.addresses import ZoneName
 from app.api.bodies import JSON_INT_MAX
 from app.api.problems import answers, documented
 from app.contract.zones import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
-from app.services import ServicesOf
+from app.services import Services, ServicesOf
+from app.views.keyspace_views import KeyspaceViews
 from app.views.published_map import MAP_MEDIA_TYPE, map_json
 from app.views.store_map import partition_map_of
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from catalog.core.zone_options import PARTITIONS_MAX
 from rebalance.core.keys import PartitionId
+
+T = TypeVar("T")
+
+READ_IN_PLACE_MAX = 500
+"""Partitions that are read on the event loop: some 20 ms."""
 
 router = APIRouter(prefix="/api/v1", tags=["zones"])
 
@@ -36,7 +44,10 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     known_zone = await services.zones.find(zone)
     snapshot = await services.snapshot()
     body = services.views.zone(known_zone, snapshot.version)
-    progress = services.views.progress(known_zone.zone_id, body["catalog_version"])
+    version = body["catalog_version"]
+    progress = await _read(
+        services, known_zone.partitions, lambda views: views.progress(known_zone.zone_id, version)
+    )
     return JSONResponse({**body, "progress": progress})
 
 
@@ -45,7 +56,8 @@ async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
     """Every partition: assignments, members, and where its move is or what it waits for."""
     services.require_metastore()
     known_zone = await services.zones.find(zone)
-    partitions = services.views.partitions(known_zone.zone_id, known_zone.partitions)
+    count = known_zone.partitions
+    partitions = await _read(services, count, lambda views: views.partitions(known_zone.zone_id, count))
     return JSONResponse({"zone": known_zone.name, "zone_id": known_zone.zone_id, "partitions": partitions})
 
 
@@ -109,9 +121,19 @@ async def get_progress(
     known_id = ZoneId(zone_id)
     intent = services.views.intent(known_id)
     if intent is not None and intent.version >= version:
-        return JSONResponse(services.views.progress(known_id, version))
+        count = intent.zone.partitions
+        return JSONResponse(await _read(services, count, lambda views: views.progress(known_id, version)))
     snapshot = await services.snapshot()
     zone = next((candidate for candidate in snapshot.zones if candidate.zone_id == known_id), None)
     if zone is None and intent is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {zone_id}")
     return JSONResponse(services.views.progress(known_id, version, zone))
+
+
+async def _read(services: Services, partitions: int, reading: Callable[[KeyspaceViews], T]) -> T:
+    """Of so many partitions: from a copy and in a thread where that would hold other requests up."""
+    if partitions <= READ_IN_PLACE_MAX:
+        return reading(services.views)
+    keys, ownership = services.mirror.copy(), services.views.ownership
+    views = KeyspaceViews(keys, services.views.keyspace, ownership=lambda: ownership)
+    return await asyncio.to_thread(reading, views)

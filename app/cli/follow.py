@@ -50,6 +50,8 @@ class FollowProgress:
     waiting: int
     causes: tuple[tuple[str, int], ...] = ()
     engine: str | None = None
+    copies: tuple[int, int] | None = None
+    """Of a store zone: those in sync, and all that it is to have."""
 
     @classmethod
     def from_body(cls, zone: str, body: Mapping[str, Any]) -> FollowProgress:
@@ -63,11 +65,13 @@ class FollowProgress:
             waiting=counts.get("waiting", 0),
             causes=tuple((str(item["cause"]), int(item["partitions"])) for item in body.get("causes") or ()),
             engine=body.get("engine"),
+            copies=(copies["in_sync"], copies["assigned"]) if (copies := body.get("copies")) else None,
         )
 
     def counts(self) -> str:
-        """``5/8 done, 2 moving, 1 waiting``."""
-        return f"{self.done}/{self.total} done, {self.moving} moving, {self.waiting} waiting"
+        """``5/8 done, 2 moving, 1 waiting``, and of a store zone ``, 20/24 copies in sync``."""
+        copies = ", {}/{} copies in sync".format(*self.copies) if self.copies is not None else ""
+        return f"{self.done}/{self.total} done, {self.moving} moving, {self.waiting} waiting{copies}"
 
     def reasons(self) -> str:
         """``NODE_DOWN: n3 (1); ...``, empty when nothing waits."""

@@ -44,8 +44,9 @@ def put(
 ) -> int:
     """Store VALUE under KEY.
 
-    Returns once a majority of the partition's voters has stored it. If the outcome
-    is unknown (exit code 4), repeat the put with the operation ID that is printed.
+    Returns once a majority of the partition's voters has stored it, or every in-sync
+    copy where store servers keep the zone. If the outcome is unknown (exit code 4),
+    repeat the put with the operation ID that is printed.
 
     \b
     Examples:

@@ -57,7 +57,7 @@ def status(api: Api) -> int:
                 "node": "name",
                 "alive": lambda node: ("yes" if node.get("alive") else "NO") + _drain(node),
                 "members": lambda node: f"{node.get('members', '?')}/{node.get('member_limit', '?')}",
-                "copies": lambda node: node.get("copies", "?"),
+                **({"copies": "copies"} if any(node.get("copies") for node in nodes) else {}),
                 "attributes": lambda node: describe_params(node.get("attributes") or {}),
                 "profiles": lambda node: ",".join(node.get("profiles") or ()),
             },

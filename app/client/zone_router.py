@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from app.client.store_copy_reads import StoreCopyReads
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
@@ -11,7 +12,7 @@ from rebalance.groups.data_client import Datum
 from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum
 from rebalance.groups.router import TIME_LIMIT_S, Router
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import EndpointSource, ReplicaBehindError
+from rebalance.ports.groups import EndpointSource
 from rebalance.store.core.log_records import KeyChange
 from rebalance.store.shell.store_client import StoreClient
 
@@ -62,10 +63,16 @@ class ZoneRouter:
     async def read_at(
         self, partition: PartitionId, key: str, point: ReadPoint, choice: ReplicaChoice
     ) -> ReplicaDatum:
-        """From a replica that has ``point``. Raises as ``Router.read_at``."""
-        if self._source.route(partition).engine == STORE_ENGINE:
-            raise ReplicaBehindError(f"partition {partition}: only its primary answers; read from the leader")
+        """From a replica of a group that has ``point``. Raises as ``Router.read_at``."""
         return await self._groups.read_at(partition, key, point, choice)
+
+    def is_store(self, partition: PartitionId) -> bool:
+        """Whether store servers keep it, as far as is known."""
+        return self._source.route(partition).engine == STORE_ENGINE
+
+    def copy_reads(self, partition: PartitionId) -> StoreCopyReads:
+        """Reads of single copies, of a store zone."""
+        return StoreCopyReads(self._stores, partition)
 
     async def _engine(self, partition: PartitionId, limit_s: float | None) -> tuple[bool, float]:
         """Whether the partition is a store server's, once anybody has it, and the seconds that are left."""

@@ -201,7 +201,8 @@ class PartitionFeed:
         return None
 
     def _views_of(self, zone_id: ZoneId, numbers: Sequence[int]) -> KeyspaceViews:
-        """Over the keys of these partitions, and few more: a copy of everything takes longer than a thread may wait."""
+        """Over the keys of these partitions, and few more: a copy of everything takes longer than a thread may
+        wait."""
         keys = self._keyspace
         # Intent and nodes say which engine a zone that is not opened yet will have.
         prefixes = [keys.target_pointer(zone_id), keys.intent(zone_id), keys.nodes]

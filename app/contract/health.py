@@ -30,7 +30,7 @@ class Degraded(TypedDict):
         str,
         About(
             "a word and a colon, then what is known: CATALOG_UNAVAILABLE, METASTORE_UNAVAILABLE, "
-            "RECORD_NOT_READABLE, NO_LEADER, SPARK_DOWN, NO_NODE, OUTBOX_LATE, ZONE_LATE, "
+            "RECORD_NOT_READABLE, NO_LEADER, SPARK_DOWN, NO_NODE, SERVER_DOWN, OUTBOX_LATE, ZONE_LATE, "
             "TASK_ENDED",
             examples=["NO_LEADER: no controller leads, so nothing is placed or moved"],
         ),
@@ -90,6 +90,12 @@ class Readiness(TypedDict):
         ),
     ]
     nodes: Annotated[int, About("nodes that are alive")]
+    store_servers_down: Annotated[
+        list[str],
+        About(
+            "living nodes with a profile of the store engine whose server takes no part; while a zone needs it"
+        ),
+    ]
     controller: Annotated[str | None, About("the controller that leads; null: none does, as far as is known")]
     spark: Annotated[
         Literal["starting", "ready", "down", "unknown"],

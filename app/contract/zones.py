@@ -143,6 +143,11 @@ class Cause(TypedDict):
     partitions: int
 
 
+class CopyCounts(TypedDict):
+    assigned: Annotated[int, About("copies that the zone is to have, of all partitions")]
+    in_sync: Annotated[int, About("those that have every acknowledged write")]
+
+
 class Progress(TypedDict):
     zone_id: int
     zone: str | None
@@ -151,6 +156,7 @@ class Progress(TypedDict):
     partitions: Counts
     causes: list[Cause]
     engine: Annotated[str, OneOf(Engine)] | None
+    copies: Annotated[CopyCounts | None, About("of a store zone that is placed; null: of any other")]
 
 
 class ZoneBody(TypedDict):

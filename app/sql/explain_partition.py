@@ -83,7 +83,7 @@ class _Explained:
         return replica_counts(intent, stored)
 
     def row(self, name: str) -> tuple[Any, ...]:
-        is_member = name in self.view.members
+        has_copy = name in copies_of(self.view)
         return (
             name,
             self._verdict(name),
@@ -91,7 +91,7 @@ class _Explained:
             _role(self.view.stable, name) or "NONE",
             name in self.sizes.data_nodes,
             name in self.snapshot.alive,
-            local_state(self.view, name, self.snapshot.alive).value if is_member else None,
+            local_state(self.view, name, self.snapshot.alive).value if has_copy else None,
             "; ".join(self._reasons(name)),
         )
 
@@ -115,8 +115,6 @@ class _Explained:
                 reasons.append(
                     f"its {what} is {entry.state.value}" + (f": {entry.reason}" if entry.reason else "")
                 )
-        if self.view.owners is not None and name in copies_of(self.view):
-            reasons.append(f"its copy is {local_state(self.view, name, self.snapshot.alive).value}")
         if self.view.leader == name:
             reasons.append("it leads the group" if self.view.owners is None else "it is the primary")
         record = self.snapshot.live.get(name)

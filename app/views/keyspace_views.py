@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from app.contract.nodes import NodeBody
-from app.contract.zones import KeptCopy, PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
+from app.contract.zones import PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
 from app.views.placed_zone import PlacedZone
 from app.views.unreadable_keys import (
     RecordReader,
@@ -18,7 +18,16 @@ from app.views.unreadable_keys import (
     unreadable_of_cluster,
     unreadable_of_zone,
 )
-from app.views.view_bodies import failure_body, member_body, node_body, progress_body, roles, store_copies
+from app.views.view_bodies import (
+    copy_counts,
+    failure_body,
+    kept_copies,
+    member_body,
+    node_body,
+    progress_body,
+    roles,
+    store_copies,
+)
 from app.views.wait_causes import WaitCauses
 from catalog.core.engine_options import no_data_nodes
 from catalog.core.quorum import ALL_REPLICAS
@@ -35,7 +44,6 @@ from rebalance.core.failures import Failure, FailureRecord, newest
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView, StoreOwners, given_up_of, partition_status
-from rebalance.core.operation import operation_id
 from rebalance.core.phases import phases_of
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable, unreadable_among
 from rebalance.core.records import (
@@ -239,14 +247,16 @@ class KeyspaceViews:
             return progress_body(zone_id, intent, Counter(WAITING=total), Counter({whole: total}))
         states: Counter[str] = Counter()
         causes: Counter[str] = Counter()
+        copies: Counter[str] = Counter()
         alive = self.alive()
         for number in range(placed.pointer.partitions):
             view, _ = self.view(PartitionId(zone_id, number), placed)
             status = partition_status(view, alive)
             states[status.state.value] += 1
+            copies.update(copy_counts(view))
             if status.cause:
                 causes[status.cause] += 1
-        return progress_body(zone_id, intent, states, causes, placed.pointer.engine)
+        return progress_body(zone_id, intent, states, causes, placed.pointer.engine, copies)
 
     def whole_wait(self, intent: ZoneIntent) -> str:
         """What all partitions of the zone wait for; empty: each of them tells for itself."""
@@ -319,17 +329,9 @@ class KeyspaceViews:
         planned = reads.record(get(keys.planned), Assignments.decode)
         reads.record(get(keys.lock), decode_lock)
         group = reads.record(get(keys.group), GroupRecord.decode)
-        prefix = self._keyspace.member(partition, "")
-        members = {
-            item.key.removeprefix(prefix): record
-            for item in self._mirror.below(prefix)
-            if (record := reads.record(item, MemberRecord.decode)) is not None
-        }
+        is_opened = self.ownership.has(partition.zone_id)
+        members = {} if is_opened else self._members_of_group(partition, reads)
         configuration = reads.record(get(keys.configuration), ConfigurationRecord.decode)
-        for item in self._mirror.below(self._keyspace.restarts(partition)):
-            reads.record(item, RestartRecord.decode)
-        for item in self._mirror.below(self._keyspace.kept_copies(partition)):
-            reads.record(item, KeptRecord.decode)
         given_up = reads.record(get(self._keyspace.given_up(partition)), GivenUpRecord.decode)
         view = PartitionView(
             target=self._target(placed, partition, stable, reads),
@@ -345,6 +347,20 @@ class KeyspaceViews:
             owners=self._owners(partition, is_group=bool(members or group or configuration)),
         )
         return self._waits.of_view(partition, view, self._mirror), trigger
+
+    def _members_of_group(self, partition: PartitionId, reads: RecordReader) -> dict[str, MemberRecord]:
+        """And what else nodes keep of it; a partition of a store zone has none of that."""
+        prefix = self._keyspace.member(partition, "")
+        members = {
+            item.key.removeprefix(prefix): record
+            for item in self._mirror.below(prefix)
+            if (record := reads.record(item, MemberRecord.decode)) is not None
+        }
+        for item in self._mirror.below(self._keyspace.restarts(partition)):
+            reads.record(item, RestartRecord.decode)
+        for item in self._mirror.below(self._keyspace.kept_copies(partition)):
+            reads.record(item, KeptRecord.decode)
+        return members
 
     def _owners(self, partition: PartitionId, *, is_group: bool) -> StoreOwners | None:
         ownership, zone_id = self.ownership, partition.zone_id
@@ -410,23 +426,9 @@ class KeyspaceViews:
             "stage": (configuration.stage if configuration else Stage.NONE).value,
             "members": [member_body(view, node, alive) for node in sorted(view.members)],
             "copies": store_copies(view, alive),
-            "kept": self._kept(partition),
+            "kept": kept_copies(self._mirror, self._keyspace, partition),
             "status": {"state": status.state.value, "cause": status.cause},
         }
-
-    def _kept(self, partition: PartitionId) -> list[KeptCopy]:
-        """Copies of members that have left."""
-        prefix = self._keyspace.kept_copies(partition)
-        return [
-            {
-                "node": item.key.removeprefix(prefix),
-                "state": "DELETING" if record.discard else "KEPT",
-                "left_by": operation_id(partition.zone_id, record.event),
-            }
-            for item in self._mirror.below(prefix)
-            for record in (read(item, KeptRecord.decode),)
-            if not isinstance(record, Unreadable)
-        ]
 
     def _member_keys(self, prefix: str) -> Iterator[tuple[PartitionId, str, KeyValue]]:
         for item in self._mirror.below(prefix):

@@ -36,6 +36,7 @@ class ObservedParts:
     zone_id: int | None
     tasks: tuple[tuple[str, str, str], ...]
     unreadable: tuple[str, ...] = ()
+    store_servers_down: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:
@@ -58,6 +59,7 @@ class ObservedParts:
             queue["zone_id"],
             tuple(tasks),
             tuple(body["unreadable"]),
+            tuple(body["store_servers_down"]),
         )
 
 
@@ -81,6 +83,9 @@ def _causes(observed: ObservedParts) -> Iterator[DegradedCause]:
             yield DegradedCause(InstallationPart.SPARK, message)
         if not observed.nodes:
             yield DegradedCause(InstallationPart.NODES, "NO_NODE: no node is alive")
+        if observed.store_servers_down:
+            names = ", ".join(observed.store_servers_down)
+            yield DegradedCause(InstallationPart.NODES, f"SERVER_DOWN: no store server takes part for {names}")
         for unreadable in observed.unreadable:
             yield DegradedCause(InstallationPart.METASTORE, unreadable)
     if observed.outbox_s >= LATE_S:

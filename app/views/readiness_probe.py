@@ -12,7 +12,7 @@ from typing import Any
 from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_judge import ObservedParts, judge
 from catalog.core.snapshot import CatalogSnapshot
-from catalog.core.zone import ZoneId
+from catalog.core.zone import STORE_ENGINE, ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
@@ -82,6 +82,7 @@ class ReadinessProbe:
             "metastore": metastore,
             "unreadable": [record.cause for record in unreadable],
             "nodes": sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
+            "store_servers_down": self._servers_down() if answer == "ok" else [],
             "spark": status.state if status.state in SPARK_STATES else UNKNOWN,
             "spark_message": status.message,
             "spark_driver_pid": status.driver_pid,
@@ -124,6 +125,15 @@ class ReadinessProbe:
             unreadable.append(record)
             return EngineRecord(UNKNOWN, record.cause)
         return record if record is not None else EngineRecord(UNKNOWN, "not told yet")
+
+    def _servers_down(self) -> list[str]:
+        """Nobody misses one while there is no zone for it."""
+        ownership = self._views.ownership
+        if not ownership.ring.cluster.zones:
+            return []
+        nodes = (record.node for record in self._views.live_records().values())
+        keeping = {node.name for node in nodes if STORE_ENGINE in dict(node.engines).values()}
+        return sorted(keeping - ownership.servers)
 
     def _others(self, unreadable: list[Unreadable]) -> list[dict[str, Any]]:
         """Processes in which something has gone wrong. Adds to ``unreadable``."""

@@ -6,15 +6,19 @@ from collections import Counter
 from typing import Literal
 
 from app.contract.nodes import DrainBody, NodeBody
-from app.contract.zones import FailureBody, Member, MirrorBody, Progress, Roles, StoreCopy
+from app.contract.zones import FailureBody, KeptCopy, Member, MirrorBody, Progress, Roles, StoreCopy
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.admission import utc
 from rebalance.core.assignments import Assignments
 from rebalance.core.drain import Drain
 from rebalance.core.failures import Failure
+from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView
+from rebalance.core.operation import operation_id
 from rebalance.core.partition_state import copies_of, is_learner, local_state
-from rebalance.core.records import MemberRole, MirrorRecord, NodeRecord
+from rebalance.core.readable import Unreadable, read
+from rebalance.core.records import KeptRecord, MemberRole, MirrorRecord, NodeRecord
+from rebalance.metastore.mirror import KeyspaceCopy
 
 
 def node_body(
@@ -95,6 +99,21 @@ def store_copies(view: PartitionView, alive: frozenset[str]) -> list[StoreCopy]:
     ]
 
 
+def kept_copies(keys: KeyspaceCopy, keyspace: Keyspace, partition: PartitionId) -> list[KeptCopy]:
+    """Copies of members that have left."""
+    prefix = keyspace.kept_copies(partition)
+    return [
+        {
+            "node": item.key.removeprefix(prefix),
+            "state": "DELETING" if record.discard else "KEPT",
+            "left_by": operation_id(partition.zone_id, record.event),
+        }
+        for item in keys.below(prefix)
+        for record in (read(item, KeptRecord.decode),)
+        if not isinstance(record, Unreadable)
+    ]
+
+
 def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> MirrorBody | None:
     if mirror is None:
         return None
@@ -112,8 +131,10 @@ def progress_body(
     states: Counter[str],
     causes: Counter[str],
     engine: str | None = None,
+    copies: Counter[str] | None = None,
 ) -> Progress:
-    """``states`` by ``MoveState``; converged: nothing moves, waits or is named as a cause."""
+    """``states`` by ``MoveState``; converged: nothing moves, waits or is named as a cause. ``copies``: as
+    ``copy_counts`` says of all partitions."""
     done, moving, waiting = (states[state.value] for state in MoveState)
     converged = intent is not None and not moving and not waiting and not causes
     return {
@@ -129,4 +150,14 @@ def progress_body(
         },
         "causes": [{"cause": cause, "partitions": count} for cause, count in sorted(causes.items())],
         "engine": engine,
+        "copies": {"assigned": copies["assigned"], "in_sync": copies["in_sync"]} if copies else None,
     }
+
+
+def copy_counts(view: PartitionView) -> dict[str, int]:
+    """Copies that a partition of a store zone is to have, and those of them that are in sync; of others
+    none."""
+    assigned = view.pending or view.stable
+    if view.owners is None or assigned is None:
+        return {}
+    return {"assigned": len(assigned.nodes), "in_sync": len(assigned.nodes.intersection(view.owners.in_sync))}

@@ -44,6 +44,17 @@ class ZoneEndpoints:
         known = ((name, at) for name, at in servers if at is not None)
         return tuple(server_url(at.host, at.port, name, at.incarnation) for name, at in known)
 
+    def basis(self, zone_id: ZoneId) -> object | None:
+        """What all routes of a store zone follow from; None: of a zone of groups."""
+        ownership = self._ring.shown
+        if not ownership.has(zone_id):
+            return None
+        return ownership, tuple(map(self._ring.address, sorted(ownership.servers)))
+
+    def copy_urls(self, names: Iterable[str]) -> dict[str, str]:
+        """Of store servers, by name; empty where one does not take part."""
+        return {name: "".join(self._urls((name,))) for name in names}
+
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
         """Store servers answer reads at the primary only."""
         is_store = self._ring.shown.has(partition.zone_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
@@ -40,7 +39,8 @@ class RingReader:
         self._results = ResultState()
         self._last_result = 0
         self._ownership = StoreOwnership()
-        self._shown_revision = -1
+        self._owned_revision = -1
+        self._unreadable_revision = -1
         self._addresses: dict[str, ServerAddress] = {}
 
     @property
@@ -134,22 +134,25 @@ class RingReader:
 
     @property
     def ownership(self) -> StoreOwnership:
-        """The same object until something of it changes. Raises as ``state``."""
+        """The same object until something of it changes. Asked for each partition. Raises as ``state``."""
+        if self._mirror.revision == self._owned_revision:
+            return self._ownership
         results, state = self.results, self.state
         known = self._ownership
         if known.ring is not state or known.outcomes is not results.outcomes:
             gone = tuple(each.name for each in state.since(results.version).gone)
             self._ownership = StoreOwnership(state, results.outcomes, gone, results.version)
+        self._owned_revision = self._mirror.revision
         return self._ownership
 
     @property
     def shown(self) -> StoreOwnership:
-        """As ``ownership``; where a key of the ring cannot be read, what was known before. For views, which ask
-        for each partition."""
-        if self._mirror.revision != self._shown_revision:
-            with suppress(RecordNotReadableError, ValueError):
-                self._ownership = self.ownership
-            self._shown_revision = self._mirror.revision
+        """As ``ownership``; where a key of the ring cannot be read, what was known before."""
+        if self._mirror.revision != self._unreadable_revision:
+            try:
+                return self.ownership
+            except (RecordNotReadableError, ValueError):
+                self._unreadable_revision = self._mirror.revision
         return self._ownership
 
     def address(self, name: str) -> ServerAddress | None:

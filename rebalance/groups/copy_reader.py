@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rebalance.core.copy_samples import CopyVerdict, Values, chosen, digest_of, expected, judge
 from rebalance.core.keys import PartitionId
@@ -50,6 +51,26 @@ class PartitionCheck:
         return not self.unread and all(verdict.agrees for verdict in self.verdicts.values())
 
 
+class CopyUnreadError(Exception):
+    """A copy does not answer; the message says why."""
+
+
+UNREAD = (CopyUnreadError, CallFailedError, WrongGroupError)
+
+
+class CopyReads(Protocol):
+    """Reads of one replica at a time, of one partition. Each raises CopyUnreadError, CallFailedError or
+    WrongGroupError."""
+
+    async def own_keys(self, url: str, after: bytes, limit: int, timeout_s: float) -> list[bytes]:
+        """At most ``limit`` keys, in order, from the one after ``after`` on."""
+        ...
+
+    async def own_values(self, url: str, keys: Sequence[bytes], timeout_s: float) -> list[bytes | None]:
+        """What the replica has now; None: no such key."""
+        ...
+
+
 class CopyReader:
     """One per process and event loop; ``close`` it at the end."""
 
@@ -60,11 +81,18 @@ class CopyReader:
         await self._connections.close()
 
     async def check(
-        self, partition: PartitionId, copies: Mapping[str, str], samples: Samples
+        self,
+        partition: PartitionId,
+        copies: Mapping[str, str],
+        samples: Samples,
+        reads: CopyReads | None = None,
     ) -> PartitionCheck:
-        """``copies``: client URL of each by name; a copy without one cannot be read."""
+        """``copies``: client URL of each by name; a copy without one cannot be read. ``reads``: of what is no
+        group of etcd."""
         urls = {name: url for name, url in copies.items() if url}
         unread = {name: "it has no address" for name in copies if name not in urls}
+        if reads is not None:
+            return await self._check(reads, partition, urls, samples, unread)
         client = PartitionClient(partition, self._connections)
         self._connections.use(partition, urls.values())
         try:
@@ -74,7 +102,7 @@ class CopyReader:
 
     async def _check(
         self,
-        client: PartitionClient,
+        client: CopyReads,
         partition: PartitionId,
         urls: Mapping[str, str],
         samples: Samples,
@@ -96,7 +124,7 @@ class CopyReader:
 
     async def _keys(
         self,
-        client: PartitionClient,
+        client: CopyReads,
         partition: PartitionId,
         urls: Mapping[str, str],
         samples: Samples,
@@ -110,7 +138,7 @@ class CopyReader:
         keys = {key for texts in listed if not isinstance(texts, str) for key in texts}
         return chosen(keys, samples.seed, samples.count)
 
-    async def _listed(self, client: PartitionClient, url: str, samples: Samples) -> Collection[str] | str:
+    async def _listed(self, client: CopyReads, url: str, samples: Samples) -> Collection[str] | str:
         """The keys of one copy that come into question; why it does not answer."""
         keys: tuple[str, ...] = ()
         after, listed = b"", 0
@@ -121,13 +149,13 @@ class CopyReader:
                 if len(page) < KEYS_PER_PAGE:
                     break
                 after, listed = page[-1], listed + len(page)
-        except (CallFailedError, WrongGroupError) as failed:
+        except UNREAD as failed:
             return str(failed)
         return keys
 
     async def _values(
         self,
-        client: PartitionClient,
+        client: CopyReads,
         urls: Mapping[str, str],
         keys: Sequence[str],
         unread: dict[str, str],
@@ -137,7 +165,7 @@ class CopyReader:
         async def read(url: str) -> Values | str:
             try:
                 values = await client.own_values(url, raw, CALL_LIMIT_S)
-            except (CallFailedError, WrongGroupError) as failed:
+            except UNREAD as failed:
                 return str(failed)
             return dict(zip(keys, values, strict=True))
 

@@ -51,12 +51,12 @@ class Leaders(Ports):
     """The server that led the partition at the start is asked first."""
 
     def __init__(self, servers: StoreProcesses) -> None:
-        super().__init__(lambda: [servers.port(name) for name in servers.names])
+        super().__init__(lambda: [servers.port(name) for name in servers.listening])
         self._servers = servers
 
     def route(self, partition: PartitionId) -> Route:
         first = NAMES[partition.partition % 3]
-        ports = (self._servers.port(name) for name in sorted(self._servers.names, key=first.__ne__))
+        ports = (self._servers.port(name) for name in sorted(self._servers.listening, key=first.__ne__))
         return Route(tuple(server_url("127.0.0.1", port) for port in ports), engine=STORE_ENGINE)
 
 

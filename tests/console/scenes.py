@@ -245,4 +245,11 @@ async def _write(world: World, writes: list[Operation]) -> None:
     assert await world.mirror.wait_until(lambda: world.mirror.revision >= revision, SEEN_S)
 
 
-SCENES: dict[str, Scene] = {"empty": empty, "small": small, "wide": wide, "large": large, "names": names, "stored": stored}
+SCENES: dict[str, Scene] = {
+    "empty": empty,
+    "small": small,
+    "wide": wide,
+    "large": large,
+    "names": names,
+    "stored": stored,
+}

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from app.application import build_app
+from app.client.zone_router import ZoneRouter
 from app.console.mount import Console
 from app.edge.uvicorn_server import listen, serve_http
 from app.request_audit import Audit
@@ -30,15 +31,16 @@ from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
+from app.views.zone_endpoints import ZoneEndpoints
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
+from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.failures import Failing, FailureRecord, failure_after
 from rebalance.core.keys import PartitionId
 from rebalance.groups.copy_reader import CopyReader
-from rebalance.groups.router import Router
 from rebalance.hosting.background import Background
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
@@ -53,10 +55,11 @@ ALL_SCENES = {**SCENES, **LOST_SCENES}
 async def services_of(world: World) -> AsyncIterator[Services]:
     """What the routes and pages need, over the world's stores."""
     guard = StoreGuard(world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once)
-    endpoints = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
+    groups = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
     views = KeyspaceViews(world.mirror, world.keyspace)
     control = OperationControl(world.metastore, world.keyspace, WallClock())
-    router, jobs = Router(endpoints), StatementJobs(world.catalog)
+    endpoints = ZoneEndpoints(world.mirror, RingReader(world.mirror, world.keyspace), groups, views.is_store)
+    router, jobs = ZoneRouter(endpoints), StatementJobs(world.catalog)
     watching = asyncio.gather(guard.run(), jobs.run())
     try:
         yield Services(
@@ -76,7 +79,8 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             mirror=world.mirror,
             router=router,
             copies=CopyReader(),
-            routing=RoutingView(world.mirror, world.keyspace, endpoints),
+            routing=RoutingView(world.mirror, world.keyspace, endpoints, endpoints.basis),
+            endpoints=endpoints,
             engine=LowerCaseNames(world.engine),
             reader=world.reader,
             jobs=jobs,

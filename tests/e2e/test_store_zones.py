@@ -25,7 +25,7 @@ def test_a_zone_in_the_profile_bulk_is_created_and_altered(installation: Install
             "DONE"
         ]
 
-    installation.sql("CREATE ZONE kept (PARTITIONS 128, REPLICAS 3) STORAGE PROFILES ['bulk']")
+    installation.sql("CREATE ZONE kept (PARTITIONS 600, REPLICAS 3) STORAGE PROFILES ['bulk']")
     wait_for("its creation", lambda: is_done("CREATE_ZONE"), 120)
     installation.sql("ALTER ZONE kept SET (REPLICAS 2)")
     wait_for("the change", lambda: is_done("ALTER_ZONE"), 120)
@@ -59,6 +59,10 @@ def test_programs_read_and_write_a_store_zone(installation: Installation) -> Non
         assert not during_move.errors
         during_move.read_back()
         assert {len(partition["copies"]) for partition in installation.partitions("STORED")} == {2}
+        verified = installation.zonectl("verify", "stored")
+        assert (verified.returncode, "16 partitions, 32 replicas read" in verified.stdout) == (0, True), (
+            verified
+        )
         with writing(installation, "STORED") as during_kill:
             leader = installation.partitions("STORED")[0]["leader"]
             (server,) = installation.processes("store serve", f"--name {leader} ")
@@ -76,7 +80,28 @@ def test_programs_read_and_write_a_store_zone(installation: Installation) -> Non
         assert direct.get("STORED", "no such key") is routed.get("STORED", "no such key") is None
     answer = installation.zonectl("kv", "get", "stored", "by command", "--format", "json")
     assert json.loads(answer.stdout)["value"] == "its value"
+    learner = installation.zonectl("kv", "get", "stored", "by command", "--read", "learner")
+    assert (learner.returncode, "read=leader" in learner.stderr) == (1, True), learner
     assert sum(node["copies"] for node in installation.get("/api/v1/nodes")["nodes"]) == 2 * 16
+    installation.execute("DROP ZONE stored")
+
+
+@pytest.mark.slow("every store server is killed and comes back")
+def test_all_servers_are_killed_at_once(installation: Installation) -> None:
+    """Nothing is lost, and no put fails: those that come wait, and the zone says for what."""
+    installation.execute("CREATE ZONE stored (PARTITIONS 4, REPLICAS 3) STORAGE PROFILES ['bulk']")
+    with writing(installation, "STORED") as writer:
+        wait_for("puts", lambda: len(writer.acknowledged) > 10)
+        servers = installation.processes("store serve", "--name n")
+        for server in servers:
+            server.kill()
+        causes = wait_for("a cause", lambda: {cause for _, cause in _states(installation) if cause})
+        assert all(cause.startswith(("SERVER_DOWN: ", "OWNERS_AWAITED: ", "FILLING: ")) for cause in causes)
+        known = len(writer.acknowledged)
+        wait_for("puts after the kill", lambda: len(writer.acknowledged) > known)
+        wait_for("all copies", lambda: _states(installation) == {("DONE", "")})
+    assert not writer.errors
+    writer.read_back()
     installation.execute("DROP ZONE stored")
 
 

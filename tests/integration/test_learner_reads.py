@@ -13,6 +13,7 @@ import pytest
 from aetcd import rpc
 
 from app.application import build_app
+from app.client.zone_router import ZoneRouter
 from app.services import Services
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
@@ -292,9 +293,11 @@ class OneZone:
 async def http(readers: Readers) -> AsyncIterator[httpx.AsyncClient]:
     """The REST API over the group's router."""
     services = Services(**{each.name: None for each in fields(Services)})
-    app = build_app(replace(services, router=readers.router, zones=OneZone(), mirror=OneZone()))
+    router = ZoneRouter(readers.source)
+    app = build_app(replace(services, router=router, zones=OneZone(), mirror=OneZone()))
     async with httpx.AsyncClient(transport=CheckedTransport(app), base_url="http://api/api/v1") as client:
         yield client
+    await router.close()
 
 
 @OF_THREE

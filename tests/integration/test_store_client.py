@@ -7,12 +7,21 @@ from dataclasses import replace
 
 import pytest
 
+from app.client.store_copy_reads import StoreCopyReads
+from app.client.zone_router import ZoneRouter
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.core.store_positions import StorePosition
+from rebalance.groups.copy_reader import CopyReader, Samples
 from rebalance.ports.groups import GroupFullError, OutcomeUnknownError, ValueRefusedError
 from rebalance.store.core.log_records import KeyChange
-from rebalance.store.core.store_messages import AnswerCode, StoreAnswer, WriteRequest
+from rebalance.store.core.store_messages import (
+    AnswerCode,
+    CopyReadAnswer,
+    CopyReadRequest,
+    StoreAnswer,
+    WriteRequest,
+)
 from rebalance.store.shell.store_client import StoreClient, StoreRefusedError
 from tests.fixtures.scripted_store import Listed, Request, Script, scripted_store
 
@@ -152,6 +161,37 @@ async def test_another_incarnation_at_the_address_is_asked_nothing() -> None:
         await client.close()
 
 
+def holding(rows: dict[bytes, bytes]) -> Script:
+    """A copy that is asked for itself."""
+
+    def script(request: Request) -> CopyReadAnswer:
+        assert isinstance(request, CopyReadRequest)
+        if request.keys_bytes:
+            later = sorted(key for key in rows if key > request.key)
+            return CopyReadAnswer(request.request, keys=tuple(later[:2]))
+        return CopyReadAnswer(request.request, rows.get(request.key))
+
+    return script
+
+
+async def test_copies_are_compared_with_each_other() -> None:
+    """What one of them lacks and where one differs is named; one that does not answer is not read."""
+    rows = {b"key-%d" % number: b"value" for number in range(7)}
+    different = {**rows, b"key-3": b"another"}
+    del different[b"key-5"]
+    with_a, with_b, with_c = (holding(copy) for copy in (rows, rows, different))
+    async with scripted_store(with_a) as a, scripted_store(with_b) as b, scripted_store(with_c) as c:
+        client, reader = StoreClient(Listed(())), CopyReader()
+        copies = {"a": a.url, "b": b.url, "c": c.url, "away": ""}
+        check = await reader.check(P0, copies, Samples(0, 100), StoreCopyReads(client, P0))
+        assert set(check.digests) == {key.decode() for key in rows}
+        assert check.verdicts["a"].agrees
+        assert (check.verdicts["c"].lacking, check.verdicts["c"].different) == (("key-5",), ("key-3",))
+        assert check.unread == {"away": "it has no address"}
+        await client.close()
+        await reader.close()
+
+
 async def test_requests_share_one_connection_and_are_answered_in_any_order() -> None:
     async with scripted_store(always(DONE)) as store:
         client = StoreClient(Listed((store.url,)))
@@ -160,3 +200,21 @@ async def test_requests_share_one_connection_and_are_answered_in_any_order() -> 
         assert len(store.connections) == 1
         assert len({request.request for request in store.requests}) == 100
         await client.close()
+
+
+async def test_a_put_waits_until_its_partition_has_somebody_who_leads_it() -> None:
+    """Before that nobody knows whether members of a group or store servers will keep it."""
+    source = Listed(())
+    router = ZoneRouter(source)
+    putting = asyncio.create_task(router.put(P0, "key", b"value", "w1"))
+    await asyncio.sleep(0)
+    async with scripted_store(always(replace(DONE, repeated=True))) as store:
+        source.change(store.url)
+        assert await putting
+        datum = await router.get(P0, "key")
+        assert (datum.value, datum.revision) == (b"value", 5)
+        await router.close()
+    unopened = ZoneRouter(Listed(()), time_limit_s=SHORT_S)
+    with pytest.raises(StoreRefusedError, match="no server leads it"):
+        await unopened.put(P0, "key", b"value", "w1")
+    await unopened.close()

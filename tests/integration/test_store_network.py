@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
 from rebalance.core.topology_version import Cluster, TopologyVersion
 from rebalance.hosting.tls import TlsFiles
 from rebalance.store.core.ring_records import RingState
@@ -33,9 +34,11 @@ from rebalance.store.core.store_messages import (
     StoreAnswer,
     StoreHello,
 )
-from rebalance.store.shell.store_channel import CLIENT
+from rebalance.store.shell.store_channel import CLIENT, server_url
+from rebalance.store.shell.store_client import StoreClient, StoreRefusedError
 from rebalance.store.shell.store_network import StoreNetwork
 from rebalance.store.shell.wire_codec import FRAME_BYTES_MAX, LENGTH, CloseCode, WireMessage, encode_frame
+from tests.fixtures.scripted_store import Listed
 from tests.fixtures.store_client import WireClient, wire_client
 
 READ = ReadRequest(1, ZoneId(1), 0, b"key")
@@ -311,3 +314,13 @@ async def test_with_tls_only_those_with_a_certificate_get_in(tmp_path: Path) -> 
         async with wire_client(a.port) as client:
             await client.greet()
             assert client.hello is None
+        url = server_url("127.0.0.1", a.port, "a", a.hello.incarnation)
+        shipped = StoreClient(Listed((url,)), tls=tls)
+        reading = asyncio.create_task(shipped.read(PartitionId(ZoneId(1), 0), b"key"))
+        await a.until(lambda inputs: any(isinstance(given, ClientRequest) for given in inputs))
+        reading.cancel()
+        await shipped.close()
+        plain = StoreClient(Listed((url,)), time_limit_s=0.5)
+        with pytest.raises(StoreRefusedError):
+            await plain.read(PartitionId(ZoneId(1), 0), b"key")
+        await plain.close()

@@ -21,15 +21,17 @@ from app.views.readiness_judge import LATE_S, ObservedParts, judge
 from app.views.readiness_probe import ReadinessProbe
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
-from catalog.core.zone import ZoneId
+from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.self_reports import EngineRecord, ProcessRecord, WaitingZone
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.hosting.background import Background
 from rebalance.metastore.trouble_report import TroubleReport
+from tests.fixtures.committed_ring import CommittedRing, outcome
 from tests.unit.sql_world import World, opened
 
+STORE_NODES = tuple(Node(name, engines=(("bulk", STORE_ENGINE),)) for name in ("n1", "n2"))
 WELL = ObservedParts("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
 
 
@@ -58,6 +60,11 @@ WELL = ObservedParts("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
             "SPARK_DOWN: no Java; placements are computed without it",
         ),
         ({"nodes": 0}, InstallationPart.NODES, "NO_NODE: no node is alive"),
+        (
+            {"store_servers_down": ("n1", "n3")},
+            InstallationPart.NODES,
+            "SERVER_DOWN: no store server takes part for n1, n3",
+        ),
         (
             {"outbox_s": LATE_S},
             InstallationPart.QUEUE,
@@ -184,6 +191,25 @@ async def test_without_a_catalog_it_is_not_ready(tmp_path: Path) -> None:
         body = await found.report()
         assert (body["state"], body["ready"]) == ("not ready", False)
         assert [each["part"] for each in body["degraded"]] == ["catalog"]
+
+
+async def test_a_store_server_that_takes_no_part_is_named_once_a_zone_misses_it(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as server:
+        world = server.world
+        await world.set_nodes(*STORE_NODES)
+        assert (await server.report())["degraded"] == []
+        ring = CommittedRing(world.keyspace)
+        owned = [outcome("n1"), outcome("n2")]
+        await world.metastore.commit(ring.after(["n1", "n2"], {ZoneId(1): owned}))
+        await world.settle()
+        assert (await server.report())["degraded"] == []
+        await world.metastore.commit(ring.after(["n1", "n2"], {ZoneId(1): owned}, without=["n2"]))
+        await world.settle()
+        body = await server.report()
+        assert body["store_servers_down"] == ["n2"]
+        assert [entry["cause"] for entry in body["degraded"]] == [
+            "SERVER_DOWN: no store server takes part for n2"
+        ]
 
 
 async def test_a_zone_that_waits_is_told_with_its_age(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cli.follow import FollowProgress
 from app.views.published_map import map_json
 from app.views.routing_view import RoutingView
 from catalog.core.zone import STORE_ENGINE
@@ -51,11 +52,12 @@ async def test_a_zone_whose_owners_are_the_assigned_ones_has_converged(stored: S
 
 async def test_routes_name_the_primary_first_and_follow_exchanges(stored: Stored) -> None:
     await stored.commit(stored.owned)
-    routing = RoutingView(stored.world.mirror, stored.world.keyspace, stored.endpoints)
+    routing = RoutingView(stored.world.mirror, stored.world.keyspace, stored.endpoints, stored.endpoints.basis)
     (zone,) = (await stored.world.catalog.snapshot()).zones
     first = routing.document(zone)
     assert first.body["engine"] == STORE_ENGINE
     assert first.body["partitions"][0]["voters"] == [stored.url(name) for name in stored.lists[0]]
+    assert routing.document(zone).body["partitions"] is first.body["partitions"]
     turned = [outcome(*reversed(stored.lists[0])), *stored.owned[1:]]
     await stored.commit(turned)
     second = routing.document(zone)
@@ -129,6 +131,10 @@ async def test_a_copy_that_is_filled_again_at_rest_is_waited_for(stored: Stored)
     names = stored.lists[0]
     await stored.commit([outcome(*names[:2], filling=names[2:]), *stored.owned[1:]])
     assert stored.progress() == ("MOVING", {f"FILLING: {names[2]}": 1})
+    progress = stored.views.progress(ZONE, 1)
+    assert progress["copies"] == {"assigned": 3 * PARTITIONS, "in_sync": 3 * PARTITIONS - 1}
+    line = "3/4 done, 1 moving, 0 waiting, 11/12 copies in sync"
+    assert FollowProgress.from_body("KEPT", progress).counts() == line
     states = await stored.column(
         "SELECT * FROM global_zone_partition_states", "PARTITION_ID", "PARTITION_STATE"
     )
@@ -140,6 +146,11 @@ async def test_sql_says_who_leads(stored: Stored) -> None:
     primaries = [(number, names[0]) for number, names in enumerate(stored.lists)]
     shown = await stored.column("SHOW PARTITIONS FROM kept", "PARTITION_ID", "LEADER")
     assert sorted(shown) == primaries
+    reasons = await stored.column("EXPLAIN PARTITION kept.0", "NODE_NAME", "STATE", "REASON")
+    assert {name: state for name, state, _ in reasons} == dict.fromkeys(NAMES, "HEALTHY")
+    assert [name for name, _, reason in reasons if "it is the primary" in str(reason)] == [primaries[0][1]]
+    affinity = await stored.column("SELECT * FROM affinity", "PRIMARY_NODE", "IS_IDEAL")
+    assert affinity == [(name, True) for _, name in primaries]
     leading = "SELECT * FROM assignments WHERE is_leader"
     assert sorted(await stored.column(leading, "PARTITION_ID", "NODE_NAME")) == primaries
 

@@ -17,10 +17,10 @@ from rebalance.store.core.ring_records import RingState
 NO_OUTCOME = PartitionOutcome()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StoreOwnership:
-    """``outcomes``: of the last result, which is of version ``result``; ``gone``: who left or failed since, in
-    order."""
+    """Equal only to itself. ``outcomes``: of the last result, which is of version ``result``; ``gone``: who
+    left or failed since, in order."""
 
     ring: RingState = field(default_factory=RingState)
     outcomes: Outcomes = field(default_factory=dict)

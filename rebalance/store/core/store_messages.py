@@ -120,6 +120,29 @@ class StoreAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyReadRequest:
+    """Of the server's own copy as it is on its disk, whoever leads: to compare copies with each other. Its
+    shell answers, as nothing is decided by it. ``keys_bytes`` 0: the value of ``key``; else the keys above it,
+    of about so many bytes of rows."""
+
+    request: int
+    zone: ZoneId
+    partition: int
+    key: bytes
+    keys_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReadAnswer:
+    """``value`` None: it has no such key, or there is no copy. ``keys``: deleted ones too; none when there are
+    no more."""
+
+    request: int
+    value: bytes | None = None
+    keys: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CopiesRequest:
     """For what the server has, whoever leads it: answered at once, also while an exchange runs."""
 
@@ -253,6 +276,8 @@ StoreMessage = (
     | ReadRequest
     | WriteRequest
     | StoreAnswer
+    | CopyReadRequest
+    | CopyReadAnswer
     | CopiesRequest
     | CopiesAnswer
     | AppendRecords

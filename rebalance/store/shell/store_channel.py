@@ -13,6 +13,8 @@ from rebalance.hosting.tls import TlsFiles
 from rebalance.store.core.store_messages import (
     CopiesAnswer,
     CopiesRequest,
+    CopyReadAnswer,
+    CopyReadRequest,
     ReadRequest,
     StoreAnswer,
     StoreHello,
@@ -27,7 +29,7 @@ CLIENT = StoreHello("", 0, "")
 DIAL_S = 2.0
 
 ChannelRequest = ReadRequest | WriteRequest
-ChannelAnswer = StoreAnswer | CopiesAnswer
+ChannelAnswer = StoreAnswer | CopiesAnswer | CopyReadAnswer
 
 
 class StoreUnreachableError(Exception):
@@ -80,7 +82,15 @@ class StoreChannel:
         assert isinstance(answer, CopiesAnswer)
         return answer
 
-    async def _asked(self, request: ChannelRequest | CopiesRequest, limit_s: float) -> ChannelAnswer:
+    async def read_copy(self, request: CopyReadRequest, limit_s: float) -> CopyReadAnswer:
+        """As ``request`` asks, of the server's own copy. Raises StoreUnreachableError."""
+        answer = await self._asked(request, limit_s)
+        assert isinstance(answer, CopyReadAnswer)
+        return answer
+
+    async def _asked(
+        self, request: ChannelRequest | CopiesRequest | CopyReadRequest, limit_s: float
+    ) -> ChannelAnswer:
         was_sent = False
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
@@ -128,7 +138,7 @@ class StoreChannel:
     def received(self, connection: FrameConnection, messages: Sequence[WireMessage]) -> None:
         for message in messages:
             match message:
-                case StoreAnswer() | CopiesAnswer():
+                case StoreAnswer() | CopiesAnswer() | CopyReadAnswer():
                     answer = self._waiting.pop(message.request, None)
                     if answer is not None and not answer.done():
                         answer.set_result(message)

@@ -26,9 +26,15 @@ from rebalance.ports.groups import (
     ValueRefusedError,
 )
 from rebalance.store.core.log_records import KeyChange, WriteId
-from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
+from rebalance.store.core.store_messages import (
+    AnswerCode,
+    CopyReadAnswer,
+    CopyReadRequest,
+    ReadRequest,
+    StoreAnswer,
+    WriteRequest,
+)
 from rebalance.store.shell.store_channel import (
-    ChannelRequest,
     StoreChannel,
     StoreUnreachableError,
     names_server,
@@ -100,8 +106,12 @@ class StoreClient:
         request = ReadRequest(0, partition.zone_id, partition.partition, key)
         return await self._answer(partition, request, limit_s)
 
+    async def read_copy(self, url: str, request: CopyReadRequest, limit_s: float) -> CopyReadAnswer:
+        """One attempt at one server. Raises StoreUnreachableError."""
+        return await self._channel(url).read_copy(request, limit_s)
+
     async def _answer(
-        self, partition: PartitionId, request: ChannelRequest, limit_s: float | None
+        self, partition: PartitionId, request: ReadRequest | WriteRequest, limit_s: float | None
     ) -> StoreAnswer:
         limit_s = self._time_limit_s if limit_s is None else limit_s
         deadline = time.monotonic() + limit_s

@@ -30,6 +30,8 @@ from rebalance.store.core.store_messages import (
     WIRE_FORMAT,
     CopiesAnswer,
     CopiesRequest,
+    CopyReadAnswer,
+    CopyReadRequest,
     ReadRequest,
     StoreAnswer,
     StoreHello,
@@ -48,7 +50,18 @@ STEADY_S = 5.0
 """After a connection that stood so long the next one is dialled as the first."""
 CLIENTS_MAX = 1_000
 
-OF_CLIENTS = StoreHello | StoreAnswer | StoreRefused | ReadRequest | WriteRequest | CopiesRequest | CopiesAnswer
+ClientMessage = ReadRequest | WriteRequest
+OF_CLIENTS = (
+    StoreHello
+    | StoreAnswer
+    | StoreRefused
+    | ReadRequest
+    | WriteRequest
+    | CopiesRequest
+    | CopiesAnswer
+    | CopyReadRequest
+    | CopyReadAnswer
+)
 """What no server sends to another one."""
 Address = tuple[str, int]
 
@@ -83,12 +96,15 @@ class StoreNetwork:
         address_of: Callable[[str, str], Awaitable[Address | None]],
         clock_ms: Callable[[], int],
         tls: TlsFiles | None = None,
+        read_copy: Callable[[CopyReadRequest], CopyReadAnswer] | None = None,
     ) -> None:
+        """``read_copy``: reads the server's own copy; None: nobody may."""
         self._hello = hello
         self._give = give
         self._address_of = address_of
         self._clock_ms = clock_ms
         self._tls = tls
+        self._read_copy = read_copy
         self._ring = RingState()
         self._parties: dict[FrameConnection, _Party] = {}
         self._peers: dict[PeerId, FrameConnection] = {}
@@ -266,6 +282,9 @@ class StoreNetwork:
         if party.client:
             if isinstance(message, ReadRequest | WriteRequest):
                 self._give(ClientRequest(party.client, message))
+            elif isinstance(message, CopyReadRequest) and self._read_copy is not None:
+                connection.send(self._read_copy(message))
+                connection.flush()
             elif isinstance(message, CopiesRequest):
                 self._give(CopiesAsked(party.client, message))
             else:

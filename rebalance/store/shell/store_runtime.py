@@ -58,7 +58,7 @@ from rebalance.store.core.store_inputs import (
     Ticked,
 )
 from rebalance.store.core.store_limits import StoreLimits
-from rebalance.store.core.store_messages import StoreHello
+from rebalance.store.core.store_messages import CopyReadAnswer, CopyReadRequest, StoreHello
 from rebalance.store.core.store_server import StoreServer
 from rebalance.store.shell.lmdb_disk import DiskLimits, LmdbDisk
 from rebalance.store.shell.store_network import StoreNetwork
@@ -72,6 +72,8 @@ FRESH_MS = 10
 """So old the core's time may be when an input is handed in; replies have a look at the clock of their own."""
 ROUND_INPUTS_MAX = 512
 """Then what they caused is sent, before more is taken."""
+COPY_KEYS_BYTES_MAX = 256 << 10
+"""Of rows whose keys are listed in one answer: the loop stands still for it."""
 ROOM_S = 1.0
 LEAVE_S = 2.0
 """For NODE_LEFT to be written."""
@@ -119,7 +121,9 @@ class StoreRuntime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[object] = set()
         self._reason: str | None = None
-        self._network = StoreNetwork(self._hello, self._give, self._address_of, boottime_ms, tls)
+        self._network = StoreNetwork(
+            self._hello, self._give, self._address_of, boottime_ms, tls, self._read_copy
+        )
         self._disk: LmdbDisk
         self._ring: StoreRing
         self._server: StoreServer
@@ -236,6 +240,14 @@ class StoreRuntime:
                 self._begin(self._publish(record.shifted(offset_ms)))
             case Warn(difference):
                 log.warning("copies differ", difference=str(difference))
+
+    def _read_copy(self, request: CopyReadRequest) -> CopyReadAnswer:
+        reader, partition = self._disk.reader, (request.zone, request.partition)
+        if request.keys_bytes:
+            rows = reader.rows(partition, request.key, min(request.keys_bytes, COPY_KEYS_BYTES_MAX))
+            return CopyReadAnswer(request.request, keys=tuple(row.key for row in rows))
+        row = reader.row(partition, request.key)
+        return CopyReadAnswer(request.request, row.value if row is not None else None)
 
     # The metastore
 

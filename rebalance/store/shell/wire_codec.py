@@ -28,6 +28,8 @@ from rebalance.store.core.store_messages import (
     CopiesAnswer,
     CopiesRequest,
     CopyLevelled,
+    CopyReadAnswer,
+    CopyReadRequest,
     LevelSeen,
     PeerPing,
     ReadRequest,
@@ -87,6 +89,8 @@ TAGS: Mapping[int, type[Any]] = {
     18: PeerPing,
     19: CopiesRequest,
     20: CopiesAnswer,
+    21: CopyReadRequest,
+    22: CopyReadAnswer,
 }
 
 LENGTH = Struct(">I")

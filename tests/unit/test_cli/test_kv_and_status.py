@@ -119,6 +119,10 @@ def test_status(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert "ORDERS  partitions=8 replicas=3" in lines
     assert main(["status", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["nodes"][0]["members"] == 8
+    holding = {**node, "member_limit": 100, "members": 8, "copies": 300}
+    api.answers["GET /api/v1/nodes"] = (200, {"nodes": [holding]})
+    assert main(["status"]) == 0
+    assert "n1    NO     8/100    300     region=EU   default" in capsys.readouterr().out.splitlines()
 
 
 def test_status_says_what_learners_wait_for(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

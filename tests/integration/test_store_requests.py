@@ -110,8 +110,8 @@ async def test_a_zone_is_deactivated_and_activated(
 async def test_partitions_whose_owners_lost_their_disks_are_reset(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
-    """PME-094: two of three servers go for good, so one partition is lost. PME-095: it is refused, others serve.
-    After the reset it serves again, without what only they had."""
+    """PME-094: two of three servers go for good, so one partition is lost. PME-095: it is refused, others are
+    served. After the reset it serves again, without what only they had."""
     async with (
         store_trio(tmp_path, metastore, keyspace, LISTS) as trio,
         asked(metastore, keyspace) as server,

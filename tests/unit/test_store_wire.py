@@ -67,7 +67,7 @@ def test_fields_of_a_later_build_are_skipped_and_those_of_an_earlier_one_have_de
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ([(99, {})], "kind 99 is not known; accepted: messages of the kinds 1 to 18"),
+        ([(99, {})], "kind 99 is not known; accepted: messages of the kinds 1 to 20"),
         ([(3, {"request": 1})], "Object missing required field `zone`"),
         ([(12, {"has_room": "yes"})], "Expected `bool`, got `str`"),
         ([(5, {"request": 1, "code": "FINE"})], "Invalid enum value 'FINE'"),

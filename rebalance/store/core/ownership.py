@@ -4,7 +4,7 @@ routing and controllers."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -46,6 +46,13 @@ class StoreOwnership:
             for outcome in self.outcomes.get(zone_id, ()):
                 counts.update({*outcome.in_sync, *outcome.effective, *outcome.filling})
         return counts
+
+    def held_by(self, node: str) -> Iterator[tuple[ZoneId, int]]:
+        """Partitions that ``node`` has a copy of, in the order of zones."""
+        for zone_id in sorted(self.ring.cluster.zones):
+            for number, outcome in enumerate(self.outcomes.get(zone_id, ())):
+                if node in (*outcome.in_sync, *outcome.effective, *outcome.filling):
+                    yield zone_id, number
 
     def changed_since(self, before: StoreOwnership, zone_id: ZoneId) -> Sequence[int]:
         """Partitions of which something may be different."""

@@ -13,7 +13,8 @@ from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.store.core.disk_changes import KeepHead, StoreReader
 from rebalance.store.core.disk_queue import DiskQueue, Stored
-from rebalance.store.core.log_records import PartitionKey
+from rebalance.store.core.fill_pace import FillPace
+from rebalance.store.core.log_records import PartitionKey, position_at
 from rebalance.store.core.server_life import ServerLife
 from rebalance.store.core.store_copy import ServedCopy
 from rebalance.store.core.store_effects import SendServer, StoreEffect
@@ -49,6 +50,7 @@ class ServerBooks:
     levelling: set[PartitionKey] = field(default_factory=set)
     no_room: set[str] = field(default_factory=set)
     stand_ins: Mapping[PartitionKey, str] = field(default_factory=dict)
+    pace: FillPace = field(default_factory=FillPace)
     changed: bool = False
     wakes: bool = False
     leaving: bool = False
@@ -96,6 +98,12 @@ class ServerBooks:
 
     def keep_head(self, copy: ServedCopy, stored: Stored | None = None) -> None:
         self.disk.add(KeepHead(copy.partition, copy.head), stored=stored)
+
+    def last_ms(self, copy: ServedCopy) -> int:
+        """The time of the newest record that this server knows. Nothing of the copy's log is pending."""
+        before = position_at(copy.epochs, copy.tail.counter - 1)
+        last = self.reader.records(copy.partition, before, 1)
+        return max(copy.last_ms, last[0].time_ms) if last else copy.last_ms
 
     def copies_of(self, zone: ZoneId) -> Iterator[ServedCopy]:
         return (copy for (of, _), copy in self.copies.items() if of == zone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rebalance.core.bandwidth import ByteRates
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.store.core.ring_records import IdealLists, RingRecord
@@ -77,6 +78,13 @@ class RoomChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class RatesChanged:
+    """The limits of bandwidth are these now."""
+
+    rates: ByteRates
+
+
+@dataclass(frozen=True, slots=True)
 class RingHeard:
     """The ring's next events, without a gap."""
 
@@ -128,6 +136,7 @@ StoreInput = (
     | DiskDone
     | DiskRefused
     | RoomChanged
+    | RatesChanged
     | RingHeard
     | HeartbeatDone
     | HeartbeatRefused

@@ -216,7 +216,7 @@ class SupplyRequest:
 class SupplyBatch:
     """At most 1 MiB. ``next_after``: to go on from, in the same stage; None when the stage is over.
     ``read_at``: the supplier's tail. Rows may be as new as that, so the asker does not own before its own
-    stream has come as far."""
+    stream has come as far. ``last_ms``, with ids: the time of the supplier's last record."""
 
     partition: PartitionKey
     basis: TopologyVersion
@@ -228,6 +228,7 @@ class SupplyBatch:
     epochs: EpochTable = ()
     read_at: StorePosition = NO_RECORD
     next_after: bytes | None = None
+    last_ms: int = 0
 
 
 # Servers

@@ -74,6 +74,7 @@ from rebalance.store.core.store_inputs import (
     ResultCommitted,
     ResultExists,
     RingHeard,
+    RatesChanged,
     RoomChanged,
     ServerConnected,
     ServerMessage,
@@ -95,6 +96,7 @@ from rebalance.store.core.store_messages import (
 )
 
 FINISHED_MARK = "finished"
+NEVER_LEAVES_MS = 1 << 62
 
 
 class StoreServer:
@@ -132,6 +134,7 @@ class StoreServer:
         self._asked_ms = 0
         self._notify_ms = self._rent_ms = 0
         self._switched_ms = -limits.switch_ms
+        self._leave_ms = NEVER_LEAVES_MS
         self._disk_ms = 0
         self._mark = (start.metastore_epoch, 0)
         self._refuse_older_metastore()
@@ -149,6 +152,9 @@ class StoreServer:
         self._take(event)
         if books.worker is not None:
             self._go_on(books.worker)
+        if books.leaving and self._is_drained:
+            books.out.append(LeaveRing())
+            self.is_over = True
         if books.wakes or self._replication.released:
             books.wakes = False
             self._desk.go_on()
@@ -158,6 +164,12 @@ class StoreServer:
             self._disk_ms = books.now_ms
         out, books.out = books.out, []
         return out
+
+    @property
+    def _is_drained(self) -> bool:
+        """Nobody waits for this server: no exchange, and no client. One that has not joined is so at once."""
+        worker = self.books.worker
+        return worker is None or (worker.is_idle and not self.books.pending)
 
     def _take(self, event: StoreInput) -> None:
         books = self.books
@@ -203,15 +215,21 @@ class StoreServer:
                 books.disk.has_room = has_room
                 for peer in sorted(books.peers.keys() - {self.name}):
                     books.send_peer(peer, ServerRoom(has_room))
+            case RatesChanged(rates):
+                books.pace.rates = rates
             case ClientGone(client):
                 self._desk.gone(client)
             case LeaveAsked():
-                books.leaving = True
+                books.leaving = books.wakes = True
+                self._leave_ms = min(self._leave_ms, books.now_ms + books.limits.leave_ms)
 
     def _tick(self) -> None:
         books = self.books
         if books.life.is_over(books.now_ms):
             self._stop("it missed the time of its heartbeat")
+            return
+        if books.now_ms >= self._leave_ms:
+            self._stop("it could not leave in order: an exchange goes on, or writes are not acknowledged")
             return
         if not books.disk.is_under_way:
             self._disk_ms = books.now_ms
@@ -260,9 +278,6 @@ class StoreServer:
             self._notify_ms = books.now_ms + books.limits.notify_ms
             maps, _ = self._moves.single_maps(worker.held.basis, worker.held.maps)
             self._carry_out(worker.state_changed(maps))
-        if books.leaving and worker.is_idle and not books.pending and not self._moves.is_last_owner:
-            books.out.append(LeaveRing())
-            self.is_over = True
 
     # The ring
 

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
 from catalog.core.zone import ZoneId
+from rebalance.core.admission import Limits
+from rebalance.core.bandwidth import ByteRates
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.core.txn import (
@@ -142,6 +144,20 @@ class StoreRing:
                     self.state = _following(self.state, record)
                 if new:
                     yield new
+
+    async def rates(self) -> AsyncGenerator[ByteRates, None]:
+        """The limits of bandwidth, now and whenever they change; a record that cannot be read changes none."""
+        key = self._keyspace.limits
+        async for change in self._metastore.watch(key):
+            item = None
+            if isinstance(change, WatchReset):
+                item = next((item for item in change.snapshot.items if item.key == key), None)
+            else:
+                for event in change.events:
+                    item = event.current if event.key == key else item
+            limits = Limits.of(item)
+            if not limits.unreadable:
+                yield limits.rates
 
     async def targets(self, zones: Iterable[tuple[ZoneId, int]]) -> IdealLists:
         """The ideal lists of each zone as of its revision: ``pending`` where there is one, else ``stable``. Of

@@ -47,6 +47,7 @@ from rebalance.store.core.store_inputs import (
     HeartbeatDone,
     HeartbeatRefused,
     LeaveAsked,
+    RatesChanged,
     ResultCommitted,
     ResultExists,
     RingHeard,
@@ -72,6 +73,8 @@ FRESH_MS = 10
 ROUND_INPUTS_MAX = 512
 """Then what they caused is sent, before more is taken."""
 ROOM_S = 1.0
+LEAVE_S = 2.0
+"""For NODE_LEFT to be written."""
 METASTORE_AGAIN = Backoff(0.1, 2.0)
 SUSPICION_ATTEMPTS_MAX = 5
 
@@ -141,6 +144,7 @@ class StoreRuntime:
             if not self._disk.has_room:
                 self._give(RoomChanged(has_room=False))
             await self._appear()
+            self._begin(self._follow_rates())
             self._begin(self._hear())
             return await self._rounds()
         finally:
@@ -151,7 +155,8 @@ class StoreRuntime:
             self._disk.close()
 
     def leave(self) -> None:
-        """In order: after everything is closed, drained and answered ``run`` ends."""
+        """In order: after everything is closed, drained and answered ``run`` ends; within some seconds in any
+        case, once the server has begun."""
         self._give(LeaveAsked())
 
     async def _rounds(self) -> str:
@@ -299,6 +304,10 @@ class StoreRuntime:
         async for records in self._ring.events():
             self._give(RingHeard(records))
 
+    async def _follow_rates(self) -> None:
+        async for rates in self._ring.rates():
+            self._give(RatesChanged(rates))
+
     async def _appear(self) -> None:
         """An incarnation that is being evicted goes first."""
         again = METASTORE_AGAIN
@@ -311,8 +320,12 @@ class StoreRuntime:
                 await asyncio.sleep(again.delay_s(0.0))
 
     async def _leave(self) -> None:
-        await self._ring.leave()
-        self._reason = "it left the ring"
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._ring.leave()
+            self._reason = "it left the ring"
+        except (MetastoreError, TimeoutError) as error:
+            self._reason = f"the metastore did not take its leave: {error}"
         self._wake.set()
 
     # The network

@@ -29,10 +29,12 @@ class ZoneEndpoints:
         self._is_store = is_store
 
     def route(self, partition: PartitionId) -> Route:
-        """Of a store zone: the primary, then the other owners, on servers that take part."""
+        """Of a store zone: the primary, then the other owners, on servers that take part. Of a lost partition
+        all of these: each says what may be done with it, and who serves what is left."""
         owners = self._ring.shown.owners(partition.zone_id, partition.partition)
         if owners is not None:
-            addresses = map(self._ring.address, owners.effective)
+            servers = sorted(owners.servers) if owners.is_lost else owners.effective
+            addresses = map(self._ring.address, servers)
             urls = (server_url(at.host, at.port, at.incarnation) for at in addresses if at is not None)
             return Route(tuple(urls), engine=STORE_ENGINE)
         route = self._groups.route(partition)

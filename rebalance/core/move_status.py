@@ -50,7 +50,8 @@ class StoreOwners:
     """Who has a partition of the engine ``store``, by the last exchange: ``in_sync`` may own it, ``effective``
     serve it, the primary first; ``filling`` are copies that the primary waits for while they are filled. Empty:
     the partition was not opened yet, or nobody may lead it. ``epoch``: the exchange that made the primary;
-    ``counter``: of a record that every copy in the set has. ``servers``: whose store servers take part now."""
+    ``counter``: of a record that every copy in the set has. ``servers``: whose store servers take part now.
+    ``is_resting``: the zone is deactivated."""
 
     in_sync: tuple[str, ...] = ()
     effective: tuple[str, ...] = ()
@@ -59,11 +60,12 @@ class StoreOwners:
     epoch: int = 0
     counter: int = 0
     servers: AbstractSet[str] = frozenset()
+    is_resting: bool = False
 
     @property
     def leader(self) -> str:
-        """The primary, on a server that takes part still; empty: nobody leads."""
-        first = self.effective[0] if self.effective else ""
+        """The primary, on a server that takes part still; empty: nobody leads, as in a zone at rest."""
+        first = self.effective[0] if self.effective and not self.is_resting else ""
         return first if first in self.servers else ""
 
     @property
@@ -168,6 +170,9 @@ def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
     assigned = view.pending or view.stable
     if assigned is None:
         return None
+    if owners.is_resting:
+        # Its copies stay as they are: what is to move begins once it is activated.
+        return MoveStatus(MoveState.WAITING, "ZONE_DEACTIVATED") if view.pending is not None else None
     blocked = _down(assigned.nodes, alive) or _down(assigned.nodes, owners.servers, "SERVER_DOWN")
     if blocked is not None:
         return blocked

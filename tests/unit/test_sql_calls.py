@@ -77,8 +77,12 @@ async def test_zones_of_store_servers_rest_and_wake(world: World) -> None:
         ("BULK", "ACTIVE", True, "0.3", goes_on),
     ]
     assert await triggers(world) == [(Trigger.DEACTIVATE, (BULK,)), (Trigger.ACTIVATE, (BULK,))]
+    states = "SELECT zone_name, zone_state FROM zones ORDER BY zone_name"
+    assert (await world.run(states)).rows == [("BULK", "ACTIVE"), ("ORDERS", "ACTIVE")]
+    await world.run("CALL system.deactivate_zone('bulk')")
+    assert (await world.run(states)).rows == [("BULK", "DEACTIVATED"), ("ORDERS", "ACTIVE")]
     audited = await world.engine.execute("SELECT action FROM audit ORDER BY audit_number", SessionContext())
-    assert [row[0] for row in audited.rows][-2:] == ["DEACTIVATE ZONE", "ACTIVATE ZONE"]
+    assert [row[0] for row in audited.rows][-3:] == ["DEACTIVATE ZONE", "ACTIVATE ZONE", "DEACTIVATE ZONE"]
 
 
 async def test_lost_partitions_are_reset(world: World) -> None:

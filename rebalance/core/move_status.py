@@ -64,8 +64,8 @@ class StoreOwners:
 
     @property
     def leader(self) -> str:
-        """The primary, on a server that takes part still; empty: nobody leads, as in a zone at rest."""
-        first = self.effective[0] if self.effective and not self.is_resting else ""
+        """The primary, on a server that takes part still; empty: nobody leads."""
+        first = self.effective[0] if self.effective else ""
         return first if first in self.servers else ""
 
     @property
@@ -170,12 +170,12 @@ def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
     assigned = view.pending or view.stable
     if assigned is None:
         return None
-    if owners.is_resting:
-        # Its copies stay as they are: what is to move begins once it is activated.
-        return MoveStatus(MoveState.WAITING, "ZONE_DEACTIVATED") if view.pending is not None else None
     blocked = _down(assigned.nodes, alive) or _down(assigned.nodes, owners.servers, "SERVER_DOWN")
     if blocked is not None:
         return blocked
+    if owners.is_resting:
+        is_moving = view.pending is not None
+        return MoveStatus(MoveState.WAITING, "ZONE_DEACTIVATED") if is_moving else None
     if not owners.leader:
         return MoveStatus(MoveState.WAITING, f"OWNERS_AWAITED: {', '.join(owners.in_sync) or 'none yet'}")
     missing = sorted(assigned.nodes - frozenset(owners.in_sync))

@@ -21,7 +21,7 @@ from rebalance.core.topology_version import Trigger
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.store.core.exchange_log import ExchangeRecord, decode_exchange
+from rebalance.store.core.exchange_record import ExchangeRecord, decode_exchange
 from rebalance.store.core.store_messages import AnswerCode
 from rebalance.store.shell.store_client import StoreRefusedError
 from tests.fixtures.store_client import LIMIT_S

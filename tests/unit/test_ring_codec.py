@@ -13,7 +13,7 @@ from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.exchange.core.result_record import GoneServer, PartitionOutcome
-from rebalance.store.core.exchange_log import (
+from rebalance.store.core.exchange_record import (
     EventName,
     ExchangeRecord,
     PhaseTime,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from catalog.core.engine_options import ENGINE_OPTIONS
 from catalog.core.zone_options import ZONE_OPTIONS
 from rebalance.core.limit_options import LIMIT_OPTIONS
 
@@ -56,6 +57,10 @@ def zone_options() -> str:
         )
         for row in ZONE_OPTIONS
     )
+    engines = (
+        (f"`{row.text}`", f"`{row.only}` only" if row.only else f"all but `{row.never}`")
+        for row in ENGINE_OPTIONS
+    )
     return f"""# Options of zones
 {MADE.format("catalog/core/zone_options.py")}
 
@@ -64,6 +69,12 @@ old form `CREATE ZONE name WITH KEY=value, ...` with the keys of the second colu
 CREATE ZONE` show them.
 
 {table(("Option", "Key of the old form", "Accepted", "Default", "ALTER", "Meaning"), rows)}
+
+Not every engine has all of them (`catalog/core/engine_options.py`). What the engine of a zone's profiles does
+not have is refused with ENGINE_UNSUPPORTED as soon as a living node tells which engine that is. A zone that was
+there before waits with NO_DATA_NODES, as nodes whose engine lacks an option are not used.
+
+{table(("Option", "Engines"), engines)}
 """
 
 

@@ -200,6 +200,7 @@ def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
         ("IS_DEFAULT", str(zone == snapshot.default_zone).lower(), ""),
         ("TABLES", ", ".join(tables), ""),
         ("CATALOG_VERSION", version, "that made the zone what it is"),
+        ("ZONE_STATE", snapshot.zone_state(zone), ""),
         ("STATE", progress["state"], f"{counts['done']} of {counts['total']} partitions done"),
     )
     columns = dict.fromkeys(("PROPERTY", "VALUE", "NOTE"), VARCHAR)

@@ -9,7 +9,7 @@ from typing import Any
 from app.sql.results import ResultType
 from app.sql.view_snapshot import SystemSnapshot
 from rebalance.core.readable import Unreadable, read
-from rebalance.store.core.exchange_log import EventName, ExchangeRecord, PhaseTime, decode_exchange
+from rebalance.store.core.exchange_record import EventName, ExchangeRecord, PhaseTime, decode_exchange
 
 Row = tuple[Any, ...]
 

@@ -56,6 +56,7 @@ def _zones(snapshot: SystemSnapshot) -> Iterator[Row]:
             zone.consistency_mode.value,
             zone.strategy.value if zone.strategy else None,
             zone.loss_policy.value if zone.loss_policy else None,
+            snapshot.zone_state(zone),
         )
 
 
@@ -166,7 +167,7 @@ SYSTEM_VIEWS = (
             "IS_DEFAULT_ZONE": BOOLEAN,
             "ZONE_CONSISTENCY_MODE": VARCHAR,
             "ZONE_REBALANCE_STRATEGY": VARCHAR,
-            "ZONE_PARTITION_LOSS_POLICY": VARCHAR,
+            **dict.fromkeys(("ZONE_PARTITION_LOSS_POLICY", "ZONE_STATE"), VARCHAR),
         },
         _zones,
     ),

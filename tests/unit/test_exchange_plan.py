@@ -107,6 +107,8 @@ def test_a_node_of_the_baseline_leaves_in_order(
         (Trigger.NODE_JOINED, "c", (), "c", (A, B), ()),
         (Trigger.ZONE_STOP, "", (A,), "a", (), (A.zone_id,)),
         (Trigger.DEACTIVATE, "", (), "a", (), (A.zone_id, B.zone_id)),
+        (Trigger.ACTIVATE, "", (A,), "a", (A,), ()),
+        (Trigger.DEACTIVATE, "", (A,), "a", (), (A.zone_id,)),
         (Trigger.SNAPSHOT_RESTORE, "", (A,), "a", (A,), (A.zone_id,)),
         (Trigger.NODE_LEFT, "b", (), "a", (), ()),
         (Trigger.NODE_FAILED, "b", (), "a", (), ()),

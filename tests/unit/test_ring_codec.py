@@ -11,7 +11,15 @@ from catalog.core.codec import RecordNotReadableError
 from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.exchange.core.result_record import GoneServer, PartitionOutcome
+from rebalance.store.core.exchange_record import (
+    EventName,
+    ExchangeRecord,
+    PhaseTime,
+    decode_exchange,
+    encode_exchange,
+)
 from rebalance.store.core.ring_codec import (
     CHUNK_ROWS,
     FoldHead,
@@ -48,6 +56,14 @@ STATE = RingState(
     (GoneServer(V3, "n1"), GoneServer(V31, "n2", in_order=True)),
 )
 
+LOGGED = ExchangeRecord(
+    EventName(V3, Trigger.NODE_JOINED, "n3"),
+    ExchangeType.ALL,
+    "n1",
+    (PhaseTime(Phase.INIT, 5, 6), PhaseTime(Phase.COLLECT, 6)),
+    ("n2",),
+    (EventName(V31, Trigger.ZONE_START, zones=(ZoneId(7),)),),
+)
 SPEC = '{"zone_id":7,"partitions":4,"copies":3,"policy":"READ_WRITE_SAFE","targets":99}'
 ROW_TEXT = '[7,3,["n1","n2"],["n3"],5,6,5,["n1","n2","n3"],true]'
 
@@ -82,6 +98,17 @@ SAMPLES: list[tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], str]] =
     (
         *(ServerBeat("10.0.0.1", 7001, V31), encode_beat, decode_beat),
         '{"v":1,"host":"10.0.0.1","port":7001,"finished":"3.1"}',
+    ),
+    (
+        *(RingState(1, Cluster(V3, resting=frozenset((ZoneId(9), ZoneId(7))))), encode_ring, decode_ring),
+        '{"v":1,"number":1,"cluster":{"version":"3.0","servers":{},"clients":{},"baseline":null,"zones":[],"born":[],'
+        '"active":true,"resting":[7,9]},"incarnations":{},"gone":[]}',
+    ),
+    (
+        *(LOGGED, encode_exchange, decode_exchange),
+        '{"v":1,"cause":{"version":"3.0","trigger":"NODE_JOINED","node":"n3"},"type":"ALL","coordinator":"n1",'
+        '"phases":[{"phase":"INIT","begun_ms":5,"ended_ms":6},{"phase":"COLLECT","begun_ms":6,"ended_ms":null}],'
+        '"awaited":["n2"],"merged":[{"version":"3.1","trigger":"ZONE_START","zones":[7]}],"version":null}',
     ),
     (
         *(ServerBeat("10.0.0.1", 7001, V31, ("n2",)), encode_beat, decode_beat),

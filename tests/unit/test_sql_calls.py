@@ -1,4 +1,4 @@
-"""CALL of the two procedures that bring partitions back: what is read and done, and each refusal's place."""
+"""CALL of procedures: what is read and done, and each refusal's place."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ import pytest
 from app.sql.results import SessionContext
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from catalog.core.errors import ErrorKind, ParseError, StatementError
-from catalog.core.zone import ZoneId
+from catalog.core.zone import Node, ZoneId
 from parser.calls import Call, Procedure
 from parser.queries import parse_statement
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
+from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.store.core.ring_codec import encode_event
+from rebalance.store.core.ring_records import RingRecord
+from tests.fixtures.ring_world import RingWorld
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 
 
@@ -35,6 +40,104 @@ async def world(tmp_path: Path, sandbox: SandboxPool) -> AsyncIterator[World]:
         yield made
 
 
+BULK = ZoneId(2)
+
+
+async def open_store_zone(world: World, *lost: int) -> None:
+    """BULK, 3 partitions kept by a store server, of which these are lost."""
+    store = Node("s1", profiles=("bulk",), engines=(("bulk", "store"),))
+    await world.set_nodes(*DEFAULT_NODES, store)
+    await world.run("CREATE ZONE bulk (PARTITIONS 3) STORAGE PROFILES ['bulk']")
+    ring = RingWorld(world.metastore, world.keyspace)
+    opened = DiscoveryEvent(TopologyVersion(0, 1), Trigger.ZONE_START, zones=(ZoneSpec(BULK, 3, 1),))
+    await world.put(world.keyspace.exchange_event(1), encode_event(RingRecord(1, opened)))
+    outcome = PartitionOutcome(("s1",), effective=("s1",))
+    away = PartitionOutcome(("s1",), is_lost=True)
+    await ring.conclude({number: away if number in lost else outcome for number in range(3)}, BULK)
+    await world.settle()
+
+
+async def triggers(world: World) -> list[tuple[Trigger, tuple[ZoneId, ...]]]:
+    records = await RingWorld(world.metastore, world.keyspace).records()
+    return [(each.event.trigger, tuple(zone.zone_id for zone in each.event.zones)) for each in records[1:]]
+
+
+async def test_zones_of_store_servers_rest_and_wake(world: World) -> None:
+    """The servers carry it out later: there is none here that could."""
+    await open_store_zone(world)
+    rows = [
+        (await world.engine.execute(f"CALL system.{name}('bulk')", SessionContext())).rows[0]
+        for name in ("activate_zone", "deactivate_zone", "deactivate_zone", "activate_zone")
+    ]
+    goes_on = "its exchange goes on: see SYSTEM.EXCHANGES"
+    assert rows == [
+        ("BULK", "ACTIVE", False, None, "the zone is ACTIVE already; nothing was changed"),
+        ("BULK", "DEACTIVATED", True, "0.2", goes_on),
+        ("BULK", "DEACTIVATED", False, None, "the zone is DEACTIVATED already; nothing was changed"),
+        ("BULK", "ACTIVE", True, "0.3", goes_on),
+    ]
+    assert await triggers(world) == [(Trigger.DEACTIVATE, (BULK,)), (Trigger.ACTIVATE, (BULK,))]
+    states = "SELECT zone_name, zone_state FROM zones ORDER BY zone_name"
+    assert (await world.run(states)).rows == [("BULK", "ACTIVE"), ("ORDERS", "ACTIVE")]
+    await world.run("CALL system.deactivate_zone('bulk')")
+    assert (await world.run(states)).rows == [("BULK", "DEACTIVATED"), ("ORDERS", "ACTIVE")]
+    audited = await world.engine.execute("SELECT action FROM audit ORDER BY audit_number", SessionContext())
+    assert [row[0] for row in audited.rows][-3:] == ["DEACTIVATE ZONE", "ACTIVATE ZONE", "DEACTIVATE ZONE"]
+
+
+async def test_lost_partitions_are_reset(world: World) -> None:
+    await open_store_zone(world, 0, 2)
+    done = await world.engine.execute("CALL system.reset_lost_partitions('bulk')", SessionContext())
+    assert [column.name for column in done.columns] == ["PARTITION_ID", "OUTCOME", "OWNERS", "DETAIL"]
+    assert [row[:3] for row in done.rows] == [(0, "REQUESTED", None), (2, "REQUESTED", None)]
+    assert await triggers(world) == [(Trigger.LOSS_RESET, (BULK,))]
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "message"),
+    [
+        (
+            "CALL system.deactivate_zone('orders')",
+            ErrorKind.ENGINE_UNSUPPORTED,
+            "zone ORDERS is kept by the engine etcd, or by none yet; accepted: a zone of the engine store",
+        ),
+        (
+            "CALL system.reset_lost_partitions('orders')",
+            ErrorKind.ENGINE_UNSUPPORTED,
+            "zone ORDERS is kept by the engine etcd, or by none yet; accepted: a zone of the engine store",
+        ),
+        (
+            "CALL system.reset_partitions('bulk')",
+            ErrorKind.ENGINE_UNSUPPORTED,
+            "the engine store of zone BULK has no groups; accepted: system.reset_lost_partitions, where "
+            "partitions are lost",
+        ),
+        (
+            "CALL system.reset_lost_partitions('bulk')",
+            ErrorKind.RECOVERY_NOT_NEEDED,
+            "no partition of zone BULK is lost",
+        ),
+        ("CALL system.activate_zone('ghost')", ErrorKind.ZONE_NOT_FOUND, "zone ghost does not exist"),
+    ],
+)
+async def test_refusals_by_engine(world: World, sql: str, kind: ErrorKind, message: str) -> None:
+    """Nothing is written."""
+    await open_store_zone(world)
+    before = await world.dump()
+    error = await refused(world, sql)
+    assert (error.kind, error.message) == (kind, message)
+    assert error.line == 1
+    assert await world.dump() == before
+
+
+async def test_a_zone_that_the_store_servers_have_not_opened_yet(world: World) -> None:
+    store = Node("s1", profiles=("bulk",), engines=(("bulk", "store"),))
+    await world.set_nodes(*DEFAULT_NODES, store)
+    await world.run("CREATE ZONE bulk (PARTITIONS 3) STORAGE PROFILES ['bulk']")
+    error = await refused(world, "CALL system.deactivate_zone('bulk')")
+    assert error.kind is ErrorKind.CLUSTER_NOT_IDLE
+
+
 def read(text: str) -> tuple[Procedure, str, list[int], list[str]]:
     call = parse_statement(text).statement
     assert isinstance(call, Call)
@@ -48,6 +151,8 @@ def test_what_is_read() -> None:
     assert read("call Reset_Partitions ( 'Orders' ) -- all") == (reset, "Orders", [], [])
     text = "CALL system.restart_partitions('z', ARRAY[], ARRAY['n1', 'N-2'])"
     assert read(text) == (restart, "z", [], ["n1", "N-2"])
+    for procedure in Procedure:
+        assert read(f"CALL {procedure.value.lower()}('z')") == (procedure, "z", [], [])
 
 
 @pytest.mark.parametrize(
@@ -68,6 +173,8 @@ def test_what_is_read() -> None:
             50,
             "expected ), found ,",
         ),
+        ("CALL activate_zone('z', ARRAY[1])", ErrorKind.SYNTAX_ERROR, 23, "expected ), found ,"),
+        ("CALL reset_lost_partitions()", ErrorKind.SYNTAX_ERROR, 28, "a zone's name in single quotes"),
         ("CALL reset_partitions('z') x", ErrorKind.SYNTAX_ERROR, 28, "the end of the statement, found x"),
     ],
 )

@@ -36,6 +36,10 @@ class StoreOwnership:
         """Whether the ring has the zone."""
         return zone_id in self.ring.cluster.zones
 
+    def is_resting(self, zone_id: ZoneId) -> bool:
+        """Whether the zone is deactivated."""
+        return self.has(zone_id) and zone_id not in self.ring.cluster.open_zones
+
     def outcome(self, zone_id: ZoneId, partition: int) -> PartitionOutcome:
         """An empty one before the first result."""
         outcomes = self.outcomes.get(zone_id, ())
@@ -62,6 +66,7 @@ class StoreOwnership:
         outcomes, known = self.outcomes.get(zone_id, ()), before.outcomes.get(zone_id, ())
         count = self.ring.cluster.zones[zone_id].partitions if self.has(zone_id) else len(known)
         is_same = self.servers == before.servers and self.gone == before.gone
+        is_same = is_same and self.is_resting(zone_id) == before.is_resting(zone_id)
         if not is_same or self.has(zone_id) != before.has(zone_id) or len(outcomes) != len(known):
             return range(count)
         pairs = zip(outcomes, known, strict=True)
@@ -80,5 +85,5 @@ class StoreOwnership:
             outcome.epoch,
             outcome.position.counter,
             self.servers,
-            zone_id not in self.ring.cluster.open_zones,
+            self.is_resting(zone_id),
         )

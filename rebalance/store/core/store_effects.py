@@ -14,7 +14,7 @@ from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.store.core.disk_changes import DiskChange
-from rebalance.store.core.exchange_log import ExchangeRecord
+from rebalance.store.core.exchange_record import ExchangeRecord
 from rebalance.store.core.store_messages import AnswerCode, CopiesAnswer, StoreAnswer, StoreMessage
 
 

@@ -40,7 +40,7 @@ from rebalance.store.core.copy_list import list_copies
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.disk_changes import KeepMark, StoreReader
 from rebalance.store.core.disk_queue import DiskQueue, LogStored
-from rebalance.store.core.exchange_log import ExchangeLog, ExchangeRecord
+from rebalance.store.core.exchange_log import ExchangeLog
 from rebalance.store.core.fill_work import FillWork
 from rebalance.store.core.peer_watch import PeerWatch
 from rebalance.store.core.replication import Replication
@@ -56,7 +56,6 @@ from rebalance.store.core.store_effects import (
     CommitResult,
     LeaveRing,
     MapsHeld,
-    PublishExchange,
     SendHeartbeat,
     StopServer,
     StoreEffect,
@@ -126,7 +125,7 @@ class StoreServer:
         self._moves = CopyMoves(self.books)
         self._fills = FillWork(self.books, self._moves)
         self._watch = PeerWatch(self.books)
-        self._log = ExchangeLog(name)
+        self._log = ExchangeLog(self.books)
         self._preparing: Prepare | None = None
         self._awaiting: AwaitUpdates | None = None
         self._commit: CommitResult | None = None
@@ -180,8 +179,7 @@ class StoreServer:
             case ClientRequest(client, request):
                 self._desk.take(client, request)
             case CopiesAsked(client, asked):
-                answer = list_copies(books.copies.values(), asked.request)
-                books.out.append(TellCopies(client, answer))
+                books.out.append(TellCopies(client, list_copies(books.copies.values(), asked.request)))
             case ServerMessage(sender, order, message):
                 if not self._ring.is_gone(sender, order):
                     self._watch.heard(sender)
@@ -247,7 +245,7 @@ class StoreServer:
         books.disk.has_room = self.name not in books.no_room
         books.disk.try_clearing()
         if books.worker is not None:
-            self._publish(self._log.due(books.now_ms, books.worker))
+            self._log.tick(books.worker)
             self._carry_out(books.worker.tick())
         self._ask_switch()
         waiting = (self._commit, self._ring.reading)
@@ -352,14 +350,13 @@ class StoreServer:
             case Apply(message, _):
                 self._apply(worker, message)
             case Finished(version):
-                is_coordinator = worker.is_coordinator
-                self._publish(self._log.finished(effect, books.now_ms, is_coordinator=is_coordinator))
+                self._log.finished(effect, worker)
                 self._finished(version)
             case AskSwitch(basis):
                 self._asked = AskAffinityChange(basis)
                 self._ask_switch()
             case Entered():
-                self._log.entered(effect, books.now_ms)
+                self._log.entered(effect)
                 books.out.append(effect)
             case Warn():
                 books.out.append(effect)
@@ -381,10 +378,6 @@ class StoreServer:
         books.peers = {node: order for node, order in servers.items() if not self._ring.is_gone(node, order)}
         self._moves.apply(message, cluster.zones)
         books.out.append(MapsHeld(tuple(full.describe() for full in message.maps.values())))
-
-    def _publish(self, record: ExchangeRecord | None) -> None:
-        if record is not None:
-            self.books.out.append(PublishExchange(record))
 
     def _finished(self, version: TopologyVersion) -> None:
         books = self.books

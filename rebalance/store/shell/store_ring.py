@@ -28,7 +28,7 @@ from rebalance.core.txn import (
 )
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, MetastoreUnavailableError, WatchReset
-from rebalance.store.core.exchange_log import EXCHANGES_KEPT, ExchangeRecord, encode_exchange
+from rebalance.store.core.exchange_record import EXCHANGES_KEPT, ExchangeRecord, encode_exchange
 from rebalance.store.core.ring_codec import (
     ResultHead,
     ServerBeat,

@@ -23,7 +23,7 @@ from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.metastore import MetastoreError, MetastoreHistory
-from rebalance.store.core.exchange_log import ExchangeRecord
+from rebalance.store.core.exchange_record import ExchangeRecord
 from rebalance.store.core.store_effects import (
     AskAffinityChange,
     CloseConnections,

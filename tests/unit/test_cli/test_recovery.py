@@ -226,3 +226,21 @@ def test_restart(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert found == []
     assert api.requests[0].body == {"partitions": [3], "nodes": ["n2"], "cleanup": True, "dry_run": False}
     assert capsys.readouterr().out.splitlines()[1].split() == ["3", "n2", "yes"]
+
+
+RESET_LOST = "POST /api/v1/zones/ORDERS/recovery/reset-lost"
+
+
+def test_lost_partitions_are_reset(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1 while some partition is owned by nobody."""
+    owned = {"partition": 0, "outcome": "OWNED", "owners": ["n1", "n2"], "exchange": "7.2", "detail": ""}
+    api.answers[RESET_LOST] = (200, {"zone": "ORDERS", "partitions": [owned]})
+    assert main(["recovery", "reset-lost", "orders"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "partition  outcome  owners  detail",
+        "0          OWNED    n1 n2",
+    ]
+    lost = {**owned, "partition": 3, "outcome": "LOST", "owners": [], "detail": "ask again"}
+    api.answers[RESET_LOST] = (200, {"zone": "ORDERS", "partitions": [owned, lost]})
+    assert main(["recovery", "reset-lost", "orders", "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out) == [owned, lost]

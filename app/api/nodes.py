@@ -42,8 +42,8 @@ async def list_nodes(services: ServicesOf) -> Response:
 @router.put("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
 async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -> Response:
     """Mark the node as leaving: at once it is a data node of no zone, whatever the timers, and serves what it
-    holds until that has moved (``members`` 0). It stays so when it restarts. Refused where a zone would be left
-    without a living data node."""
+    holds until that has moved (``members`` and ``copies`` 0). It stays so when it restarts. Refused where a
+    zone would be left without a living data node."""
     services.require_metastore()
     _known(node, services)
     await answered(services.limits.require_rebalancing(f"draining {node} moves its data to other nodes"))
@@ -107,6 +107,6 @@ def _stranded(node: str, zones: tuple[str, ...]) -> str:
 async def _result(node: str, revision: int, services: Services) -> Response:
     await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
     row = next((other for other in services.views.nodes() if other["name"] == node), None)
-    members = row["members"] if row is not None else 0
+    held = {name: row[name] if row is not None else 0 for name in ("members", "copies")}
     drain = row["drain"] if row is not None else None
-    return JSONResponse({"node": node, "changed": revision > 0, "members": members, "drain": drain})
+    return JSONResponse({"node": node, "changed": revision > 0, **held, "drain": drain})

@@ -37,6 +37,10 @@ POLL_S = 0.25
 READERS = 4
 KEYS = 100
 TIMEOUT_S = 300.0
+BULK_PROFILE = "bulk"
+BULK_ZONE = "quickstart_bulk"
+BULK_PARTITIONS = 256
+BULK_REPLICAS = 3
 
 
 def demo(
@@ -61,9 +65,10 @@ def demo(
 ) -> int:
     """Add replicas to a zone while keys are written, and verify every step.
 
-    An existing zone of that name is dropped first. Exit code 0 only if no put
-    failed, every key reads back as acknowledged, and every partition ends with the
-    requested replicas, all running.
+    Then it creates a zone of 256 partitions that store servers keep, where nodes
+    have the profile bulk. Existing zones of these names are dropped first. Exit
+    code 0 only if no put failed, every key reads back as acknowledged, and every
+    partition ends with the requested replicas, all running.
 
     \b
     Examples:
@@ -119,6 +124,7 @@ def _run(address: Address, script: DemoScript, *, keys: int, timeout_s: float) -
 
         complaints += _compare(client, zone.name, {**written, **writer.acknowledged})
         clock.say(f"read back {len(written)} + {len(writer.acknowledged)} keys")
+        complaints += _bulk_complaints(client, clock, written, timeout_s)
     if not writer.acknowledged:
         complaints.append("the writer got no put acknowledged")
     complaints += [f"a put failed: {error}" for error in writer.errors]
@@ -213,6 +219,37 @@ def find_complaints(partitions: Sequence[PartitionBody], count: int, replicas: i
         complaints += [f"{name}: {key} is left" for key in ("pending", "planned") if partition.get(key)]
         running = {m["node"] for m in partition.get("members") or () if m.get("state") == "RUNNING"}
         complaints += [f"{name}: no running member on {node}" for node in sorted(holders - running)]
+    return complaints
+
+
+def _bulk_complaints(
+    client: ApiClient, clock: DemoClock, written: Mapping[str, str], timeout_s: float
+) -> list[str]:
+    """A zone whose copies are kept in one process on each node: more than these could run members for."""
+    keeping = [node for node in client.nodes() if node["alive"] and BULK_PROFILE in node["profiles"]]
+    if len(keeping) < BULK_REPLICAS:
+        clock.say(f"no zone of store servers: fewer than {BULK_REPLICAS} nodes have the profile {BULK_PROFILE}")
+        return []
+    _drop_leftover(client, clock, BULK_ZONE, timeout_s)
+    statement = (
+        f"CREATE ZONE {BULK_ZONE} (PARTITIONS {BULK_PARTITIONS}, REPLICAS {BULK_REPLICAS}) "
+        f"STORAGE PROFILES ['{BULK_PROFILE}']"
+    )
+    clock.say(statement)
+    progress = _converge(client, client.execute(statement), timeout_s)
+    clock.say(f"converged: {progress.counts()}")
+    for key, value in written.items():
+        client.put(BULK_ZONE, key, value, uuid4().hex)
+    complaints = _compare(client, BULK_ZONE, written)
+    clock.say(f"wrote and read back {len(written)} keys")
+    partitions = client.partitions(BULK_ZONE)
+    if len(partitions) != BULK_PARTITIONS:
+        complaints.append(f"{BULK_ZONE}: {len(partitions)} partitions instead of {BULK_PARTITIONS}")
+    for partition in partitions:
+        copies = len(partition["copies"])
+        if copies != BULK_REPLICAS or not partition["leader"]:
+            name = f"{BULK_ZONE}, partition {partition['partition']}"
+            complaints.append(f"{name}: {copies} copies, led by {partition['leader'] or 'nobody'}")
     return complaints
 
 

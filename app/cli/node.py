@@ -28,7 +28,7 @@ from app.cli.say import counted, say
 from app.cli.service_process import keep_private, run_until_stopped
 
 if TYPE_CHECKING:
-    from app.contract.nodes import NodeBody
+    from app.contract.nodes import CanStop, DrainResult, NodeBody
 
 
 LOSSES_SHOWN_MAX = 20
@@ -131,7 +131,7 @@ def drain(
     name: NameArgument,
     reason: ReasonOption = "",
     by: ByOption = None,
-    wait: Annotated[bool, option("--wait", "Wait until the node holds no members.")] = False,
+    wait: Annotated[bool, option("--wait", "Wait until the node holds no members and no copies.")] = False,
     timeout: TimeoutOption = None,
 ) -> int:
     """Move all replicas off a node, so that it can be stopped.
@@ -153,15 +153,16 @@ def drain(
 
         def is_empty(nodes: Sequence[NodeBody]) -> bool:
             entry = next((node for node in nodes if node["name"] == name), None)
-            drained["members"] = entry["members"] if entry else 0
+            for what in ("members", "copies"):
+                drained[what] = entry[what] if entry else 0
             drained["drain"] = entry["drain"] if entry else None
-            view.line(f"{name}: {counted(drained['members'], 'member')} left")
-            return not drained["members"]
+            view.line(f"{name}: {_held(drained)} left")
+            return not (drained["members"] or drained["copies"])
 
         late = f"{name}: not empty yet; the drain goes on"
         is_done = not wait or watch(lambda _: client.nodes(), is_empty, view, timeout, late)
-    left = drained["members"]
-    state = f"draining, {counted(left, 'member')} left" if left else "drained"
+    is_empty_now = not (drained["members"] or drained["copies"])
+    state = "drained" if is_empty_now else f"draining, {_held(drained)} left"
     api.show_one(drained, f"node {name} {state}")
     return ExitCode.OK if is_done else ExitCode.TIMED_OUT
 
@@ -202,7 +203,7 @@ def can_stop(api: Api, name: NameArgument) -> int:
         answer = client.can_stop(name)
     verdict = "can be stopped" if answer["can_stop"] else "cannot be stopped"
     counts = ", ".join(f"{count} {loss}" for loss, count in answer["losses"].items())
-    held = counted(answer["members"], "member") + (f"; {counts}" if counts else "")
+    held = _held(answer) + (f"; {counts}" if counts else "")
     api.show_one(answer, f"node {name} {verdict}: {held}")
     losses = answer["partitions"]
     if api.is_table and losses:
@@ -211,3 +212,10 @@ def can_stop(api: Api, name: NameArgument) -> int:
         if len(losses) > LOSSES_SHOWN_MAX:
             say(f"... and {len(losses) - LOSSES_SHOWN_MAX} more (--format json)")
     return ExitCode.OK if answer["can_stop"] else ExitCode.FAILED
+
+
+def _held(node: DrainResult | CanStop) -> str:
+    """``7 members``, and ``, 256 copies`` where it has some of store zones."""
+    copies = node["copies"]
+    plural = "copy" if copies == 1 else "copies"
+    return counted(node["members"], "member") + (f", {copies} {plural}" if copies else "")

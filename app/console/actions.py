@@ -32,7 +32,8 @@ M = TypeVar("M", bound=BaseModel)
 async def drain(site: Site, node: str, by: str, reason: str) -> str:
     request = _checked(nodes.DrainRequest, by=by, reason=reason)
     drained = body(await nodes.drain_node(node, request, site.services))
-    return f"Draining {node}: {drained['members']} members to move."
+    copies = f" and {drained['copies']} copies" if drained["copies"] else ""
+    return f"Draining {node}: {drained['members']} members{copies} to move."
 
 
 async def undrain(site: Site, node: str, by: str, reason: str) -> str:

@@ -40,6 +40,7 @@ class DrainResult(TypedDict):
     node: str
     changed: Annotated[bool, About("false: it was so already")]
     members: Annotated[int, About("members that the node holds now")]
+    copies: Annotated[int, About("of partitions of store zones, which have no members")]
     drain: NotRequired[DrainBody | None]
 
 
@@ -55,6 +56,7 @@ class StopVerdict(TypedDict):
     node: str
     can_stop: Annotated[bool, About("no partition would lose its majority or its last running copy")]
     members: int
+    copies: Annotated[int, About("of partitions of store zones, which have no members")]
     losses: Annotated[dict[str, int], About("partitions by what they would lose")]
     partitions: Annotated[list[LossBody], About("the first thousand of them")]
 

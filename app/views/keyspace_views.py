@@ -386,10 +386,12 @@ class KeyspaceViews:
         return sorted(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
 
     def held_by(self, node: str) -> Iterator[PartitionId]:
-        """Partitions of which the node has a member, in key order."""
+        """Partitions of which the node has a member, in key order; then those of which it has a copy."""
         for partition, name, _ in self._member_keys(self._keyspace.members):
             if name == node:
                 yield partition
+        for zone_id, number in self.ownership.held_by(node):
+            yield PartitionId(zone_id, number)
 
     def _partition(
         self, partition: PartitionId, placed: PlacedZone | None, alive: frozenset[str]

@@ -18,9 +18,9 @@ def can_stop(node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str]) -> di
     alive = views.alive()
     counts: Counter[str] = Counter()
     shown: list[dict[str, Any]] = []
-    held = 0
+    held = Counter[str]()
     for partition in views.held_by(node):
-        held += 1
+        held["copies" if views.ownership.has(partition.zone_id) else "members"] += 1
         zone = zones.get(partition.zone_id)
         view, _ = views.view(partition, None)
         for loss, detail in losses(view, node, alive) if zone is not None else ():
@@ -32,7 +32,8 @@ def can_stop(node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str]) -> di
     return {
         "node": node,
         "can_stop": not hinders,
-        "members": held,
+        "members": held["members"],
+        "copies": held["copies"],
         "losses": dict(sorted(counts.items())),
         "partitions": shown,
     }

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from app.views.reset_waits import reset_wait
-from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits, Loads, Rooms, load_of, move_of
+from catalog.core.zone import STORE_ENGINE, ZoneId, ZoneIntent, zone_engine
+from rebalance.core.admission import Limits, Loads, Rooms, load_of, move_of, without_members
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.bandwidth import AdmissionRecord, buckets_of
 from rebalance.core.keys import Keyspace, PartitionId
@@ -56,7 +56,11 @@ class WaitCauses:
             return view
         # A move that has not begun may be held back by limits.
         rooms = self.rooms()
-        cause = rooms.cause(partition.zone_id, move_of(stable, target)) if rooms is not None else ""
+        if rooms is None:
+            return replace(view, admission="")
+        move = move_of(stable, target)
+        is_stored = view.owners is not None
+        cause = rooms.cause(partition.zone_id, without_members(move) if is_stored else move)
         return replace(view, admission=cause)
 
     def _rooms_of(self, limits: Limits, now_ms: int) -> Rooms | None:
@@ -92,7 +96,7 @@ class WaitCauses:
         return (first.zone_id, first.operation_id) if first is not None else None
 
     def _count(self) -> Loads:
-        loads, keys = Loads(), self._keyspace
+        loads, keys, stored = Loads(), self._keyspace, self._stored()
         for item in self._mirror.below(keys.partitions):
             if not item.key.endswith("/assignments/stable"):
                 continue
@@ -104,10 +108,21 @@ class WaitCauses:
             stable, pending, planned = (
                 None if isinstance(record, Unreadable) else record for record in read_keys
             )
-            loads.members.update(nodes_of(stable, pending, planned))
+            if parsed[0].zone_id not in stored:
+                loads.members.update(nodes_of(stable, pending, planned))
             if stable is not None and pending is not None:
                 loads.add(parsed[0].zone_id, load_of(stable, pending, planned))
         return loads
+
+    def _stored(self) -> frozenset[ZoneId]:
+        """Zones that store servers keep, by what living nodes say now."""
+        records = (read(item, NodeRecord.decode) for item in self._mirror.below(self._keyspace.nodes))
+        nodes = [record.node for record in records if not isinstance(record, Unreadable)]
+        if not any(engine == STORE_ENGINE for node in nodes for _, engine in node.engines):
+            return frozenset()
+        intents = (read(item, ZoneIntent.decode) for item in self._mirror.below(self._keyspace.intents))
+        zones = (intent.zone for intent in intents if not isinstance(intent, Unreadable))
+        return frozenset(zone.zone_id for zone in zones if zone_engine(zone, nodes) == STORE_ENGINE)
 
 
 @lru_cache(DECODED_MAX)

@@ -8,7 +8,7 @@ from enum import Enum
 
 from catalog.core.codec import Codec, Record
 from catalog.core.quorum import majority
-from rebalance.core.move_status import PartitionView
+from rebalance.core.move_status import PartitionView, StoreOwners
 from rebalance.core.records import MemberRole, MemberState
 
 
@@ -43,10 +43,14 @@ def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tu
 
     Voters are those of the committed configuration, before there is one those of stable. A member counts while
     its node lives and its process runs. A member that the group does not list is no copy. Of a partition that
-    cannot be read nobody can tell, so it is taken to lose its majority.
+    cannot be read nobody can tell, so it is taken to lose its majority. Copies of a store zone have no
+    majority: any that is in sync goes on alone.
     """
     if view.unreadable:
         yield DrainLoss.MAJORITY, view.unreadable
+        return
+    if view.owners is not None:
+        yield from _losses_of_copies(view.owners, node, alive)
         return
     configuration = view.configuration
     if configuration is not None and configuration.members:
@@ -71,6 +75,14 @@ def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tu
         yield DrainLoss.MAJORITY, detail
     if configuration is not None and configuration.leader == node and others:
         yield DrainLoss.LEADER, f"it leads the group; one of {_names(others)} takes over"
+
+
+def _losses_of_copies(owners: StoreOwners, node: str, alive: frozenset[str]) -> Iterator[tuple[DrainLoss, str]]:
+    others = (frozenset(owners.in_sync) & owners.servers & alive) - {node}
+    if node in owners.in_sync and not others:
+        yield DrainLoss.LAST_COPY, f"no other copy runs that is in sync; the set is {_names(owners.in_sync)}"
+    elif owners.leader == node:
+        yield DrainLoss.LEADER, f"it is the primary; one of {_names(others)} takes over"
 
 
 def left_without(

@@ -96,7 +96,7 @@ class NodeAgent:
     ``notified``: what keeps the members and mirrors calls ``notice`` at each change of one.
     ``start_without_metastore``: ``MemberStarts``. ``fence``: the one that ``host`` starts members under; None:
     members of HIGH_AVAILABILITY zones run on unheard, and nothing is published of a fence. ``store``: keeps the
-    node's store server until cancelled.
+    node's store server until cancelled; it is begun when there is a zone for it.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class NodeAgent:
             fence.open(self._strong_zones, self._starts.clearance, self._look_at_held)
             self._strong_zones.listen(fence.zones_changed)
         self._store = store
-        self._store_partitions = StorePartitions(node, metastore, keyspace)
+        self._store_partitions = StorePartitions(node, metastore, keyspace, data_dir)
         self._maps: MapReporter | None = None
         if map_period_s:
             spoken = self._registration.incarnation
@@ -222,7 +222,7 @@ class NodeAgent:
                 if self._store_partitions.is_used:
                     keep("store partitions", self._store_partitions.run)
                 if self._store is not None:
-                    keep("store server", self._store)
+                    keep("store server", self._store_partitions.once_used(self._store))
                 keep("report", self._report.run)
                 await mirrors.loaded()
                 await self._epochs.loaded()

@@ -8,22 +8,25 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 import psutil
 import pytest
 
-from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace
+from catalog.core.zone import STORE_ENGINE, ZoneId
+from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import DeletePrefix, Txn
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.store.core.log_records import KeyChange, WriteId
-from rebalance.store.core.store_messages import AnswerCode, WriteRequest
-from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
+from rebalance.ports.groups import Route
+from rebalance.store.core.log_records import KeyChange
+from rebalance.store.core.store_messages import AnswerCode
+from rebalance.store.shell.store_channel import server_url
+from rebalance.store.shell.store_client import StoreClient
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
+from tests.fixtures.store_client import Ports
 from tests.fixtures.store_processes import StoreProcesses
 
 NAMES = ("n1", "n2", "n3")
@@ -33,8 +36,6 @@ MOVED = 96
 IDLE_S = 20.0
 VALUE = b"x" * 100
 LIMIT_S = 300.0
-ATTEMPT_S = 3.0
-AGAIN_S = 0.02
 
 
 def lists_of(partitions: int) -> list[tuple[str, ...]]:
@@ -46,48 +47,39 @@ def anonymous_mib(pid: int) -> float:
     return int(line.group(1)) / 1024 if line is not None else 0.0
 
 
+class Leaders(Ports):
+    """The server that led the partition at the start is asked first."""
+
+    def __init__(self, servers: StoreProcesses) -> None:
+        super().__init__(lambda: [servers.port(name) for name in servers.names])
+        self._servers = servers
+
+    def route(self, partition: PartitionId) -> Route:
+        first = NAMES[partition.partition % 3]
+        ports = (self._servers.port(name) for name in sorted(self._servers.names, key=first.__ne__))
+        return Route(tuple(server_url("127.0.0.1", port) for port in ports), engine=STORE_ENGINE)
+
+
 class Putter:
-    """One client that puts one value after the other, wherever it is taken. ``stall_s``: the longest put since
-    it was set to 0, from its first attempt to its answer."""
+    """One client that puts one value after the other. ``stall_s``: the longest put since it was set to 0, from
+    its first attempt to its answer."""
 
     def __init__(self, servers: StoreProcesses) -> None:
         self.stall_s = 0.0
         self.seconds: list[float] = []
-        self._servers = servers
-        self._channels: dict[str, StoreChannel] = {}
-        self._stack = AsyncExitStack()
+        self._client = StoreClient(Leaders(servers), time_limit_s=LIMIT_S)
 
     async def run(self) -> None:
-        async with self._stack:
+        try:
             for number in count():
                 began = time.perf_counter()
-                await self._put(number * 7 % PARTITIONS[LARGE], f"w{number}")
+                partition = PartitionId(LARGE, number * 7 % PARTITIONS[LARGE])
+                await self._client.write(partition, (KeyChange(b"key", VALUE),), f"w{number}")
                 took = time.perf_counter() - began
                 self.stall_s = max(self.stall_s, took)
                 self.seconds.append(took)
-
-    async def _put(self, partition: int, write: str) -> None:
-        name = NAMES[partition % 3]
-        request = WriteRequest(0, WriteId(write), LARGE, partition, (KeyChange(b"key", VALUE),))
-        while True:
-            names = self._servers.names
-            name = name if name in names else names[0]
-            try:
-                answer = await self._channel(name).ask(request, ATTEMPT_S)
-            except StoreUnreachableError:
-                name = names[0]
-            else:
-                if answer.code is AnswerCode.DONE:
-                    return
-                name = answer.primary or name
-            await asyncio.sleep(AGAIN_S)
-
-    def _channel(self, name: str) -> StoreChannel:
-        url = server_url("127.0.0.1", self._servers.port(name), "")
-        if url not in self._channels:
-            self._channels[url] = StoreChannel(url)
-            self._stack.push_async_callback(self._channels[url].close)
-        return self._channels[url]
+        finally:
+            await self._client.close()
 
 
 @asynccontextmanager

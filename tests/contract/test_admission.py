@@ -20,7 +20,7 @@ from rebalance.core.records import ConfigurationRecord, Stage
 from rebalance.core.txn import Put, Txn, TxnResult
 from rebalance.core.windows import Window
 from rebalance.ports.metastore import Metastore
-from tests.fixtures.admission_world import DEADLINE_S, IDS, ZONES, World, altered, eventually
+from tests.fixtures.admission_world import DEADLINE_S, IDS, NODES, ZONES, World, altered, eventually
 
 
 @pytest.fixture
@@ -245,6 +245,24 @@ async def test_bandwidth_by_the_sizes_that_nodes_report(world: World) -> None:
         await world.until(lambda found: len(found) == 5)
         await world.limit(Limits(cluster_bytes_s=1_000_000))
         await world.until(lambda found: len(found) == 6)
+
+
+async def test_copies_of_a_store_zone_need_no_room_for_members(world: World) -> None:
+    """Each node has room for the members of one zone. Who learns later that a zone is stored writes it anew."""
+    limits = Limits(cluster_moves=100)
+    await world.limit(limits)
+    async with world.controllers() as controllers:
+        controllers.member_limits = {node.name: ZONES[0].partitions for node in NODES}
+        await controllers.obey(limits)
+        await world.publish(*map(altered, ZONES))
+        assert await controllers.zones.reconcile(IDS) == {}
+        moving = await world.until(lambda moving: {partition.zone_id for partition in moving} == set(IDS))
+        assert len(moving) < 2 * ZONES[0].partitions, "each node has some of both by now, and room for one"
+        controllers.stored = {IDS[0]}
+        controllers.admission.on_stored(IDS[:1])
+        await eventually(lambda: IDS[0] in controllers.again)
+        assert await controllers.zones.reconcile(IDS) == {}
+        await world.until(lambda moving: len(moving) == 2 * ZONES[0].partitions)
 
 
 async def test_what_is_no_move_is_not_held_back(world: World) -> None:

@@ -77,6 +77,6 @@ def test_kill_during_an_alter(installation: Installation, kill: FunctionType) ->
     victim.execute(f"DROP ZONE {zone}")
     wait_for("the members' end", lambda: not victim.processes("etcd", "/members/"))
     # Nobody is left over: as many of each kind as at the start.
-    for words, count in ((("app.cli", " up "), 1), (("app.cli", " serve "), 1), (("app.cli", " node "), 3)):
+    for words, count in ((("app.cli", " up "), 1), (("app.cli serve ",), 1), (("app.cli", " node "), 3)):
         assert len(victim.processes(*words)) == count, words
     wait_for("one Spark", lambda: one_spark(victim), 240)

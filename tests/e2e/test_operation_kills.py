@@ -131,7 +131,7 @@ def kill_all(victim: Installation, *words: str) -> None:
 @pytest.mark.row("VOL-020", "VOL-089", shows="service")
 @pytest.mark.parametrize(
     "words",
-    [("app.cli", " serve "), ("--name zonekeeper ",)],
+    [("app.cli serve ",), ("--name zonekeeper ",)],
     ids=["server", "metastore"],
 )
 def test_a_part_of_the_control_plane(victim: Installation, words: tuple[str, ...]) -> None:

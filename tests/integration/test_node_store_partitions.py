@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from catalog.core.zone import STORE_ENGINE, Node, Zone, ZoneId, ZoneIntent
@@ -52,6 +53,43 @@ async def test_partitions_of_the_store_get_no_members(
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_the_store_server_begins_with_the_first_zone_for_it(
+    tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
+) -> None:
+    """Or at once, where it has files."""
+    (tmp_path / "n2" / "store").mkdir(parents=True)
+    begun: dict[str, asyncio.Event] = {name: asyncio.Event() for name in ("n1", "n2")}
+
+    def agent(name: str) -> NodeAgent:
+        async def serve() -> None:
+            begun[name].set()
+            await asyncio.Event().wait()
+
+        host = EtcdGroupHost(tmp_path / name, free_block(4), tuning=QUICK)
+        return NodeAgent(replace(NODE, name=name), metastore, keyspace, host, tmp_path / name, store=serve)
+
+    async def publish(*intents: ZoneIntent) -> None:
+        puts = (Put(keyspace.intent(intent.zone.zone_id), intent.encode()) for intent in intents)
+        await metastore.commit(Txn((), tuple(puts)))
+
+    agents = [asyncio.create_task(agent(name).run()) for name in begun]
+    try:
+        await publish(ZoneIntent(1, GROUPED), ZoneIntent(2, STORED, dropped=True))
+        async with asyncio.timeout(LIMIT_S):
+            await begun["n2"].wait()
+            # It follows zones by now, as it has registered and the others are known to it.
+            while len((await metastore.range(keyspace.nodes)).items) < len(agents):
+                await asyncio.sleep(0.05)
+        assert not begun["n1"].is_set()
+        await publish(ZoneIntent(3, STORED))
+        async with asyncio.timeout(LIMIT_S):
+            await begun["n1"].wait()
+    finally:
+        for task in agents:
+            task.cancel()
+        await asyncio.gather(*agents, return_exceptions=True)
 
 
 async def _runs(metastore: EtcdMetastore, member: str) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.store_control import StoreControl
+from rebalance.core.admission import Limits
 from rebalance.core.keys import Keyspace
+from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.store_messages import AnswerCode
 from tests.fixtures.ring_world import ZONE, RingWorld
@@ -68,3 +73,25 @@ async def test_a_server_that_stops_fails_and_its_next_incarnation_owns_again(
         assert await trio.client.get((ZONE.zone_id, 0), b"key") == b"2"
         await world.publish(dropped=True)
         await world.until(lambda state: not state.cluster.zones)
+
+
+@pytest.mark.slow("four megabytes at half a megabyte a second")
+async def test_copies_are_filled_within_the_limit_of_bandwidth(
+    tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
+) -> None:
+    """Of one that three servers have, a supplier gives one who asks the half. What is put meanwhile goes on."""
+    rate, size, values = 1 << 20, 128 << 10, 32
+    await metastore.commit(Txn((), (Put(keyspace.limits, Limits(node_bytes_s=rate).encode()),)))
+    async with placed(tmp_path, metastore, keyspace) as (world, trio, _):
+        for number in range(values):
+            value = bytes([number]) * size
+            assert (await trio.client.put((ZONE.zone_id, 0), b"key-%d" % number, value)).code is AnswerCode.DONE
+        begun = asyncio.get_running_loop().time()
+        await world.assign("pending", {0: ("n1", "n3")})
+        await trio.client.put((ZONE.zone_id, 0), b"meanwhile", b"1")
+        await world.until_assigned("stable", {**LISTS, 0: ("n1", "n3")})
+        elapsed_s = asyncio.get_running_loop().time() - begun
+        # A second's worth goes at once, and one batch is on its way.
+        assert elapsed_s >= (values * size - rate / 2 - (256 << 10)) / (rate / 2) - 0.5
+        await trio.stop("n1")
+        assert await trio.client.get((ZONE.zone_id, 0), b"key-31") == bytes([31]) * size

@@ -12,7 +12,7 @@ from catalog.filters.json_path import JSON_PATH
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import compute_data_nodes, next_change_ms
 from rebalance.core.drain import Drain, DrainLoss, left_without, losses
-from rebalance.core.move_status import PartitionView
+from rebalance.core.move_status import PartitionView, StoreOwners
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
@@ -68,6 +68,36 @@ def view(
     ],
 )
 def test_what_is_lost_with_a(seen: PartitionView, alive: str, expected: list[tuple[DrainLoss, str]]) -> None:
+    assert list(losses(seen, "a", frozenset(alive))) == expected
+
+
+def stored(effective: str, in_sync: str = "", servers: str = "abcd") -> PartitionView:
+    owners = StoreOwners(tuple(in_sync or effective), tuple(effective), servers=frozenset(servers))
+    return PartitionView(None, Assignments(tuple(in_sync or effective)), None, None, True, owners=owners)
+
+
+@pytest.mark.parametrize(
+    ("seen", "alive", "expected"),
+    [
+        (stored("bac"), "abcd", []),
+        (stored("abc"), "abcd", [(DrainLoss.LEADER, "it is the primary; one of b, c takes over")]),
+        (stored("ab"), "ab", [(DrainLoss.LEADER, "it is the primary; one of b takes over")]),
+        (stored("ba"), "ab", []),
+        (stored("a"), "abcd", [(DrainLoss.LAST_COPY, "no other copy runs that is in sync; the set is a")]),
+        (stored("ab"), "a", [(DrainLoss.LAST_COPY, "no other copy runs that is in sync; the set is a, b")]),
+        (
+            stored("ab", servers="ac"),
+            "abcd",
+            [(DrainLoss.LAST_COPY, "no other copy runs that is in sync; the set is a, b")],
+        ),
+        (stored("b", "ab"), "abcd", []),
+        (stored("bc"), "abcd", []),
+    ],
+)
+def test_what_is_lost_with_a_store_server(
+    seen: PartitionView, alive: str, expected: list[tuple[DrainLoss, str]]
+) -> None:
+    """One copy that is in sync goes on alone: there is no majority."""
     assert list(losses(seen, "a", frozenset(alive))) == expected
 
 

@@ -12,7 +12,7 @@ import pytest
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.views.keyspace_views import KeyspaceViews
 from app.views.wait_causes import WaitCauses
-from catalog.core.zone import Node, ZoneId
+from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.core.admission import Limits, Move, Pause
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
@@ -138,6 +138,13 @@ async def test_members_are_counted(world: World) -> None:
     assert rooms is not None
     assert rooms.cause(ZoneId(1), Move((), ("n1",), ("n1",))) == "NODE_MEMBER_LIMIT: n1 4/4"
     assert [rooms.member_room(node) for node in ("n1", "n2", "n3")] == [0, 3, 3]
+    # The same copies are no members where store servers keep them.
+    bulk = tuple((profile, STORE_ENGINE) for profile in DEFAULT_NODES[0].profiles)
+    nodes = (Node(each.name, each.attributes, each.profiles, 4, engines=bulk) for each in DEFAULT_NODES)
+    await world.set_nodes(*nodes)
+    rooms = WaitCauses(world.mirror, world.keyspace, lambda: 0).rooms()
+    assert rooms is not None
+    assert [rooms.member_room(node) for node in ("n1", "n2", "n3")] == [4, 4, 4]
 
 
 async def test_explain_partition_says_what_a_node_waits_for(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rebalance.core.affinity import CopyState
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.copy_moves import CopyMoves
@@ -73,9 +75,14 @@ class FillWork:
         supplier = self._supplier(copy, filling)
         if supplier is None:
             return
-        filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, self._books.now_ms
-        request = request_of(filling, copy.partition, self._books.basis, copy.tail, copy.epochs)
-        self._books.send_peer(supplier, request)
+        books = self._books
+        servers = max(len(books.peers), 2)
+        if not filling.is_level and not books.pace.may_ask(supplier, servers, books.now_ms):
+            filling.step = FillStep.ASK
+            return
+        filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, books.now_ms
+        request = request_of(filling, copy.partition, books.basis, copy.tail, copy.epochs)
+        books.send_peer(supplier, request)
 
     def _supplier(self, copy: ServedCopy, filling: Filling) -> str | None:
         """Whom to ask: who was named or has begun, else any owner that was not asked in vain (PME-114)."""
@@ -96,7 +103,9 @@ class FillWork:
         if filling.supplier in fresh:
             return filling.supplier
         # Those that have most come first: the others are levelled themselves.
-        return min(fresh or owners, key=lambda node: (-reports[node].counter, node), default=None)
+        candidates = fresh or owners
+        highest = max((reports[node].position for node in candidates), default=NO_RECORD)
+        return min((node for node in candidates if reports[node].position == highest), default=None)
 
     def supply(self, sender: str, request: SupplyRequest) -> None:
         """On the supplier: what is on its disk now."""
@@ -105,6 +114,8 @@ class FillWork:
         if copy is None or request.basis != books.basis or not books.takes_records:
             return
         batch = supply(books.reader, request.partition, copy.stored_head, request, books.limits.batch_bytes)
+        if batch is not None and batch.stage is SupplyStage.IDS:
+            batch = replace(batch, last_ms=books.last_ms(copy))
         if batch is not None:
             books.send_peer(sender, batch)
 
@@ -116,6 +127,8 @@ class FillWork:
             return
         if filling.step is not FillStep.WAIT or filling.supplier != sender:
             return
+        if not filling.is_level:
+            books.pace.took(sender, batch)
         filling.read_at = max(filling.read_at, batch.read_at)
         if batch.stage is SupplyStage.REWIND:
             self._rewind(copy, filling, batch.common)
@@ -186,7 +199,7 @@ class FillWork:
             return
         if batch.stage is SupplyStage.IDS:
             filling.epochs = batch.epochs
-            copy.last_ms = max((copy.last_ms, *(each.time_ms for each in batch.ids)))
+            copy.last_ms = max((copy.last_ms, batch.last_ms, *(each.time_ms for each in batch.ids)))
         if batch.next_after is not None:
             filling.after = batch.next_after
             self._store(copy, KeepRows(copy.partition, batch.rows, batch.ids))

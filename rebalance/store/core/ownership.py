@@ -4,12 +4,13 @@ routing and controllers."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
 from rebalance.core.move_status import StoreOwners
+from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
 from rebalance.store.core.ring_records import RingState
 
@@ -18,11 +19,13 @@ NO_OUTCOME = PartitionOutcome()
 
 @dataclass(frozen=True, slots=True)
 class StoreOwnership:
-    """``outcomes``: of the last result; ``gone``: who left or failed since, in order."""
+    """``outcomes``: of the last result, which is of version ``result``; ``gone``: who left or failed since, in
+    order."""
 
     ring: RingState = field(default_factory=RingState)
     outcomes: Outcomes = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    result: TopologyVersion = NO_VERSION
 
     @property
     def servers(self) -> AbstractSet[str]:
@@ -47,6 +50,13 @@ class StoreOwnership:
                 counts.update({*outcome.in_sync, *outcome.effective, *outcome.filling})
         return counts
 
+    def held_by(self, node: str) -> Iterator[tuple[ZoneId, int]]:
+        """Partitions that ``node`` has a copy of, in the order of zones."""
+        for zone_id in sorted(self.ring.cluster.zones):
+            for number, outcome in enumerate(self.outcomes.get(zone_id, ())):
+                if node in (*outcome.in_sync, *outcome.effective, *outcome.filling):
+                    yield zone_id, number
+
     def changed_since(self, before: StoreOwnership, zone_id: ZoneId) -> Sequence[int]:
         """Partitions of which something may be different."""
         outcomes, known = self.outcomes.get(zone_id, ()), before.outcomes.get(zone_id, ())
@@ -70,4 +80,5 @@ class StoreOwnership:
             outcome.epoch,
             outcome.position.counter,
             self.servers,
+            zone_id not in self.ring.cluster.open_zones,
         )

@@ -2,8 +2,8 @@
 
 ``stable`` decides nothing among servers. It tells everybody else that a move is over. A move whose strategy is
 ``cancel`` makes room for what is planned as long as no result has made its copies the owners, and one whose
-joiners are gone goes on without them: nobody but the leading controller could do that, for no group has a leader
-here.
+joiners are gone goes on without them: nobody but the leading controller could do that, for no group has a
+leader here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def decide_on_outcome(
 ) -> Decision:
     """A move is over when the pending nodes are the in-sync set and the effective owners, no more and no less:
     then each of them has every acknowledged write, and nobody else is needed. The order does not count: the
-    primary may be late. A learner that is not among ``servers`` (those of the ring; None: all are) is not waited
-    for.
+    primary may be late. A learner that is not among ``servers`` (those of the ring; None: all are) is not
+    waited for.
 
     Raises RecordNotReadableError as ``decide_on_configuration_applied``.
     """
@@ -48,8 +48,8 @@ def decide_on_move(
     given_up: KeyValue | None,
     given_up_key: str,
 ) -> Decision:
-    """``decide_on_outcome``, then what the move's strategy asks for, then what becomes of it without joiners that
-    are ``gone``: not among ``servers`` for longer than they may be.
+    """``decide_on_outcome``, then what the move's strategy asks for, then what becomes of it without joiners
+    that are ``gone``: not among ``servers`` for longer than they may be.
 
     Raises RecordNotReadableError.
     """

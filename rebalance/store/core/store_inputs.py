@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rebalance.core.bandwidth import ByteRates
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.store.core.ring_records import IdealLists, RingRecord
-from rebalance.store.core.store_messages import ReadRequest, StoreMessage, WriteRequest
+from rebalance.store.core.store_messages import CopiesRequest, ReadRequest, StoreMessage, WriteRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,12 @@ class ClientRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class CopiesAsked:
+    client: int
+    request: CopiesRequest
+
+
+@dataclass(frozen=True, slots=True)
 class ClientGone:
     client: int
 
@@ -68,6 +75,13 @@ class RoomChanged:
     """The low-water mark was crossed."""
 
     has_room: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RatesChanged:
+    """The limits of bandwidth are these now."""
+
+    rates: ByteRates
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +131,12 @@ StoreInput = (
     | ServerMessage
     | ServerConnected
     | ClientRequest
+    | CopiesAsked
     | ClientGone
     | DiskDone
     | DiskRefused
     | RoomChanged
+    | RatesChanged
     | RingHeard
     | HeartbeatDone
     | HeartbeatRefused

@@ -10,7 +10,14 @@ from itertools import count
 from urllib.parse import quote, unquote, urlsplit
 
 from rebalance.hosting.tls import TlsFiles
-from rebalance.store.core.store_messages import ReadRequest, StoreAnswer, StoreHello, WriteRequest
+from rebalance.store.core.store_messages import (
+    CopiesAnswer,
+    CopiesRequest,
+    ReadRequest,
+    StoreAnswer,
+    StoreHello,
+    WriteRequest,
+)
 from rebalance.store.shell.frame_connection import FrameConnection
 from rebalance.store.shell.wire_codec import StoreRefused, WireMessage
 
@@ -20,6 +27,7 @@ CLIENT = StoreHello("", 0, "")
 DIAL_S = 2.0
 
 ChannelRequest = ReadRequest | WriteRequest
+ChannelAnswer = StoreAnswer | CopiesAnswer
 
 
 class StoreUnreachableError(Exception):
@@ -30,10 +38,15 @@ class StoreUnreachableError(Exception):
         self.was_sent = was_sent
 
 
-def server_url(host: str, port: int, incarnation: str) -> str:
-    """Where one incarnation of a server listens."""
+def server_url(host: str, port: int, name: str = "", incarnation: str = "") -> str:
+    """Where one incarnation of a server listens; empty: any that does."""
     place = f"[{host}]" if ":" in host else host
-    return f"{SCHEME}://{place}:{port}/{quote(incarnation, safe='')}"
+    return f"{SCHEME}://{place}:{port}/{quote(name, safe='')}/{quote(incarnation, safe='')}"
+
+
+def names_server(url: str, name: str) -> bool:
+    """Whether it is of a server of that name."""
+    return f"/{quote(name, safe='')}/" in urlsplit(url).path
 
 
 class StoreChannel:
@@ -43,13 +56,13 @@ class StoreChannel:
     def __init__(self, url: str, tls: TlsFiles | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme != SCHEME or not parts.hostname or not parts.port:
-            raise ValueError(f"the address of a store server is {SCHEME}://HOST:PORT/INCARNATION, not {url}")
+            raise ValueError(f"a store server is at {SCHEME}://HOST:PORT/NAME/INCARNATION, not at {url}")
         self.url = url
         self._address = parts.hostname, parts.port
-        self._incarnation = unquote(parts.path.removeprefix("/"))
+        self._incarnation = unquote(parts.path.rpartition("/")[2])
         self._tls = tls
         self._numbers = count(1)
-        self._waiting: dict[int, asyncio.Future[StoreAnswer]] = {}
+        self._waiting: dict[int, asyncio.Future[ChannelAnswer]] = {}
         self._connection: FrameConnection | None = None
         self._greeted: asyncio.Future[FrameConnection] | None = None
         self._dialling: asyncio.Task[None] | None = None
@@ -57,10 +70,21 @@ class StoreChannel:
 
     async def ask(self, request: ChannelRequest, limit_s: float) -> StoreAnswer:
         """``request`` gets a number of this connection. Raises StoreUnreachableError."""
+        answer = await self._asked(request, limit_s)
+        assert isinstance(answer, StoreAnswer)
+        return answer
+
+    async def copies(self, limit_s: float) -> CopiesAnswer:
+        """All that the server has. Raises StoreUnreachableError."""
+        answer = await self._asked(CopiesRequest(0), limit_s)
+        assert isinstance(answer, CopiesAnswer)
+        return answer
+
+    async def _asked(self, request: ChannelRequest | CopiesRequest, limit_s: float) -> ChannelAnswer:
         was_sent = False
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        answer: asyncio.Future[StoreAnswer] = loop.create_future()
+        answer: asyncio.Future[ChannelAnswer] = loop.create_future()
         try:
             async with asyncio.timeout(limit_s):
                 connection = self._connection
@@ -104,7 +128,7 @@ class StoreChannel:
     def received(self, connection: FrameConnection, messages: Sequence[WireMessage]) -> None:
         for message in messages:
             match message:
-                case StoreAnswer():
+                case StoreAnswer() | CopiesAnswer():
                     answer = self._waiting.pop(message.request, None)
                     if answer is not None and not answer.done():
                         answer.set_result(message)

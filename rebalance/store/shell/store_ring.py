@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
 from catalog.core.zone import ZoneId
+from rebalance.core.admission import Limits
+from rebalance.core.bandwidth import ByteRates
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.core.txn import (
@@ -26,6 +28,7 @@ from rebalance.core.txn import (
 )
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, MetastoreUnavailableError, WatchReset
+from rebalance.store.core.exchange_log import EXCHANGES_KEPT, ExchangeRecord, encode_exchange
 from rebalance.store.core.ring_codec import (
     ResultHead,
     ServerBeat,
@@ -42,6 +45,8 @@ from rebalance.store.core.ring_reading import assigned_lists, result_state, resu
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
 
 LEAVE_ATTEMPTS_MAX = 20
+OLD_EXCHANGES_MAX = 100
+"""Records of exchanges that one transaction deletes."""
 
 
 class RingError(Exception):
@@ -140,6 +145,20 @@ class StoreRing:
                 if new:
                     yield new
 
+    async def rates(self) -> AsyncGenerator[ByteRates, None]:
+        """The limits of bandwidth, now and whenever they change; a record that cannot be read changes none."""
+        key = self._keyspace.limits
+        async for change in self._metastore.watch(key):
+            item = None
+            if isinstance(change, WatchReset):
+                item = next((item for item in change.snapshot.items if item.key == key), None)
+            else:
+                for event in change.events:
+                    item = event.current if event.key == key else item
+            limits = Limits.of(item)
+            if not limits.unreadable:
+                yield limits.rates
+
     async def targets(self, zones: Iterable[tuple[ZoneId, int]]) -> IdealLists:
         """The ideal lists of each zone as of its revision: ``pending`` where there is one, else ``stable``. Of
         a revision that the metastore has compacted: as of now; whoever read others asks the coordinator for
@@ -176,6 +195,15 @@ class StoreRing:
     async def suspect(self, whom: str, suspected: bool) -> None:
         key = self._keyspace.suspicion(self._name, whom)
         await self._metastore.commit(Txn((), (Put(key, b"") if suspected else Delete(key),)))
+
+    async def publish_exchange(self, record: ExchangeRecord) -> None:
+        """Beside the ``EXCHANGES_KEPT`` newest others, which stay."""
+        keys = self._keyspace
+        key = keys.logged_exchange(record.cause.version)
+        known = sorted(item.key for item in (await self._metastore.range(keys.exchange_log)).items)
+        old = [name for name in known if name < key][: -EXCHANGES_KEPT + 1]
+        deletes = tuple(Delete(name) for name in old[:OLD_EXCHANGES_MAX])
+        await self._metastore.commit(Txn((), (Put(key, encode_exchange(record)), *deletes)))
 
     async def leave(self) -> None:
         """NODE_LEFT for this incarnation, with what it has written of itself deleted."""

@@ -16,6 +16,7 @@ from app.cli.main import main
 from tests.fixtures.api_stub import ApiStub, Request, progress, result
 
 ZONE = "QUICKSTART"
+BULK_ZONE = "quickstart_bulk"
 LIVE_PUTS = 5
 
 
@@ -28,8 +29,10 @@ class FakeStore:
         self.replicas = 1
         self.polls = 0
         self.live_puts = 0
+        self.bulk = False
         self.statements: list[str] = []
         self.tamper: Callable[[dict[str, Any]], None] = lambda partition: None
+        self.tamper_bulk: Callable[[list[dict[str, Any]]], object] = lambda partitions: None
         self.refuse_put: Callable[[str], bool] = lambda key: False
         self.lose: Callable[[str], bool] = lambda key: False
         api.answer = self.answer
@@ -39,13 +42,19 @@ class FakeStore:
         if path == "/readyz":
             return 200, {"ready": True, "catalog": "ok", "metastore": "ok", "spark": "ready"}
         if path == "/api/v1/nodes":
-            return 200, {"nodes": [{"name": f"n{i}", "alive": True} for i in (1, 2, 3)]}
+            profiles = ["default", "bulk"] if self.bulk else ["default"]
+            return 200, {"nodes": [{"name": f"n{i}", "alive": True, "profiles": profiles} for i in (1, 2, 3)]}
         if path == "/api/v1/statements":
             return 200, {"results": [self.execute(request.body["sql"])]}
         if path.startswith("/api/v1/progress/"):
             self.polls += 1
             is_written = self.replicas == 1 or self.live_puts >= LIVE_PUTS
             return 200, progress(8 if self.polls >= 3 and is_written else 2)
+        if path.endswith(f"{BULK_ZONE}/partitions"):
+            copies = [{"node": f"n{i}"} for i in (1, 2, 3)]
+            bulk = [{"partition": index, "leader": "n1", "copies": copies} for index in range(256)]
+            self.tamper_bulk(bulk)
+            return 200, {"partitions": bulk}
         if path.endswith("/partitions"):
             return 200, {"partitions": [self.partition(index) for index in range(8)]}
         return self.kv(request, unquote(path.rpartition("/")[2]))
@@ -56,7 +65,7 @@ class FakeStore:
         if op == "drop":
             return {**result(1, op, ZONE), "applied": False, "zone_id": None, "catalog_version": None}
         self.polls = 0
-        self.replicas = 1 if op == "create" else 3
+        self.replicas = 1 if op == "create" and BULK_ZONE not in sql else 3
         return result(1, op, ZONE)
 
     def partition(self, index: int) -> dict[str, Any]:
@@ -106,7 +115,38 @@ def test_it_passes_and_shows_what_it_did(store: FakeStore, capsys: pytest.Captur
     assert "placement engine: spark" in shown
     assert shown.count("partition  leader") == 2
     assert "n1:RUNNING n2:RUNNING n3:RUNNING" in shown
+    assert "fewer than 3 nodes have the profile bulk" in shown
     assert shown.endswith("demo passed\n")
+
+
+def test_it_ends_with_a_zone_of_store_servers(store: FakeStore, capsys: pytest.CaptureFixture[str]) -> None:
+    store.bulk = True
+    assert main(["demo"]) == 0
+    shown = capsys.readouterr().out
+    assert store.statements[3:] == [
+        "DROP ZONE IF EXISTS quickstart_bulk",
+        "CREATE ZONE quickstart_bulk (PARTITIONS 256, REPLICAS 3) STORAGE PROFILES ['bulk']",
+    ]
+    assert "wrote and read back 100 keys" in shown
+
+
+@pytest.mark.parametrize(
+    ("break_it", "expected"),
+    [
+        (lambda bulk: bulk.pop(), "quickstart_bulk: 255 partitions instead of 256"),
+        (lambda bulk: bulk[7].update(leader=None), "quickstart_bulk, partition 7: 3 copies, led by nobody"),
+        (lambda bulk: bulk[9].update(copies=[]), "quickstart_bulk, partition 9: 0 copies, led by n1"),
+    ],
+)
+def test_it_fails_when_the_zone_of_store_servers_is_not_as_said(
+    break_it: Callable[[list[dict[str, Any]]], object],
+    expected: str,
+    store: FakeStore,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store.bulk, store.tamper_bulk = True, break_it
+    assert main(["demo"]) == 1
+    assert expected in capsys.readouterr().err
 
 
 def tampered(**change: Any) -> Callable[[FakeStore], None]:

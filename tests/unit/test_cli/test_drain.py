@@ -12,7 +12,7 @@ from tests.fixtures.api_stub import ApiStub, Request
 
 DRAIN = "/api/v1/nodes/n3/drain"
 MARK = {"state": "DRAINING", "by": "alice", "reason": "disks", "since": "2026-01-01T10:00:00Z"}
-DRAINED: dict[str, Any] = {"node": "n3", "changed": True, "members": 7, "drain": MARK}
+DRAINED: dict[str, Any] = {"node": "n3", "changed": True, "members": 7, "copies": 0, "drain": MARK}
 
 
 def test_drain(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,22 +26,27 @@ def test_drain(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_drain_and_wait(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """It tells how many are left whenever that changes, until there are none."""
-    left = iter((7, 7, 2, 0))
+    left, copies = iter((7, 7, 2, 0, 0)), iter((0, 0, 0, 1, 0))
 
     def nodes(_: Request) -> tuple[int, dict[str, Any]]:
-        return 200, {"nodes": [{"name": "n3", "members": next(left), "drain": MARK}]}
+        return 200, {"nodes": [{"name": "n3", "members": next(left), "copies": next(copies), "drain": MARK}]}
 
     api.answers[f"PUT {DRAIN}"] = (200, DRAINED)
     api.answers["GET /api/v1/nodes"] = nodes
     assert main(["node", "drain", "n3", "--by", "alice", "--wait"]) == 0
     shown = capsys.readouterr()
-    assert shown.err.splitlines() == ["n3: 7 members left", "n3: 2 members left", "n3: 0 members left"]
+    assert shown.err.splitlines() == [
+        *("n3: 7 members left", "n3: 2 members left", "n3: 0 members, 1 copy left", "n3: 0 members left")
+    ]
     assert shown.out == "node n3 drained\n"
 
 
 def test_a_drain_that_takes_too_long_is_4(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[f"PUT {DRAIN}"] = (200, DRAINED)
-    api.answers["GET /api/v1/nodes"] = (200, {"nodes": [{"name": "n3", "members": 7, "drain": MARK}]})
+    api.answers["GET /api/v1/nodes"] = (
+        200,
+        {"nodes": [{"name": "n3", "members": 7, "copies": 0, "drain": MARK}]},
+    )
     assert main(["node", "drain", "n3", "--by", "alice", "--wait", "--timeout", "0"]) == 4
     assert "7 members left" in capsys.readouterr().out
 
@@ -57,17 +62,24 @@ def test_undrain(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_can_stop(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     loss = {"zone": "ORDERS", "zone_id": 1, "partition": 4, "loss": "MAJORITY", "detail": "n1 of n1, n3 ..."}
-    answer: dict[str, Any] = {"node": "n3", "can_stop": False, "alive": True, "drain": None, "members": 7}
+    answer: dict[str, Any] = {
+        "node": "n3",
+        "can_stop": False,
+        "alive": True,
+        "drain": None,
+        "members": 7,
+        "copies": 0,
+    }
     answer |= {"losses": {"MAJORITY": 1}, "partitions": [loss]}
     api.answers["GET /api/v1/nodes/n3/can-stop"] = (200, answer)
     assert main(["node", "can-stop", "n3"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "node n3 cannot be stopped: 7 members; 1 MAJORITY"
     assert lines[2].split(maxsplit=2) == ["ORDERS.4", "MAJORITY", "n1 of n1, n3 ..."]
-    yes = {**answer, "can_stop": True, "losses": {}, "partitions": [], "members": 0}
+    yes = {**answer, "can_stop": True, "losses": {}, "partitions": [], "members": 0, "copies": 256}
     api.answers["GET /api/v1/nodes/n3/can-stop"] = (200, yes)
     assert main(["node", "can-stop", "n3"]) == 0
-    assert capsys.readouterr().out == "node n3 can be stopped: 0 members\n"
+    assert capsys.readouterr().out == "node n3 can be stopped: 0 members, 256 copies\n"
     assert main(["node", "can-stop", "n3", "--format", "jsonl"]) == 0
     assert json.loads(capsys.readouterr().out) == yes
 

@@ -33,15 +33,15 @@ def story(etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Watche
 
 
 def full_sent(story: WatchedStory, version: str, to: str = "n1") -> FullMessage:
-    """By the first witness, at that version of the story."""
-    (message,) = [
+    """By the first witness, at that version of the story; the same again to who asked again."""
+    messages = [
         letter.message
         for letter in story.first.sent
         if isinstance(letter.message, FullMessage)
         and letter.peer == to
         and letter.message.exchange == story.versions[version]
     ]
-    return message
+    return messages[0]
 
 
 def full_received(story: WatchedStory, version: str) -> FullMessage:

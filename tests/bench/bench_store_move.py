@@ -16,12 +16,13 @@ from rebalance.core.admission import Limits
 from rebalance.core.keys import PartitionId
 from rebalance.core.txn import Put, Txn
 from rebalance.store.core.log_records import KeyChange
+from rebalance.store.shell.lmdb_disk import stored
 from rebalance.store.shell.store_client import StoreClient
 from tests.bench.figures import percentile
 from tests.fixtures.cut_nodes import STORE, LoopbackSites
 from tests.fixtures.store_nodes import ZONE, StoreNodes, store_nodes
 
-NAMES = ("n1", "n2", "n3")
+NAMES = ("n1", "n2", "n3", "n4")
 SIZE_MB = int(os.environ.get("BENCH_MOVE_MB", "1024"))
 VALUE_BYTES = 4 << 10
 CHANGES = 16
@@ -75,6 +76,12 @@ class Writers:
         return p99
 
 
+async def is_cleared(nodes: StoreNodes, name: str) -> bool:
+    """Whether its server has no rows of the partition any more."""
+    with stored(nodes.files(name)) as reader:
+        return not reader.rows((ZONE, 0), b"", 1)
+
+
 async def move(nodes: StoreNodes, writers: Writers, name: str, target: tuple[str, ...], usual_s: float) -> None:
     """Of one copy, to the server that has none."""
     writers.start_over()
@@ -100,9 +107,10 @@ async def test_a_large_partition_moves(tmp_path: Path) -> None:
             await asyncio.sleep(UNDISTURBED_S)
             usual_s = writers.report("undisturbed")
             await move(nodes, writers, "move without a limit", ("n1", "n3"), usual_s)
+            await nodes.until("the end of the copy that was left", lambda: is_cleared(nodes, "n2"), MOVE_S)
             limits = Put(nodes.world.keyspace.limits, Limits(node_bytes_s=LIMIT_MB_S << 20).encode())
             await nodes.world.store.commit(Txn((), (limits,)))
-            await move(nodes, writers, f"move at {LIMIT_MB_S} MB/s", ("n1", "n2"), usual_s)
+            await move(nodes, writers, f"move at {LIMIT_MB_S} MB/s", ("n1", "n4"), usual_s)
         finally:
             for task in tasks:
                 task.cancel()

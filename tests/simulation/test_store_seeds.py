@@ -318,7 +318,7 @@ MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], None]]] = {
     "read of a pending write": (_read_of_a_pending_write, primary_dies_with_writes_that_nobody_has),
     "rented before the commit": (_rented_before_the_commit, lambda: some_seed(30)),
     "whoever owned may own": (_whoever_owned_may_own, primary_dies_and_its_successor_is_behind),
-    "ids not looked up": (_ids_not_looked_up, primary_dies_and_its_successor_is_behind),
+    "ids not looked up": (_ids_not_looked_up, lambda: some_seed(30)),
 }
 
 

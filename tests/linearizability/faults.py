@@ -15,7 +15,8 @@ from tests.e2e.installation import Installation, wait_for
 
 MEMBER = ("etcd", "/members/")
 NODE = ("app.cli", " node ")
-SERVER = ("app.cli", " serve ")
+SERVER = ("app.cli", " serve ", "--migrate")
+STORE = ("app.cli", " store serve ")
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 6.0
 """Longer than an election and than a node's lease, shorter than the client's time limit."""
@@ -30,6 +31,12 @@ class Fault(Enum):
     KILL_CONTROLLER = "KILL_CONTROLLER"
     PAUSE_MEMBER = "PAUSE_MEMBER"
     PAUSE_AGENT = "PAUSE_AGENT"
+    KILL_STORE = "KILL_STORE"
+    PAUSE_STORE = "PAUSE_STORE"
+
+
+OF_GROUPS = (Fault.KILL_NODE, Fault.KILL_MEMBER, Fault.KILL_CONTROLLER, Fault.PAUSE_MEMBER, Fault.PAUSE_AGENT)
+OF_STORES = (Fault.KILL_NODE, Fault.KILL_STORE, Fault.KILL_CONTROLLER, Fault.PAUSE_STORE, Fault.PAUSE_AGENT)
 
 
 _VICTIMS = {
@@ -38,7 +45,10 @@ _VICTIMS = {
     Fault.KILL_CONTROLLER: SERVER,
     Fault.PAUSE_MEMBER: MEMBER,
     Fault.PAUSE_AGENT: NODE,
+    Fault.KILL_STORE: STORE,
+    Fault.PAUSE_STORE: STORE,
 }
+_PAUSES = frozenset((Fault.PAUSE_MEMBER, Fault.PAUSE_AGENT, Fault.PAUSE_STORE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +85,19 @@ class Rebalance:
 TARGETS = ((3, ""), (2, "EU"), (2, "US"), (1, "EU"), (1, "US"), (2, ""))
 
 
-def plan(seed: int, rebalances: int) -> tuple[Rebalance, ...]:
+def plan(seed: int, rebalances: int, faults: Sequence[Fault] = OF_GROUPS) -> tuple[Rebalance, ...]:
     """Each target differs from the one before, so that each rebalance moves something; the first two meet every
     kind of fault once."""
     chooser = random.Random(seed)
     found: list[Rebalance] = []
     target = TARGETS[0]
-    kinds = list(Fault)
+    kinds = list(faults)
     chooser.shuffle(kinds)
     for _ in range(rebalances):
         target = chooser.choice([each for each in TARGETS if each != target])
         strikes = []
         for _ in range(chooser.randint(2, 3)):
-            fault = kinds.pop() if kinds else chooser.choice(list(Fault))
+            fault = kinds.pop() if kinds else chooser.choice(faults)
             pause_s = round(chooser.uniform(SHORTEST_PAUSE_S, LONGEST_PAUSE_S), 2)
             strikes.append(Strike(round(chooser.uniform(0, 5), 2), fault, chooser.randrange(1_000), pause_s))
         found.append(Rebalance(*target, tuple(sorted(strikes, key=lambda strike: strike.after_s))))
@@ -111,7 +121,7 @@ def strike_all(whole: Installation, strikes: Sequence[Strike]) -> list[str]:
                 if victims:
                     victim = victims[strike.victim % len(victims)]
                     done.append(f"{now:.1f} s {strike.fault.value} {victim.pid}")
-                    if strike.fault in (Fault.PAUSE_MEMBER, Fault.PAUSE_AGENT):
+                    if strike.fault in _PAUSES:
                         paused.append((now + strike.pause_s, victim))
                         _send(victim, signal.SIGSTOP)
                     else:

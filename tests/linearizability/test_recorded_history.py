@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from tests.e2e.installation import Installation, wait_for, without_spark
 from tests.linearizability.checker import violations
-from tests.linearizability.faults import Fault, plan, settle, strike_all
+from tests.linearizability.faults import OF_GROUPS, plan, settle, strike_all
 from tests.linearizability.history import write
 from tests.linearizability.load import BUSY_PAUSE_S, CLIENTS, PAUSE_S, Load, load
 
@@ -34,7 +34,7 @@ def test_a_plan_follows_from_its_seed() -> None:
     assert plan(5, 50)[:3] == plan(5, 3)
     assert plan(5, 3) != plan(6, 3)
     strikes = {strike.fault for rebalance in plan(5, SLICE) for strike in rebalance.strikes}
-    assert strikes == set(Fault)
+    assert strikes == set(OF_GROUPS)
     targets = [(each.replicas, each.region) for each in plan(5, 50)]
     assert all(before != after for before, after in itertools.pairwise(targets))
 

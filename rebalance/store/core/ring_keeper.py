@@ -86,7 +86,8 @@ STEADY_TTLS = 60
 class RingKeeper:
     """``held_out``: by name, why a server that wishes to join does not, as of the last look. One that does not
     reach a member would be suspected and evicted again, and everybody would stand still each time; where it
-    reaches all and is evicted all the same, it waits longer each time."""
+    reaches all and is evicted all the same, it waits longer each time. A process that was over, so that its
+    heartbeats had ended before its eviction, does not."""
 
     def __init__(self, ttl_ms: int) -> None:
         self.held_out: dict[str, str] = {}
@@ -94,6 +95,7 @@ class RingKeeper:
         self._seen: dict[tuple[str, str], tuple[int, int]] = {}
         self._evicted: dict[str, tuple[int, int]] = {}
         self._evictions: dict[str, tuple[int, int]] = {}
+        self._beating: frozenset[str] = frozenset()
 
     def look(self, now_ms: int, view: RingView) -> RingAction | None:
         """The next thing to be done; it looks again after that."""
@@ -135,7 +137,7 @@ class RingKeeper:
 
     def _count_evictions(self, now_ms: int, view: RingView, members: Collection[str]) -> None:
         for name in self._evicted.keys() - view.evicting.keys():
-            if name not in members:
+            if name not in members and name in self._beating:
                 self._evictions[name] = self._evictions.get(name, (0, 0))[0] + 1, now_ms
         steady_ms = STEADY_TTLS * self._ttl_ms
         self._evictions = {
@@ -155,6 +157,13 @@ class RingKeeper:
             known = self._seen.get(member)
             seen[member] = known if known is not None and known[0] == revision else (revision, now_ms)
         self._seen = seen
+        young_ms = self._ttl_ms * 2 // 5
+        self._beating &= view.evicting.keys()
+        self._beating |= {
+            name
+            for name in view.evicting.keys() - self._evicted.keys()
+            if now_ms - seen.get((name, members.get(name, "")), (0, 0))[1] < young_ms
+        }
         self._evicted = {
             name: self._evicted[name]
             if name in self._evicted and self._evicted[name][0] == revision

@@ -122,3 +122,17 @@ def test_a_server_that_is_evicted_again_and_again_waits_longer_each_time() -> No
             now_ms += 1_000
         waits.append(now_ms - began_ms)
     assert waits == [0, 10_000, 20_000, 40_000, 60_000, 60_000]
+
+
+def test_a_server_that_had_ended_when_it_was_evicted_joins_at_once() -> None:
+    """Its process was killed, and peers missed it before its time was over. The next one waits for nothing."""
+    keeper, now_ms = RingKeeper(5_000), 0
+    for revision in range(10, 40, 10):
+        both, one = ring("a", "b"), ring("a")
+        keeper.look(now_ms, RingView(both, beats(a=revision, b=revision)))
+        now_ms += 2_000
+        keeper.look(now_ms, RingView(both, beats(a=revision + 1, b=revision), evicting={"b": revision + 1}))
+        now_ms += 5_000
+        view = RingView(one, beats(a=revision + 2, b=revision + 2))
+        assert keeper.look(now_ms, view) == JoinServer(1, "b", "b-1")
+        assert keeper.held_out == {}

@@ -73,7 +73,7 @@ soak: setup browser ## the long runs; their results go to docs/soak.md
 	$(BIN)/pytest -m soak --timeout 0 -s --ledger soak
 	HYPOTHESIS_PROFILE=random $(BIN)/pytest --timeout 0 --ledger "new examples" tests/property tests/unit \
 		tests/linearizability/test_checker.py tests/simulation/test_whole_checks.py \
-		tests/simulation/test_exchange_release.py tests/simulation/test_exchange_seeds.py::TestExchangeMachine
+		tests/simulation/test_store_releases.py tests/simulation/test_store_machine.py::TestStoreMachine
 
 bench: setup browser ## the measurements
 	$(BIN)/pytest -q -s --timeout 0 tests/bench/bench_*.py

@@ -25,6 +25,7 @@ from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.controllers.store_requests import StoreRequests
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -48,6 +49,7 @@ class Services:
     jobs: StatementJobs
     stores: StoreGuard
     recovery: PartitionRecovery
+    store_requests: StoreRequests
     limits: LimitsKeeper
     drains: DrainKeeper
     operations: OperationControl

@@ -1,9 +1,11 @@
-"""``CALL system.procedure('zone', ARRAY[...])``: the two procedures that bring partitions back.
+"""``CALL system.procedure('zone', ARRAY[...])``: the procedures that bring partitions back, and those that put
+zones of store servers at rest.
 
 Grammar::
 
     CALL [system.]reset_partitions ('zone' [, ARRAY[number, ...] [, ARRAY['node', ...] [, 'node']]])
     CALL [system.]restart_partitions ('zone' [, ARRAY[number, ...] [, ARRAY['node', ...]]])
+    CALL [system.]reset_lost_partitions | activate_zone | deactivate_zone ('zone')
 
 Without numbers the call covers every partition that needs it, or every one. Nodes of a reset are those that are
 known to be dead, and the last argument is the one whose copy is used; without nodes of a restart every living
@@ -34,6 +36,14 @@ class Procedure(Enum):
 
     RESET_PARTITIONS = "RESET_PARTITIONS"
     RESTART_PARTITIONS = "RESTART_PARTITIONS"
+    RESET_LOST_PARTITIONS = "RESET_LOST_PARTITIONS"
+    ACTIVATE_ZONE = "ACTIVATE_ZONE"
+    DEACTIVATE_ZONE = "DEACTIVATE_ZONE"
+
+    @property
+    def is_of_groups(self) -> bool:
+        """Of partitions that are replication groups; the others are of zones of store servers."""
+        return self in (Procedure.RESET_PARTITIONS, Procedure.RESTART_PARTITIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class CallRules(RuleParser):
         partitions: tuple[PlacedArgument[int], ...] = ()
         nodes: tuple[PlacedArgument[str], ...] = ()
         source: PlacedArgument[str] | None = None
-        if self.take(TokenType.COMMA):
+        if procedure.is_of_groups and self.take(TokenType.COMMA):
             partitions = self._array(self._number)
             if self.take(TokenType.COMMA):
                 nodes = self._array(self._node)

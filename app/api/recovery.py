@@ -14,9 +14,9 @@ from app.api.addresses import ZoneName
 from app.api.bodies import RequestBody, Whole
 from app.api.operation_models import PartitionNumber
 from app.api.problems import answers
-from app.contract.recovery import PartitionStates, Resets, Restarts
+from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
 from app.services import Services, ServicesOf
-from app.views.recovery_views import partition_states, reset_body, restart_body
+from app.views.recovery_views import loss_reset_body, partition_states, reset_body, restart_body
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
@@ -123,7 +123,7 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
         for reset in request.shown or ()
         for number in reset.partitions
     ]
-    known_zone = await _zone_of(services, zone)
+    known_zone = await _group_zone(services, zone)
     resets = await _answered(
         services.recovery.reset(
             known_zone,
@@ -153,7 +153,7 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
 @router.post("/restart", **answers(Restarts, 400, 404, 409, 503))
 async def restart_partitions(zone: ZoneName, request: RestartRequest, services: ServicesOf) -> Response:
     """Stop and start members, with clean-up on new data."""
-    known_zone = await _zone_of(services, zone)
+    known_zone = await _group_zone(services, zone)
     restarts = await _answered(
         services.recovery.restart(
             known_zone, request.partitions, request.nodes, cleanup=request.cleanup, dry_run=request.dry_run
@@ -167,6 +167,17 @@ async def restart_partitions(zone: ZoneName, request: RestartRequest, services: 
     return JSONResponse({"zone": known_zone.name, "dry_run": request.dry_run, "partitions": bodies})
 
 
+@router.post("/reset-lost", **answers(LossResets, 400, 404, 409, 503))
+async def reset_lost_partitions(zone: ZoneName, services: ServicesOf) -> Response:
+    """Let lost partitions of a zone of store servers be used as they are: members of their in-sync sets that
+    are back own again; where none is, the copy with most does."""
+    known_zone = await _zone_of(services, zone)
+    resets = await _answered(services.store_requests.reset_lost(known_zone))
+    await services.audit.record(Action.RESET_LOST_PARTITIONS, known_zone.name, {})
+    bodies = [loss_reset_body(reset) for reset in resets]
+    return JSONResponse({"zone": known_zone.name, "partitions": bodies})
+
+
 async def _zone_of(services: Services, name: str) -> Zone:
     """As the catalog has it now: the metastore's may be on its way."""
     services.require_metastore()
@@ -175,6 +186,13 @@ async def _zone_of(services: Services, name: str) -> Zone:
     zone = next((candidate for candidate in snapshot.zones if candidate.zone_id == reference.zone_id), None)
     if zone is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f'zone "{name}" does not exist')
+    return zone
+
+
+async def _group_zone(services: Services, name: str) -> Zone:
+    """One whose partitions are groups."""
+    zone = await _zone_of(services, name)
+    services.store_requests.refuse_store(zone, "reset-lost, where partitions are lost")
     return zone
 
 

@@ -17,6 +17,7 @@ from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
 from app.request_audit import Audit
 from app.services import Services
+from app.sql.calls import Procedures
 from app.sql.engine import SqlEngine
 from app.sql.executor import CatalogExecutor
 from app.sql.jobs import StatementJobs
@@ -29,6 +30,7 @@ from app.sql.trino_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
+from app.views.store_copies import StoreCopies
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.snapshot import ZoneDefaults
@@ -41,6 +43,7 @@ from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.controllers.store_requests import StoreRequests
 from rebalance.core.keys import Keyspace
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
@@ -89,6 +92,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         probe = LinearizableProbe(settings.tls)
         stack.push_async_callback(probe.close)
         recovery = PartitionRecovery(metastore, keyspace, probe)
+        requests = StoreRequests(metastore, keyspace, mirror, ring, views.is_store)
         reader = ScriptReader(settings.script_limits)
         engine = SqlEngine(
             catalog,
@@ -97,9 +101,10 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             sandbox,
             settings.query_timeout_s,
             registry_with_metadata(),
-            recovery,
+            Procedures(recovery, requests),
             reader,
             lambda: ring.shown,
+            StoreCopies(ring, settings.tls).read,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position)
@@ -122,6 +127,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             jobs=jobs,
             stores=guard,
             recovery=recovery,
+            store_requests=requests,
             limits=LimitsKeeper(metastore, keyspace, settings.node_lease_s),
             drains=DrainKeeper(metastore, keyspace),
             operations=control,

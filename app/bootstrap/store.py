@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -17,11 +18,15 @@ from rebalance.store.shell.store_runtime import StoreRuntime
 
 log = structlog.get_logger(__name__)
 
+LEAVE_LIMIT_S = 5.5
+"""More than a server takes to leave, or to give it up; less than its agent waits for it."""
+
 
 async def run_store(
     settings: Settings, port: int, listening: Callable[[int], None], incarnation: str = ""
 ) -> None:
-    """Until cancelled, or until the server has to go; then a new one joins as another incarnation. Raises
+    """Until cancelled, which makes the server leave in order, or until it has to go; then a new one joins as
+    another incarnation. Raises
     ValueError for settings that name no node, StoreDiskError, OSError for a port that is taken, RingError and
     MetastoreError."""
     node = node_of(settings)
@@ -37,5 +42,14 @@ async def run_store(
             tls=settings.tls,
             incarnation=incarnation,
         )
-        reason = await runtime.run(listening)
+        running = asyncio.create_task(runtime.run(listening))
+        try:
+            reason = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            runtime.leave()
+            _, unfinished = await asyncio.wait([running], timeout=LEAVE_LIMIT_S)
+            if unfinished:
+                running.cancel()
+            log.info("the store server ends", reason="it does not answer" if unfinished else await running)
+            raise
         log.warning("the store server ends", reason=reason, incarnation=runtime.incarnation)

@@ -15,7 +15,7 @@ from sortedcontainers import SortedList
 from app.sql.metadata import registry_with_metadata
 from app.sql.results import ResultSet
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
-from app.sql.system_views import ViewRegistry, arrow_stream
+from app.sql.view_registry import ViewRegistry, arrow_stream
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.snapshot import CatalogSnapshot, Topology
 from parser.queries import Query

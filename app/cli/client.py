@@ -47,6 +47,7 @@ class ApiClient:
     recovery_states = _sent(requests.recovery_states)
     reset_partitions = _sent(requests.reset_partitions)
     restart_partitions = _sent(requests.restart_partitions)
+    reset_lost_partitions = _sent(requests.reset_lost_partitions)
     limits = _sent(requests.limits)
     change_limits = _sent(requests.change_limits)
     operations = _sent(requests.operations)

@@ -172,6 +172,28 @@ def restart(
     return ExitCode.OK
 
 
+@app.command("reset-lost")
+@client_command
+def reset_lost(api: Api, zone: ZoneArgument) -> int:
+    """Let lost partitions of a zone of store servers be used as they are.
+
+    A partition is LOST when its last in-sync replica went. Start the lost nodes
+    first, where possible: their replicas own again, with every acknowledged write.
+    Without them the partition goes on with the most that is left, or empty, and
+    what only they had is lost. Exit code 1 if a partition is not owned afterwards.
+
+    \b
+    Examples:
+      zonectl recovery reset-lost orders
+      zonectl recovery reset-lost orders --format json
+    """
+    with api.client() as client:
+        resets = client.reset_lost_partitions(fold_name(zone))["partitions"]
+    owners = {"owners": lambda reset: " ".join(reset["owners"])}
+    api.show(resets, {"partition": "partition", "outcome": "outcome", **owners, "detail": "detail"})
+    return ExitCode.OK if all(reset["outcome"] == "OWNED" for reset in resets) else ExitCode.FAILED
+
+
 def _names(text: str) -> list[str]:
     return [name for name in (part.strip() for part in text.split(",")) if name]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from app.contract.metastore import AdoptionBody, MetastoreState
     from app.contract.nodes import CanStop, DrainResult, NodeBody
     from app.contract.operations import OperationDetail, Operations
-    from app.contract.recovery import PartitionStates, Resets, Restarts
+    from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
     from app.contract.statements import StatementOutcome
     from app.contract.zones import PartitionBody, Progress, ZoneBody, ZoneDetail
 
@@ -30,6 +30,8 @@ DATA_TIMEOUT_S = 25.0
 READ_TIMEOUT_S = 10.0
 # Every zone is published again, one after the other.
 ADOPT_TIMEOUT_S = 600.0
+# The server waits for the exchange.
+LOSS_TIMEOUT_S = 30.0
 NONE: Mapping[str, str] = {}
 
 
@@ -155,6 +157,11 @@ def reset_partitions(name: str, body: Mapping[str, object]) -> Request[Resets]:
 
 def restart_partitions(name: str, body: Mapping[str, object]) -> Request[Restarts]:
     return _post(_zone(name, "/recovery/restart"), body)
+
+
+def reset_lost_partitions(name: str) -> Request[LossResets]:
+    """Of a zone of store servers. A repetition finds nothing lost any more."""
+    return _post(_zone(name, "/recovery/reset-lost"), {}, LOSS_TIMEOUT_S)
 
 
 def limits() -> Request[JsonObject]:

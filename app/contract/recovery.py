@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typing_extensions import TypedDict
 
@@ -118,3 +118,19 @@ class Restarts(TypedDict):
     zone: str
     dry_run: bool
     partitions: list[RestartBody]
+
+
+class LossResetBody(TypedDict):
+    partition: int
+    outcome: Annotated[
+        Literal["OWNED", "LOST", "REQUESTED"],
+        About("REQUESTED: its exchange goes on; LOST: a server of the in-sync set went meanwhile"),
+    ]
+    owners: list[str]
+    exchange: Annotated[str, About("version of the exchange, as in SYSTEM.EXCHANGES")]
+    detail: str
+
+
+class LossResets(TypedDict):
+    zone: str
+    partitions: list[LossResetBody]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from app.request_audit import Audit
-from app.sql.calls import run_call
+from app.sql.calls import Procedures
 from app.sql.change_plan import (
     ChangePlan,
     PlanId,
@@ -33,16 +33,18 @@ from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
 from app.sql.show import describe_table, describe_zone, show
 from app.sql.statements import QueryResult, ScriptError, StatementResult
-from app.sql.system_views import (
+from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.view_registry import (
     AUDIT,
     EVENTS,
     SQL_QUERIES,
-    SYSTEM_VIEWS,
+    STORE_COPIES,
     SystemView,
     ViewRegistry,
     arrow_stream,
 )
 from app.sql.view_snapshot import SystemSnapshot
+from app.views.store_copies import ServerCopies
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
@@ -63,7 +65,6 @@ from parser.script import first_words
 from parser.select import PreparedQuery, prepare_query
 from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
-from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.runtime import usable_nodes
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -77,8 +78,16 @@ AUDIT_SHOWN_MAX = 10_000
 _ACTIONS = {
     Procedure.RESET_PARTITIONS: Action.RESET_PARTITIONS,
     Procedure.RESTART_PARTITIONS: Action.RESTART_PARTITIONS,
+    Procedure.RESET_LOST_PARTITIONS: Action.RESET_LOST_PARTITIONS,
+    Procedure.ACTIVATE_ZONE: Action.ACTIVATE_ZONE,
+    Procedure.DEACTIVATE_ZONE: Action.DEACTIVATE_ZONE,
 }
 PLAN_ATTEMPTS_MAX = 5
+
+
+async def _no_copies() -> tuple[ServerCopies, ...]:
+    """Where there are no store servers to be asked."""
+    return ()
 
 
 class SqlEngine:
@@ -92,15 +101,18 @@ class SqlEngine:
         sandbox: SandboxPool,
         timeout_s: float = 10.0,
         registry: ViewRegistry | None = None,
-        recovery: PartitionRecovery | None = None,
+        procedures: Procedures | None = None,
         reader: ScriptReader | None = None,
         ownership: Callable[[], StoreOwnership] | None = None,
+        store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] | None = None,
     ) -> None:
-        """``recovery`` carries CALL out; without one it is refused. ``reader`` is closed with the engine.
-        ``ownership``: of store zones as of the mirror, where it was read already."""
+        """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
+        ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
+        store servers."""
         self._reader = reader or ScriptReader()
-        self._recovery = recovery
+        self._procedures = procedures
         self._ownership = ownership
+        self._store_copies = store_copies or _no_copies
         self._catalog = catalog
         self._audit = Audit(catalog, catalog.snapshot)
         self._mirror = mirror
@@ -282,21 +294,24 @@ class SqlEngine:
             raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
 
     async def _call(self, statement: Call, session: SessionContext) -> ResultSet:
-        if self._recovery is None:
+        if self._procedures is None:
             message = "procedures can be called where nodes run, and not here"
             raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, statement.position)
         if session.in_transaction:
             message = "a procedure takes effect at once and cannot be part of a transaction"
             raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, statement.position)
         catalog = await self._catalog.snapshot()
-        answer = await run_call(statement, catalog, self._recovery)
+        answer = await self._procedures.run(statement, catalog)
         action = _ACTIONS[statement.procedure]
-        details: dict[str, object] = {"partitions": [number.value for number in statement.partitions]}
+        details: dict[str, object] = {}
+        if statement.procedure.is_of_groups:
+            details["partitions"] = [number.value for number in statement.partitions]
         if statement.nodes:
             details["nodes"] = [node.value for node in statement.nodes]
         if statement.source is not None:
             details["from"] = statement.source.value
-        await self._audit.record(action, statement.zone.value, details)
+        if answer.applied is not False:
+            await self._audit.record(action, statement.zone.value, details)
         return replace(answer, catalog_version=catalog.version)
 
     async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:
@@ -313,7 +328,8 @@ class SqlEngine:
 
         async def load() -> dict[str, bytes]:
             names = {view.name for view in views}
-            snapshot = await self._snapshot(with_events=EVENTS in names, with_audit=AUDIT in names)
+            copies = await self._store_copies() if STORE_COPIES in names else ()
+            snapshot = await self._snapshot(EVENTS in names, AUDIT in names, copies)
             versions.append(snapshot.catalog.version)
             return await self._tables(views, snapshot)
 
@@ -337,11 +353,13 @@ class SqlEngine:
         tables = await self._in_thread(snapshot, build)
         # What a snapshot shows does not change, but for the time when it was taken, and for what no version of
         # either store tells.
-        passing = (".SNAPSHOT", f".{AUDIT}", f".{SQL_QUERIES}")
+        passing = (".SNAPSHOT", f".{AUDIT}", f".{SQL_QUERIES}", f".{STORE_COPIES}")
         streams.update({name: stream for name, stream in tables.items() if not name.endswith(passing)})
         return tables
 
-    async def _snapshot(self, with_events: bool = False, with_audit: bool = False) -> SystemSnapshot:
+    async def _snapshot(
+        self, with_events: bool = False, with_audit: bool = False, copies: tuple[ServerCopies, ...] = ()
+    ) -> SystemSnapshot:
         catalog = await self._catalog.snapshot()
         events = await self._catalog.history(catalog.version) if with_events else ()
         audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
@@ -356,6 +374,7 @@ class SqlEngine:
             audit,
             queries,
             ownership=self._ownership() if self._ownership is not None else None,
+            store_copies=copies,
         )
 
     async def _in_thread(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:

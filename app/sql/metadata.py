@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.sql.results import AnswerColumn, ResultType
-from app.sql.system_views import SYSTEM_VIEWS, SystemView, ViewRegistry
+from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.view_registry import SystemView, ViewRegistry
 
 CATALOG = "zonekeeper"
 INFORMATION_SCHEMA = "information_schema"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.sql.results import AnswerColumn, ResultSet, ResultType
-from app.sql.system_views import CATALOG, SCHEMA, ViewRegistry
+from app.sql.view_registry import CATALOG, SCHEMA, ViewRegistry
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import ZoneOption

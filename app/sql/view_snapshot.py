@@ -18,6 +18,7 @@ import numpy.typing as npt
 from app.sql.query_line import QueryEntry
 from app.views.keyspace_views import KeyspaceViews
 from app.views.placed_zone import PlacedZone
+from app.views.store_copies import ServerCopies
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
@@ -63,6 +64,8 @@ class SystemSnapshot:
     given_up: threading.Event = field(default_factory=threading.Event)
     ownership: StoreOwnership | None = None
     """Of store zones, where it was read already."""
+    store_copies: tuple[ServerCopies, ...] = ()
+    """What each store server says; empty when no view needs it."""
 
     def checkpoint(self) -> None:
         """Called in loops: a thread cannot be stopped from outside. Raises ReadCancelledError."""

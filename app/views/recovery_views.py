@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from app.contract.recovery import CandidateBody, PartitionStateBody, PositionBody, ResetBody, RestartBody
+from app.contract.recovery import (
+    CandidateBody,
+    LossResetBody,
+    PartitionStateBody,
+    PositionBody,
+    ResetBody,
+    RestartBody,
+)
 from app.views.keyspace_views import KeyspaceViews
 from app.views.view_bodies import roles
 from catalog.core.zone import Zone
 from rebalance.controllers.planned_resets import PartitionReset
 from rebalance.controllers.recovery import PartitionRestart
+from rebalance.controllers.store_requests import LossReset
 from rebalance.core.keys import PartitionId
 from rebalance.core.move_status import PartitionView
 from rebalance.core.partition_state import global_state, local_state
@@ -86,6 +94,16 @@ def restart_body(restart: PartitionRestart) -> RestartBody:
         "partition": restart.partition,
         "nodes": list(restart.plan.nodes),
         "cleanup": restart.plan.cleanup,
+    }
+
+
+def loss_reset_body(reset: LossReset) -> LossResetBody:
+    return {
+        "partition": reset.partition,
+        "outcome": reset.outcome,
+        "owners": list(reset.owners),
+        "exchange": str(reset.version),
+        "detail": reset.detail,
     }
 
 

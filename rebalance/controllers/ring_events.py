@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from rebalance.controllers.ring_mirror import RingMirror
+from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology_version import DiscoveryEvent, Trigger
 from rebalance.core.txn import (
@@ -56,7 +56,7 @@ class RingEvents:
         self,
         metastore: Metastore,
         keyspace: Keyspace,
-        mirror: RingMirror,
+        mirror: RingReader,
         events_kept: int = EVENTS_KEPT,
         results_kept: int = RESULTS_KEPT,
     ) -> None:

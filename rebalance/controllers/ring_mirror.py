@@ -138,7 +138,7 @@ class RingReader:
         results, state = self.results, self.state
         known = self._ownership
         if known.ring is not state or known.outcomes is not results.outcomes:
-            gone = tuple(name for _, name in state.since(results.version).gone)
+            gone = tuple(each.name for each in state.since(results.version).gone)
             self._ownership = StoreOwnership(state, results.outcomes, gone)
         return self._ownership
 

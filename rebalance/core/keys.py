@@ -203,6 +203,7 @@ class Keyspace:
     exchange_suspects = KeyBelow("exchange/suspects/")
     exchange_results = KeyBelow("exchange/results/")
     last_result = KeyBelow("exchange/last_result")
+    exchange_log = KeyBelow("exchange/log/")
     folded_results = KeyBelow("exchange/folded_results")
 
     def exchange_event(self, number: int) -> str:
@@ -221,6 +222,10 @@ class Keyspace:
 
     def exchange_result(self, exchange: TopologyVersion) -> str:
         return f"{self.exchange_results}{exchange.major:010d}.{exchange.minor:010d}"
+
+    def logged_exchange(self, exchange: TopologyVersion) -> str:
+        """For people; the last key is that of the newest."""
+        return f"{self.exchange_log}{exchange.major:010d}.{exchange.minor:010d}"
 
     def exchange_result_parts(self, exchange: TopologyVersion, parts: str) -> str:
         """Prefix of the chunks of one writer."""

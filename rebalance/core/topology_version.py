@@ -80,8 +80,9 @@ class ZoneSpec:
 @dataclass(frozen=True, slots=True)
 class DiscoveryEvent:
     """One event of the ring. ``node`` and ``order`` are those of the node that came or went; ``zones`` are
-    started, stopped, activated, deactivated or reset by it, named by a snapshot, or brought by the joining node; ``baseline`` belongs to BASELINE_SET,
-    ``basis`` to AFFINITY_CHANGE: the exchange whose late primaries are ready."""
+    started, stopped, activated, deactivated or reset by it, named by a snapshot, or brought by the node that
+    joins; ``baseline`` belongs to BASELINE_SET, ``basis`` to AFFINITY_CHANGE: the exchange whose late primaries
+    are ready."""
 
     version: TopologyVersion
     trigger: Trigger

@@ -20,6 +20,8 @@ LOOK_S = 0.1
 STEADY_S = 30.0
 """A server that ran for so long is started anew at once."""
 AGAIN = Backoff(0.2, 10.0)
+STOP_S = 6.5
+"""For it to leave the ring in order, which it gives up before that."""
 REPORTS_MAX = 5
 REPORT_AGAIN_S = 0.5
 
@@ -56,7 +58,7 @@ class StoreChild:
             while process.poll() is None:
                 await asyncio.sleep(LOOK_S)
         finally:
-            code = await asyncio.to_thread(stop, process)
+            code = await asyncio.to_thread(stop, process, STOP_S)
             log.warning("store server ended", incarnation=incarnation, code=code)
             await self._report(incarnation)
 

@@ -8,20 +8,23 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import psutil
 import pytest
 
-from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace
+from catalog.core.zone import STORE_ENGINE, ZoneId
+from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import DeletePrefix, Txn
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.store.core.log_records import KeyChange, WriteId
-from rebalance.store.core.store_messages import AnswerCode, WriteRequest
-from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
+from rebalance.ports.groups import Route
+from rebalance.store.core.log_records import KeyChange
+from rebalance.store.core.store_messages import AnswerCode
+from rebalance.store.shell.store_channel import server_url
+from rebalance.store.shell.store_client import StoreClient
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
 from tests.fixtures.store_processes import StoreProcesses
@@ -33,8 +36,6 @@ MOVED = 96
 IDLE_S = 20.0
 VALUE = b"x" * 100
 LIMIT_S = 300.0
-ATTEMPT_S = 3.0
-AGAIN_S = 0.02
 
 
 def lists_of(partitions: int) -> list[tuple[str, ...]]:
@@ -46,48 +47,46 @@ def anonymous_mib(pid: int) -> float:
     return int(line.group(1)) / 1024 if line is not None else 0.0
 
 
+@dataclass(frozen=True)
+class Running:
+    """An ``EndpointSource``: the servers that run, the ideal primary first."""
+
+    servers: StoreProcesses
+
+    def route(self, partition: PartitionId) -> Route:
+        names = sorted(self.servers.names, key=lambda name: name != NAMES[partition.partition % 3])
+        urls = (server_url("127.0.0.1", self.servers.port(name), "") for name in names)
+        return Route(tuple(urls), engine=STORE_ENGINE)
+
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        return ()
+
+    async def wait_for_change(self, partition: PartitionId, seen: Route, timeout_s: float) -> None:
+        await asyncio.sleep(min(timeout_s, 0.02))
+
+    def doubt(self, partition: PartitionId) -> None:
+        """Nobody says who leads."""
+
+
 class Putter:
-    """One client that puts one value after the other, wherever it is taken. ``stall_s``: the longest put since
-    it was set to 0, from its first attempt to its answer."""
+    """One client that puts one value after the other. ``stall_s``: the longest put since it was set to 0."""
 
     def __init__(self, servers: StoreProcesses) -> None:
         self.stall_s = 0.0
         self.seconds: list[float] = []
-        self._servers = servers
-        self._channels: dict[str, StoreChannel] = {}
-        self._stack = AsyncExitStack()
+        self._client = StoreClient(Running(servers), time_limit_s=60.0)
 
     async def run(self) -> None:
-        async with self._stack:
+        try:
             for number in count():
                 began = time.perf_counter()
-                await self._put(number * 7 % PARTITIONS[LARGE], f"w{number}")
+                partition = PartitionId(LARGE, number * 7 % PARTITIONS[LARGE])
+                await self._client.write(partition, (KeyChange(b"key", VALUE),), f"w{number}")
                 took = time.perf_counter() - began
                 self.stall_s = max(self.stall_s, took)
                 self.seconds.append(took)
-
-    async def _put(self, partition: int, write: str) -> None:
-        name = NAMES[partition % 3]
-        request = WriteRequest(0, WriteId(write), LARGE, partition, (KeyChange(b"key", VALUE),))
-        while True:
-            names = self._servers.names
-            name = name if name in names else names[0]
-            try:
-                answer = await self._channel(name).ask(request, ATTEMPT_S)
-            except StoreUnreachableError:
-                name = names[0]
-            else:
-                if answer.code is AnswerCode.DONE:
-                    return
-                name = answer.primary or name
-            await asyncio.sleep(AGAIN_S)
-
-    def _channel(self, name: str) -> StoreChannel:
-        url = server_url("127.0.0.1", self._servers.port(name), "")
-        if url not in self._channels:
-            self._channels[url] = StoreChannel(url)
-            self._stack.push_async_callback(self._channels[url].close)
-        return self._channels[url]
+        finally:
+            await self._client.close()
 
 
 @asynccontextmanager

@@ -82,6 +82,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             jobs=jobs,
             stores=guard,
             recovery=world.recovery,
+            store_requests=world.store_requests,
             limits=LimitsKeeper(world.metastore, world.keyspace, 5),
             drains=DrainKeeper(world.metastore, world.keyspace),
             operations=control,

@@ -92,3 +92,22 @@ async def test_a_server_that_is_asked_to_leave_hands_over_and_ends(
         snapshot = await metastore.range(keyspace.exchange_servers)
         assert sorted(item.key.split("/")[-2] for item in snapshot.items) == ["n2", "n3"]
         assert await trio.client.get((ZONE, 0), b"key") == b"1"
+
+
+async def test_all_servers_leave_in_order_and_their_partitions_wait_for_them(
+    tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
+) -> None:
+    """The last owner of a partition, too: nothing is lost, as it has everything. They come back in an order in
+    which the first one that returns is not the last that left."""
+    async with store_trio(tmp_path, metastore, keyspace, LISTS) as trio:
+        await trio.client.put((ZONE, 0), b"key", b"1")
+        for name in ("n1", "n2", "n3"):
+            trio.servers[name].leave()
+            assert await trio.ended(name) == "it left the ring"
+        for name in ("n1", "n2", "n3"):
+            await trio.start(name)
+        for name in ("n1", "n2", "n3"):
+            await trio.until_joined(name)
+        assert await trio.client.get((ZONE, 0), b"key") == b"1"
+        answer = await trio.client.put((ZONE, 0), b"key", b"2")
+        assert answer.code is AnswerCode.DONE

@@ -113,7 +113,7 @@ def test_the_merge_is_the_union(reports: tuple[dict[int, CopyReport], ...]) -> N
             assert leading[NAMES[leader]].term == full.terms[number]
 
 
-@pytest.mark.row("PME-088", "PME-090", "PME-094", "PME-101", shows="model")
+@pytest.mark.row("PME-088", "PME-090", "PME-094", "PME-101", shows="core")
 @given(REPORTS)
 def test_conclusions_are_those_of_the_core(reports: tuple[dict[int, CopyReport], ...]) -> None:
     """PME-088, PME-090, PME-094, PME-101."""

@@ -3,7 +3,7 @@
 - ``service``: the test runs the shipped agent, server, controller or command line (``SHIPPED``), as processes
   or put together in one; the network, disk and clock behind the ports may be simulated.
 - ``core``: it calls shipped code that decides or computes, without what runs it.
-- ``model``: it runs what no process of the product runs (``MODELS``): models, the simulated exchange and
+- ``model``: it runs what no process of the product runs (``MODELS``): models, and the simulated
   stealing.
 """
 
@@ -35,25 +35,33 @@ SHIPPED: dict[Name, str] = {
     ("rebalance.controllers", "PartitionMapKeeper"): "the controller's partition maps, over a metastore",
     ("rebalance.controllers", "StoreGuard"): "the controller's comparison of the stores, over both",
     ("spark", "SparkPlacementEngine"): "the controller's placement, with a Spark driver process",
+    ("tests", "StoreProcesses"): "store servers, as processes: zonectl store serve",
+    ("rebalance.store", "StoreRuntime"): "the store server, in the test's process",
+    ("rebalance.store", "StoreProcess"): "store servers, over simulated disks, clocks and network",
+    ("rebalance.store", "StoreRun"): "the same, under faults that a seed draws",
     ("rebalance.simulation", "simulate"): "controllers and agents, in one process and in virtual time",
     ("rebalance.simulation", "AgentPlane"): "agents, in one process and in virtual time",
 }
 """Package -> name in it, by which a test runs it; with what that is."""
 
+PROCESSES: frozenset[Name] = frozenset(
+    {
+        ("tests", "Installation"),
+        ("tests", "CutInstallation"),
+        ("tests", "ApiServer"),
+        ("tests", "StoreProcesses"),
+        ("app", "zonectl"),
+    }
+)
+"""Those of ``SHIPPED`` that run as processes of their own."""
+
 MODELS = (
     "tests.model.protocol",
     "tests.model.fencing",
     "tests.model.test_",
-    "rebalance.exchange",
     "rebalance.stealing",
-    "rebalance.store",
-    "rebalance.exchange.simulation",
     "rebalance.stealing.simulation",
-    "rebalance.exchange.core.exchange_states",
     "rebalance.core.steal",
-    "rebalance.exchange.core.late_affinity",
-    "rebalance.core.loss_policy",
-    "rebalance.exchange.core.partition_analysis",
     "rebalance.stealing.core.vector_clock",
     "rebalance.groups.simulated",
     "rebalance.simulation.simulated",

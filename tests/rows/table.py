@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.rows.levels import LEVELS, SHIPPED, level_of, shipped_in
+from tests.rows.levels import LEVELS, PROCESSES, SHIPPED, level_of, shipped_in
 from tests.rows.reach import Reach
 from tests.rows.sources import ROOT, MarkedTest, Sources, marked_tests
 
@@ -32,11 +32,13 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``test`` claims to show a row as ``level``; ``best`` is what it may claim."""
+    """``test`` claims to show a row as ``level``; ``best`` is what it may claim. ``on_processes``: it starts
+    what it shows as processes."""
 
     test: MarkedTest
     level: str
     best: str
+    on_processes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,12 @@ def read_coverage(sources: Sources) -> Coverage:
     for source in sources:
         for test in marked_tests(source):
             reached = reach.of(source, test.name)
-            shipped |= shipped_in(reached)
-            best = level_of(reached)
+            entries = shipped_in(reached)
+            shipped |= entries
+            best, on_processes = level_of(reached), bool(entries & PROCESSES)
             for marker in test.markers:
                 for row in marker.rows:
-                    shown.setdefault(row, []).append(Claim(test, marker.shows, best))
+                    shown.setdefault(row, []).append(Claim(test, marker.shows, best, on_processes))
     with NOT_BUILT.open(newline="") as file:
         not_built = {row["id"]: row["reason"] for row in csv.DictReader(file)}
     ordered = {row: tuple(sorted(tests, key=_order)) for row, tests in shown.items()}
@@ -139,6 +142,12 @@ def _lines(coverage: Coverage) -> Iterator[str]:
         yield f"| {level} | {best.count(level)} | {MEANINGS[level]} |"
     yield f"| not built | {len(coverage.not_built)} | with the reason, in `{NOT_BUILT.name}` |"
     yield ""
+    yield "| Document | Rows | service | on processes | core | model | not built |"
+    yield "|---|---|---|---|---|---|---|"
+    for document in dict.fromkeys(each.document for each in requirements if each.kind not in UNCHECKED):
+        yield _counts(document, coverage)
+    yield ""
+    yield "On processes: by a test that starts servers as processes of their own, which is a part of *service*."
     yield "`tests/rows/levels.py` lists what counts as which. Each row names its tests of the best level (below"
     yield "`tests`), and counts the others."
     for document in dict.fromkeys(requirement.document for requirement in requirements):
@@ -149,6 +158,19 @@ def _lines(coverage: Coverage) -> Iterator[str]:
         yield from (
             _line(requirement, coverage) for requirement in requirements if requirement.document == document
         )
+
+
+def _counts(document: str, coverage: Coverage) -> str:
+    rows = [
+        requirement.id
+        for requirement in coverage.requirements.values()
+        if requirement.document == document and requirement.kind not in UNCHECKED
+    ]
+    best = [_best(coverage.shown.get(row, ())) for row in rows]
+    processes = sum(any(claim.on_processes for claim in coverage.shown.get(row, ())) for row in rows)
+    counts = (len(rows), best.count("service"), processes, best.count("core"), best.count("model"))
+    not_built = sum(row in coverage.not_built for row in rows)
+    return f"| {document} | {' | '.join(map(str, counts))} | {not_built} |"
 
 
 def _line(requirement: Requirement, coverage: Coverage) -> str:

@@ -10,7 +10,8 @@ from rebalance.core.topology_version import ZoneSpec
 from rebalance.exchange.core.exchange_messages import SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.store.core.store_messages import SupplyRequest
-from tests.fixtures.store_scene import FINISHED, ZONE, Flight, StoreScene
+from tests.fixtures.scene_surroundings import FINISHED, Flight
+from tests.fixtures.store_scene import ZONE, StoreScene
 
 OTHER = ZoneId(2)
 
@@ -156,9 +157,9 @@ def test_a_merged_joiner_that_dies() -> None:
 
 @pytest.mark.row("PME-086", "PME-087", "PME-104", "PME-135", shows="service")
 def test_each_merged_joiner_is_a_backup() -> None:
-    """PME-086: where the ideal list names it first, in the full message's affinity of joined servers. PME-087:
-    which is what the joining server holds. PME-104: of all zones, in the message, and only when somebody joined.
-    PME-135: a joiner leads nothing."""
+    """PME-086: where the ideal list names it first, in the full message's affinity of joined servers.
+    PME-087: which is what the joining server holds. PME-104: of all zones, in the message, and only when
+    somebody joined. PME-135: a joiner leads nothing."""
     scene = StoreScene("abc", ("dab", "ebc", "ca", "ab"))
     scene.fill(1)
     scene.holds(SupplyRequest)

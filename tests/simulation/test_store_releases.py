@@ -1,4 +1,5 @@
-"""Puts, reads and transactions of store servers around an exchange: on which version they run, who waits for whom."""
+"""Puts, reads and transactions of store servers around an exchange: on which version they run, who waits for
+whom."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from rebalance.store.core.log_records import KeyChange, LogRecord, WriteId
 from rebalance.store.core.store_effects import SendServer
 from rebalance.store.core.store_messages import AppendRecords, KeyRead, RecordsStored, SupplyRequest
 from tests.fixtures.examples import examples
-from tests.fixtures.store_scene import ZONE, Flight, StoreScene
+from tests.fixtures.scene_surroundings import Flight
+from tests.fixtures.store_scene import ZONE, StoreScene
 
 
 def held_open(scene: StoreScene, partition: int = 0, key: str = "open") -> int:
@@ -43,8 +45,8 @@ def phases(scene: StoreScene, names: str = "abc") -> list[Phase | None]:
 
 @pytest.mark.row("PME-038", "PME-039", shows="service")
 def test_an_operation_records_the_version_that_it_used() -> None:
-    """PME-038. PME-039: with the topology future done it does not wait: it is carried out in the step that takes it,
-    so nothing changes between its look at the future and its end; that step is the read lock."""
+    """PME-038. PME-039: with the topology future done it does not wait: it is carried out in the step that
+    takes it, so nothing changes between its look at the future and its end; that step is the read lock."""
     scene = StoreScene()
     put = scene.done("b", 1)
     read = scene.answers[scene.get("b", 1)]
@@ -54,8 +56,8 @@ def test_an_operation_records_the_version_that_it_used() -> None:
 
 @pytest.mark.row("PME-040", "PME-042", shows="service")
 def test_an_operation_that_comes_during_an_exchange() -> None:
-    """PME-040: it waits without holding anything, and runs on the new version. PME-042: it goes on without being
-    asked again."""
+    """PME-040: it waits without holding anything, and runs on the new version. PME-042: it goes on without
+    being asked again."""
     scene = StoreScene()
     scene.custom(Trigger.AFFINITY_CHANGE)
     scene.hear("b")
@@ -69,8 +71,8 @@ def test_an_operation_that_comes_during_an_exchange() -> None:
 
 @pytest.mark.row("PME-041", "PME-043", shows="service")
 def test_updates_of_the_version_before_end_first() -> None:
-    """PME-041: none of them completes after the full map was sent. PME-043: a put that is held delays the exchange
-    on every server."""
+    """PME-041: none of them completes after the full map was sent. PME-043: a put that is held delays the
+    exchange on every server."""
     scene = StoreScene()
     put = held_open(scene)
     version = scene.custom(Trigger.AFFINITY_CHANGE)
@@ -113,8 +115,8 @@ def test_the_latch() -> None:
 
 @pytest.mark.row("PME-044", shows="service")
 def test_a_transaction_that_a_client_began() -> None:
-    """PME-044: what it read lies with the client; its commit is at the primary, and is waited for there. A commit that
-    comes later runs on the new version, where what it read is looked at again."""
+    """PME-044: what it read lies with the client; its commit is at the primary, and is waited for there. A
+    commit that comes later runs on the new version, where what it read is looked at again."""
     scene = StoreScene()
     row = scene.done("a", 0, "read").position
     assert row is not None
@@ -135,8 +137,8 @@ def test_a_transaction_that_a_client_began() -> None:
 
 @pytest.mark.row("PME-046", "PME-051", shows="service")
 def test_an_idle_transaction_is_rolled_back() -> None:
-    """PME-046: it read something, does nothing, and blocks no exchange. PME-051: its commit is refused once it is too
-    old, and the client is told why; one in time is done."""
+    """PME-046: it read something, does nothing, and blocks no exchange. PME-051: its commit is refused once
+    it is too old, and the client is told why; one in time is done."""
     scene = StoreScene()
     row = scene.done("a", 0, "read").position
     assert row is not None
@@ -154,8 +156,8 @@ def test_an_idle_transaction_is_rolled_back() -> None:
 
 @pytest.mark.row("PME-050", shows="service")
 def test_a_commit_that_appears_after_the_latch() -> None:
-    """PME-050: it is on the way to a backup's disk when the latch opens there: the second wait is for it, there is no
-    second latch, and the single message follows, with it."""
+    """PME-050: it is on the way to a backup's disk when the latch opens there: the second wait is for it,
+    there is no second latch, and the single message follows, with it."""
     scene = StoreScene()
     scene.fill(1)
     version = scene.custom(Trigger.AFFINITY_CHANGE)
@@ -186,8 +188,8 @@ def test_a_commit_that_appears_after_the_latch() -> None:
 @settings(deadline=None, max_examples=examples(120))
 @given(st.integers(0, 2**32))
 def test_after_the_latch_only_commits_appear(seed: int) -> None:
-    """PME-049: in any order of steps, once the latch is open no server has an open update of an earlier version at
-    its primary; backups may still be writing what they were sent."""
+    """PME-049: in any order of steps, once the latch is open no server has an open update of an earlier
+    version at its primary; backups may still be writing what they were sent."""
     rng = random.Random(seed)
     scene = StoreScene()
     puts = [scene.put(rng.choice("abc"), rng.randrange(4), f"k{number}") for number in range(5)]
@@ -219,8 +221,8 @@ def test_after_the_latch_only_commits_appear(seed: int) -> None:
 
 @pytest.mark.row("PME-129", "PME-130", shows="service")
 def test_an_exchange_waits_for_all_operations_that_were_let_in() -> None:
-    """PME-129: several puts are open at once, and the exchange waits for each of them. PME-130: from then on it is
-    alone: what comes waits until it has ended."""
+    """PME-129: several puts are open at once, and the exchange waits for each of them. PME-130: from then on
+    it is alone: what comes waits until it has ended."""
     scene = StoreScene()
     first, second = held_open(scene, 0, "one"), held_open(scene, 3, "two")
     scene.custom(Trigger.AFFINITY_CHANGE)

@@ -113,6 +113,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
             "views": views,
             "mirror": world.mirror,
             "recovery": world.recovery,
+            "store_requests": world.store_requests,
             "limits": LimitsKeeper(world.metastore, world.keyspace, 5),
             "drains": DrainKeeper(world.metastore, world.keyspace),
             "operations": control,

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from app.bootstrap.server import _member_counts
+from app.sql.calls import Procedures
 from app.sql.engine import SqlEngine
 from app.sql.executor import CatalogExecutor
 from app.sql.results import ResultSet, SessionContext
@@ -25,6 +26,8 @@ from rebalance.controllers.clock import WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
+from rebalance.controllers.ring_mirror import RingReader
+from rebalance.controllers.store_requests import StoreRequests
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments, nodes_of
@@ -69,6 +72,9 @@ class World:
         self.nodes: tuple[Node, ...] = ()
         self.sandbox = sandbox or SandboxPool(QueryLimits())
         self.recovery = PartitionRecovery(self.metastore, self.keyspace, ProbeStub())
+        ring = RingReader(self.mirror, self.keyspace)
+        views = KeyspaceViews(self.mirror, self.keyspace)
+        self.store_requests = StoreRequests(self.metastore, self.keyspace, self.mirror, ring, views.is_store)
         self.reader = ScriptReader()
         self.engine = SqlEngine(
             self.catalog,
@@ -76,7 +82,7 @@ class World:
             self.keyspace,
             self.sandbox,
             timeout_s,
-            recovery=self.recovery,
+            procedures=Procedures(self.recovery, self.store_requests),
             reader=self.reader,
         )
         self.placement = LocalPlacementEngine()

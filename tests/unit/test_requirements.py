@@ -135,7 +135,8 @@ def test_markers_are_read_from_functions_parameters_and_classes() -> None:
         ("tests.e2e.test_controller_kills", "test_controller_is_killed", "service"),
         ("tests.integration.test_node_moves", "test_a_planned_target_follows_by_itself", "service"),
         ("tests.unit.catalog.test_apply_command", "test_partitions_cannot_be_altered", "core"),
-        ("tests.simulation.test_exchange_seeds", "test_seeds", "model"),
+        ("tests.simulation.test_store_seeds", "test_seeds", "service"),
+        ("tests.simulation.test_stealing_seeds", "test_seeds", "model"),
         ("tests.model.test_protocol_model", "test_small_scope", "model"),
     ],
 )

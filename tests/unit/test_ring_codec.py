@@ -11,19 +11,22 @@ from catalog.core.codec import RecordNotReadableError
 from catalog.core.zone import LossPolicy, ZoneId
 from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
-from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.exchange.core.result_record import GoneServer, PartitionOutcome
 from rebalance.store.core.ring_codec import (
     CHUNK_ROWS,
+    FoldHead,
     ResultHead,
     ServerBeat,
     decode_beat,
     decode_chunk,
     decode_event,
+    decode_fold,
     decode_result,
     decode_ring,
     encode_beat,
     encode_chunk,
     encode_event,
+    encode_fold,
     encode_result,
     encode_ring,
     outcome_chunks,
@@ -42,7 +45,7 @@ STATE = RingState(
     5,
     Cluster(V31, {"n3": 4}, {"c": 5}, frozenset(("n3",)), {ZONE.zone_id: ZONE}, {ZONE.zone_id: V31}, False),
     {"n3": "a1b2"},
-    ((V3, "n1"),),
+    (GoneServer(V3, "n1"), GoneServer(V31, "n2", in_order=True)),
 )
 
 SPEC = '{"zone_id":7,"partitions":4,"copies":3,"policy":"READ_WRITE_SAFE","targets":99}'
@@ -65,7 +68,7 @@ SAMPLES: list[tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], str]] =
     (
         *(STATE, encode_ring, decode_ring),
         '{"v":1,"number":5,"cluster":{"version":"3.1","servers":{"n3":4},"clients":{"c":5},"baseline":["n3"],'
-        f'"zones":[{SPEC}],"born":[[7,"3.1"]],"active":false}},"incarnations":{{"n3":"a1b2"}},"gone":[["3.0","n1"]]}}',
+        f'"zones":[{SPEC}],"born":[[7,"3.1"]],"active":false}},"incarnations":{{"n3":"a1b2"}},"gone":[["3.0","n1"],["3.1","n2",true]]}}',
     ),
     (
         *(ResultHead(V3, V31, V3, rows=(ROW,)), encode_result, decode_result),
@@ -79,6 +82,14 @@ SAMPLES: list[tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], str]] =
     (
         *(ServerBeat("10.0.0.1", 7001, V31), encode_beat, decode_beat),
         '{"v":1,"host":"10.0.0.1","port":7001,"finished":"3.1"}',
+    ),
+    (
+        *(ServerBeat("10.0.0.1", 7001, V31, ("n2",)), encode_beat, decode_beat),
+        '{"v":1,"host":"10.0.0.1","port":7001,"finished":"3.1","cut_from":["n2"]}',
+    ),
+    (
+        *(FoldHead(V31, "00000000000000000099", 2), encode_fold, decode_fold),
+        '{"v":1,"version":"3.1","parts":"00000000000000000099","chunks":2}',
     ),
 ]
 

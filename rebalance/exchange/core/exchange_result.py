@@ -4,7 +4,7 @@ node that draws it from the same maps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
@@ -33,15 +33,16 @@ from rebalance.exchange.core.partition_analysis import (
     ZoneOutcome,
     ZoneRules,
     analyse,
-    reports_by_partition,
 )
 from rebalance.exchange.core.result_record import (
+    GoneServer,
     Outcomes,
     PartitionOutcome,
     ResultRecord,
     ResultState,
     changed_outcomes,
 )
+from rebalance.exchange.core.settled_partitions import NOTHING_SETTLED, settled_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Collected:
     previous: Mapping[ZoneId, ZoneAffinity]
     lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
     results: ResultState | None = None
-    gone: tuple[str, ...] = ()
+    gone: tuple[GoneServer, ...] = ()
 
     @property
     def exchange(self) -> TopologyVersion:
@@ -109,28 +110,34 @@ def conclude(
     differences: list[Difference] = []
     reload: set[CopyId] = set()
     suppliers: dict[CopyId, Supplier] = {}
+    settled: dict[ZoneId, Mapping[int, StorePosition]] = {}
     for zone_id, zone in cluster.open_zones.items():
         ideal = ideal_lists(function, zone, cluster)
         rules = _rules(collected, zone)
         reported = _reported(collected, zone_id, order)
         stands = committed.changed.get(zone_id, {}) if committed is not None else None
-        outcome = analyse(reported, ideal, rules, history, stands)
-        maps[zone_id] = outcome.full
-        affinities[zone_id] = zone_affinity(
-            outcome.full,
-            ideal,
+        previous = (
             collected.previous[zone_id].effective
             if zone_id in collected.previous
-            else tuple(each.effective for each in rules.outcomes),
-            strategy,
-            collected.joined,
+            else tuple(each.effective for each in rules.outcomes)
+        )
+        still = NOTHING_SETTLED
+        if stands is None:
+            changed = rules.joined.union(rules.gone)
+            still = settled_partitions(reported, ideal, rules.outcomes, previous, changed, rules.lost)
+        settled[zone_id] = still
+        outcome = analyse(reported, ideal, rules, history, stands, still)
+        maps[zone_id] = outcome.full
+        affinities[zone_id] = zone_affinity(
+            *(outcome.full, ideal, previous, strategy, collected.joined),
             keeps_primaries(collected.events),
             waits_for_primaries(collected.events),
+            still,
         )
         if stands is not None:
             affinities[zone_id] = _as_committed(affinities[zone_id], rules, stands)
         if collected.results is not None:
-            outcomes[zone_id] = _outcomes(collected, rules, outcome, affinities[zone_id], stands)
+            outcomes[zone_id] = _outcomes(collected, rules, outcome, affinities[zone_id], stands, still)
         differences.extend(outcome.differences)
         lost[zone_id] = outcome.lost
         positions.update({(zone_id, number): each for number, each in outcome.positions.items()})
@@ -148,7 +155,7 @@ def conclude(
         {zone: each.diff for zone, each in affinities.items() if each.diff},
         _asked_for(collected, affinities),
         {zone: numbers for zone, numbers in lost.items() if numbers},
-        is_rebalanced(affinities, maps),
+        is_rebalanced(affinities, maps, settled),
         outcomes=outcomes,
         digests={zone: digest_of(each.ideal) for zone, each in affinities.items()},
     )
@@ -181,17 +188,19 @@ def _outcomes(
     outcome: ZoneOutcome,
     affinity: ZoneAffinity,
     stands: Mapping[int, PartitionOutcome] | None,
+    settled: Container[int],
 ) -> tuple[PartitionOutcome, ...]:
     """What is committed of a zone. Where a record stands, it is that; else what was before."""
     if stands is not None:
         return tuple(stands.get(number, rules.known(number)) for number in range(len(affinity.ideal)))
-    reports = reports_by_partition(outcome.full, len(affinity.ideal))
     return tuple(
-        partition_outcome(
+        rules.known(number)
+        if number in settled
+        else partition_outcome(
             rules.outcome(number),
             affinity.ideal[number],
             affinity.effective[number],
-            reports[number],
+            outcome.full.reports(number),
             epoch_of(collected.cluster.version),
             collected.joined,
             number in outcome.lost,
@@ -243,6 +252,9 @@ def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
     joined = collected.joined | collected.behind
     # After all servers have gone nobody is there who could still lead: whoever went may come back.
     is_restart = joined >= collected.cluster.servers.keys()
+    if zone.zone_id not in collected.previous:
+        # It was at rest: whoever joined meanwhile did so without it.
+        joined |= collected.cluster.servers.keys()
     return ZoneRules(
         assigns_states=any(map(assigns_states, collected.events)),
         detects_lost=any(map(detects_lost, collected.events)) and not is_restart,
@@ -251,7 +263,8 @@ def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
         policy=zone.policy,
         lost=collected.lost.get(zone.zone_id, frozenset()),
         joined=joined,
-        gone=collected.gone,
+        gone=tuple(each.name for each in collected.gone),
+        failed=frozenset(each.name for each in collected.gone if not each.in_order),
         outcomes=collected.results.outcomes.get(zone.zone_id, ()) if collected.results is not None else (),
     )
 

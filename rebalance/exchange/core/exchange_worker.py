@@ -20,7 +20,7 @@ from dataclasses import replace
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_map import SingleMap
 from rebalance.core.store_positions import StorePosition
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import (
     Apply,
     AwaitUpdates,
@@ -47,7 +47,7 @@ from rebalance.exchange.core.exchange_messages import (
 from rebalance.exchange.core.exchange_result import affinities_of, conclude, has_digests
 from rebalance.exchange.core.exchange_states import ExchangePlan, ExchangeType, Phase, plan_exchange
 from rebalance.exchange.core.late_affinity import AffinityFunction, ZoneAffinity
-from rebalance.exchange.core.result_record import ResultRecord, ResultState
+from rebalance.exchange.core.result_record import GoneServer, ResultRecord, ResultState
 from rebalance.exchange.core.running_exchange import ExchangeInbox, RunningExchange, same_servers, wanted_copies
 from rebalance.exchange.core.state_updates import StateUpdates
 
@@ -65,7 +65,7 @@ class ExchangeWorker(StateUpdates):
         affinity: AffinityFunction,
         can_calculate: bool = True,
         results: ResultState | None = None,
-        gone: Sequence[tuple[TopologyVersion, str]] = (),
+        gone: Sequence[GoneServer] = (),
     ) -> None:
         super().__init__(name, order, cluster, results, gone)
         self.begins_after = cluster.version
@@ -90,7 +90,7 @@ class ExchangeWorker(StateUpdates):
         self._clusters[event.version] = self.cluster
         self.queue.append((event, before))
         if event.node in before.servers and event.node not in self.cluster.servers:
-            self._gone.append((event.version, event.node))
+            self._gone.append(GoneServer(event.version, event.node, event.trigger is Trigger.NODE_LEFT))
         changed = self._coordinator_changed() if self.cluster.coordinator != before.coordinator else []
         return changed + self._take_held_message() + self._go_on()
 
@@ -296,7 +296,7 @@ class ExchangeWorker(StateUpdates):
         self.held = self.held.after_exchange(message, affinities, self.cluster_at(message.version).zones)
         self._inbox.finish(message)
         self._clusters = {key: each for key, each in self._clusters.items() if key >= message.version}
-        self._gone = [each for each in self._gone if each[0] > message.version]
+        self._gone = [each for each in self._gone if each.version > message.version]
         finished = Finished(message.version, kind, tuple(each for each in merged if each > first))
         return [*effects, Apply(message, affinities), finished]
 

@@ -45,7 +45,13 @@ def partition_outcome(
     ``before`` itself, with its lower position, if nothing but positions is different.
     """
     states = {node: item.state for node, item in reports.items()}
-    in_sync = agreed_set(ideal, effective, states) or before.in_sync
+    owners = [node for node, state in states.items() if state is CopyState.OWNING]
+    highest = max((reports[node].position for node in owners), default=NO_RECORD)
+    if any(node in ideal and reports[node].position < highest for node in owners):
+        # They are levelled by one that may be surplus, which is not shed before that.
+        in_sync = tuple(sorted({*owners, *effective[:1]}))
+    else:
+        in_sync = agreed_set(ideal, effective, states) or before.in_sync
     # Without a primary there is nothing to be filled with, and nobody who waits for it.
     filling = tuple(node for node in ideal if states.get(node) is CopyState.MOVING and effective)
     stays = bool(effective) and effective[:1] == before.effective[:1] and effective[0] not in joined
@@ -70,13 +76,21 @@ def can_agree(
 ) -> bool:
     """Whether an exchange would take filled copies of the zone into a set, or surplus ones out of it; with
     ``waits`` only if nothing is being filled there any more for which it would have to be repeated."""
-    gains = False
+    if waits and _fills(affinity, full):
+        return False
     states = states_by_partition(full, len(affinity.ideal))
     for number, (ideal, real) in enumerate(zip(affinity.ideal, affinity.effective, strict=True)):
-        if not real:
-            continue
-        if waits and any(states[number].get(node) is CopyState.MOVING for node in ideal):
-            return False
         before = outcomes[number].in_sync if number < len(outcomes) else ()
-        gains = gains or agreed_set(ideal, real, states[number]) != before
-    return gains
+        if real and agreed_set(ideal, real, states[number]) != before:
+            return True
+    return False
+
+
+def _fills(affinity: ZoneAffinity, full: FullMap) -> bool:
+    """Whether a copy that is needed, of a partition with a primary, is being filled."""
+    return any(
+        copy.state is CopyState.MOVING and affinity.effective[number] and node in affinity.ideal[number]
+        for node, copies in full.nodes.items()
+        for number, copy in copies.items()
+        if number < len(affinity.ideal)
+    )

@@ -7,7 +7,7 @@ primaries. Source: PME-079..087, PME-119, PME-128, PME-131..139.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
@@ -80,22 +80,22 @@ def zone_affinity(
     joined: Collection[str],
     keeps_primaries: bool,
     waits: bool = False,
+    settled: Container[int] = (),
 ) -> ZoneAffinity:
     """``late_effective`` over a zone. A node of ``previous`` that is not in ``full`` counts for nothing.
-    ``waits``: a primary stays where the ideal one is not ready, as the switch is that of other partitions."""
-    states = states_by_partition(full, len(ideal))
+    ``waits``: a primary stays where the ideal one is not ready, as the switch is that of other partitions.
+    ``settled``: partitions where the ideal list holds."""
+
+    def effective_of(number: int, wanted: Sequence[str]) -> tuple[str, ...]:
+        states = full.states(number)
+        before = previous[number] if number < len(previous) else ()
+        keeps = keeps_primaries or (waits and not _is_ready(wanted, states))
+        return late_effective(wanted, states, before, strategy, joined, keeps)
+
     return ZoneAffinity(
         ideal,
         tuple(
-            late_effective(
-                wanted,
-                states[number],
-                previous[number] if number < len(previous) else (),
-                strategy,
-                joined,
-                keeps_primaries or (waits and not _is_ready(wanted, states[number])),
-            )
-            for number, wanted in enumerate(ideal)
+            wanted if number in settled else effective_of(number, wanted) for number, wanted in enumerate(ideal)
         ),
     )
 
@@ -143,14 +143,20 @@ def can_switch(affinities: Mapping[ZoneId, ZoneAffinity], maps: Mapping[ZoneId, 
     )
 
 
-def is_rebalanced(affinities: Mapping[ZoneId, ZoneAffinity], maps: Mapping[ZoneId, FullMap]) -> bool:
-    """Every effective list is the ideal one, and every node in it owns its copy (PME-080)."""
+def is_rebalanced(
+    affinities: Mapping[ZoneId, ZoneAffinity],
+    maps: Mapping[ZoneId, FullMap],
+    settled: Mapping[ZoneId, Container[int]] | None = None,
+) -> bool:
+    """Every effective list is the ideal one, and every node in it owns its copy (PME-080). ``settled``:
+    partitions that are known to be so."""
     for zone, affinity in affinities.items():
-        if affinity.diff:
-            return False
-        states = states_by_partition(maps[zone], len(affinity.ideal))
-        for number, wanted in enumerate(affinity.ideal):
-            if any(states[number].get(node) is not CopyState.OWNING for node in wanted):
+        known = (settled or {}).get(zone, ())
+        for number, (wanted, real) in enumerate(zip(affinity.ideal, affinity.effective, strict=True)):
+            if number in known:
+                continue
+            states = maps[zone].states(number)
+            if wanted != real or any(states.get(node) is not CopyState.OWNING for node in wanted):
                 return False
     return True
 
@@ -169,7 +175,6 @@ def surplus_partitions(
     whoever owns the others. One that ``outcomes`` has in the in-sync set stays until a result is committed
     without it.
     """
-    states = states_by_partition(full, len(affinity.ideal))
     found = []
     for number, state in own.items():
         ideal, real = affinity.ideal[number], affinity.effective[number]
@@ -178,7 +183,7 @@ def surplus_partitions(
         if state is CopyState.MOVING or (
             state is CopyState.OWNING
             and ideal
-            and node in surplus_copies(ideal, {**states[number], node: state})
+            and node in surplus_copies(ideal, {**full.states(number), node: state})
         ):
             found.append(number)
     return frozenset(found)

@@ -16,6 +16,7 @@ from rebalance.core.partition_map import CopyReport, FullMap
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.exchange.core.exchange_messages import CopyId, Supplier
 from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.exchange.core.settled_partitions import NOTHING_SETTLED
 
 Reports = Mapping[str, CopyReport]
 History = Mapping[str, Mapping[tuple[ZoneId, int], StorePosition]]
@@ -45,7 +46,8 @@ class ZoneRules:
     """Which steps run. ``found``: the zone begins with this exchange, so that a partition which nobody owns is
     new and not lost. ``reset``: lost partitions are used as they are from now on. ``lost``: those that were
     lost before this exchange. ``joined``: servers that came since, or that
-    did not hear of the last result; ``gone``: those that went, in order.
+    did not hear of the last result; ``gone``: those that went, in order; ``failed``: those of them that did
+    not leave by themselves.
     ``outcomes``: the last committed one of each partition, none where results are not kept."""
 
     assigns_states: bool = False
@@ -56,6 +58,7 @@ class ZoneRules:
     policy: LossPolicy = LossPolicy.READ_WRITE_SAFE
     joined: frozenset[str] = frozenset()
     gone: tuple[str, ...] = ()
+    failed: frozenset[str] = frozenset()
     outcomes: Sequence[PartitionOutcome] = ()
 
     def known(self, partition: int) -> PartitionOutcome:
@@ -110,9 +113,9 @@ def untrusted(reports: Reports, outcome: PartitionOutcome, joined: Collection[st
     """Owners that must not own: what is on a disk that was away says nothing of what was acknowledged since.
 
     Without a member of the in-sync set only copies may that the primary waited for while they were filled, and
-    that are full since. With a member, servers that stayed may, as they are levelled, and a joining server that
-    is exactly where the others are (PME-139). Members that come back with less than the set was known to have
-    lost their disk.
+    that are full since. With a member these may, too, as they are levelled, and whoever else is exactly where
+    the others are (PME-139): a server that joins, or one that was shed from the set and has not given its copy
+    up yet. Members that come back with less than the set was known to have lost their disk.
     """
     owners = owners_of(reports)
     members = frozenset(
@@ -120,10 +123,10 @@ def untrusted(reports: Reports, outcome: PartitionOutcome, joined: Collection[st
         for node in owners.intersection(outcome.in_sync)
         if node not in joined or reports[node].position >= outcome.position
     )
-    members = members or owners.intersection(outcome.filling) - frozenset(joined)
-    if not members:
+    filled = owners.intersection(outcome.filling) - frozenset(joined)
+    if not members and not filled:
         return owners
-    trusted = members | (owners - frozenset(joined))
+    trusted = members | filled
     highest = max(reports[node].position for node in trusted)
     return frozenset(node for node in owners - trusted if reports[node].position != highest)
 
@@ -188,8 +191,9 @@ def decide_states(
         return decided, False
     if rules.reset:
         return _newest_owns(decided, [node for node in ideal if node in decided]), False
-    # Members that have not come back yet are waited for: only one that just went takes the partition along.
-    if not rules.detects_lost or (outcome.in_sync and not set(outcome.in_sync) & set(rules.gone)):
+    # Members that have not come back yet are waited for, and one that left in order has everything on its disk:
+    # only one that just failed takes the partition along.
+    if not rules.detects_lost or (outcome.in_sync and not rules.failed & set(outcome.in_sync)):
         return decided, False
     if rules.policy is LossPolicy.IGNORE:
         return _newest_owns(decided, [node for node in ideal if node in decided]), False
@@ -210,15 +214,6 @@ def with_wanted_copies(reports: Reports, ideal: Sequence[str]) -> dict[str, Copy
         elif each.state is CopyState.RENTING:
             wanted[node] = replace(each, state=CopyState.MOVING, counter=0)
     return wanted
-
-
-def reports_by_partition(full: FullMap, partitions: int) -> list[dict[str, CopyReport]]:
-    by_partition: list[dict[str, CopyReport]] = [{} for _ in range(partitions)]
-    for node, copies in full.nodes.items():
-        for partition, each in copies.items():
-            if partition < partitions:
-                by_partition[partition][node] = each
-    return by_partition
 
 
 def decided_before(
@@ -244,15 +239,22 @@ def analyse(
     rules: ZoneRules,
     history: History,
     stands: Mapping[int, PartitionOutcome] | None = None,
+    settled: Mapping[int, StorePosition] = NOTHING_SETTLED,
 ) -> ZoneOutcome:
     """Decide the whole zone. ``ideal`` has one list of living nodes for each partition. ``stands``: what was
-    committed of this exchange already, where it changed anything."""
-    nodes: dict[str, dict[int, CopyReport]] = {node: {} for node in full.nodes}
-    by_partition = reports_by_partition(full, len(ideal))
-    differences, lost, positions = [], set(), {}
+    committed of this exchange already, where it changed anything. ``settled``: partitions that stay as they are,
+    and their positions."""
+    nodes = {
+        node: {number: copy for number, copy in copies.items() if number in settled}
+        for node, copies in full.nodes.items()
+    }
+    differences, lost, positions = [], set(), dict(settled)
     reload: set[CopyId] = set()
     suppliers: dict[CopyId, Supplier] = {}
-    for partition, reports in enumerate(by_partition):
+    for partition in range(len(ideal)):
+        if partition in settled:
+            continue
+        reports = full.reports(partition)
         found = difference(full.zone, partition, reports)
         if found is not None:
             differences.append(found)

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from catalog.core.zone import ZoneId
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.core.topology_version import NO_VERSION, TopologyVersion
+
+
+class GoneServer(NamedTuple):
+    """A server that the ring removed with the event of ``version``; ``in_order``: it left by itself, with
+    everything on its disk, and did not fail."""
+
+    version: TopologyVersion
+    name: str
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +101,7 @@ def changed_outcomes(before: Outcomes, after: Outcomes) -> dict[ZoneId, dict[int
         differing = {
             number: item
             for number, item in enumerate(outcomes)
-            if number >= len(known) or known[number] != item
+            if number >= len(known) or (known[number] is not item and known[number] != item)
         }
         if differing:
             changed[zone] = differing

@@ -24,7 +24,7 @@ from rebalance.exchange.core.exchange_states import (
 )
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.late_affinity import AffinityFunction, ideal_lists
-from rebalance.exchange.core.result_record import ResultRecord
+from rebalance.exchange.core.result_record import GoneServer, ResultRecord
 
 EarlySingles = dict[tuple[str, TopologyVersion], SingleMessage]
 """Single maps that came before their exchange did, by sender and exchange (PME-071)."""
@@ -111,7 +111,7 @@ class RunningExchange:
         return self.committed is None or self.last_version >= self.committed.version
 
     def collected(
-        self, coordinator: str, cluster: Cluster, held: HeldMaps, gone: tuple[str, ...] = ()
+        self, coordinator: str, cluster: Cluster, held: HeldMaps, gone: tuple[GoneServer, ...] = ()
     ) -> Collected:
         """``cluster``: after the last merged event. A server that died before it reported, and whose end is not
         merged, is taken as one that has nothing any more."""

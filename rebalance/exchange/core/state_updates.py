@@ -15,7 +15,7 @@ from rebalance.exchange.core.exchange_effects import AskSwitch, Effect, MapsChan
 from rebalance.exchange.core.exchange_messages import SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.held_maps import HeldMaps
-from rebalance.exchange.core.result_record import ResultState
+from rebalance.exchange.core.result_record import GoneServer, ResultState
 from rebalance.exchange.core.running_exchange import RunningExchange
 
 PATIENCE_TICKS = 20
@@ -33,7 +33,7 @@ class StateUpdates:
         order: int,
         cluster: Cluster,
         results: ResultState | None,
-        gone: Sequence[tuple[TopologyVersion, str]],
+        gone: Sequence[GoneServer],
     ) -> None:
         self.name = name
         self.order = order
@@ -73,12 +73,12 @@ class StateUpdates:
             return None
         return running
 
-    def _gone_since_result(self, until: TopologyVersion) -> tuple[str, ...]:
+    def _gone_since_result(self, until: TopologyVersion) -> tuple[GoneServer, ...]:
         """Servers whose end the last result does not know, up to an event."""
         results = self.held.results
         if results is None:
             return ()
-        return tuple(name for version, name in self._gone if results.version < version <= until)
+        return tuple(each for each in self._gone if results.version < each.version <= until)
 
     def _on_state(self, message: SingleMessage) -> list[Effect]:
         if not self.is_coordinator:

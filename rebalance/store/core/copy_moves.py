@@ -28,7 +28,7 @@ from rebalance.store.core.disk_changes import (
 from rebalance.store.core.disk_queue import StepStored
 from rebalance.store.core.filling import Filling, FillStep
 from rebalance.store.core.leading import Leading
-from rebalance.store.core.log_records import PartitionKey, position_at
+from rebalance.store.core.log_records import PartitionKey
 from rebalance.store.core.lost_partitions import stand_in
 from rebalance.store.core.server_books import ServerBooks
 from rebalance.store.core.store_copy import ServedCopy
@@ -44,12 +44,6 @@ class CopyMoves:
         self._renting = {key for key, copy in books.copies.items() if copy.state is CopyState.RENTING}
         self._outcomes: Outcomes = {}
         self._judged: HeldMaps | None = None
-
-    @property
-    def is_last_owner(self) -> bool:
-        """Whether some partition would be lost without this server."""
-        alone = (self._books.name,)
-        return any(item.in_sync == alone for outcomes in self._outcomes.values() for item in outcomes)
 
     # In an exchange
 
@@ -120,7 +114,7 @@ class CopyMoves:
         """What is left of a lost partition is served here, and what is written goes nowhere else."""
         self._found(copy)
         copy.leading = Leading(epoch, frozenset(), stored=copy.tail, settled=copy.tail)
-        copy.leading.base_ms, copy.leading.since_ms = self._last_ms(copy), self._books.now_ms
+        copy.leading.since_ms = self._books.now_ms
 
     def _apply_state(
         self,
@@ -217,17 +211,11 @@ class CopyMoves:
         if books.name == outcome.effective[0]:
             targets = waited_for(outcome) & books.peers.keys() - {books.name}
             copy.leading = Leading(outcome.epoch, targets, behind, copy.tail, settled=copy.tail)
-            copy.leading.base_ms, copy.leading.since_ms = self._last_ms(copy), books.now_ms
+            copy.leading.since_ms = books.now_ms
             books.levelling.add(copy.partition)
         if copy.tail < highest:
             copy.filling = Filling(highest, highest, is_level=True)
             books.filling.add(copy.partition)
-
-    def _last_ms(self, copy: ServedCopy) -> int:
-        """The time of the newest record that this server knows."""
-        before = position_at(copy.epochs, copy.tail.counter - 1)
-        last = self._books.reader.records(copy.partition, before, 1)
-        return last[0].time_ms if last else copy.last_ms
 
     # Levelling
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rebalance.core.affinity import CopyState
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.copy_moves import CopyMoves
@@ -52,7 +54,7 @@ class FillWork:
                     self._step(copy, filling)
             case FillStep.TAIL:
                 self._rewind(copy, filling, copy.tail)
-            case FillStep.ASK if filling.until == NO_RECORD and not filling.is_level:
+            case FillStep.ASK if filling.until == copy.tail == NO_RECORD and not filling.is_level:
                 filling.step = FillStep.STREAM
                 self._reached(copy, filling)
             case FillStep.ASK | FillStep.WAIT if books.name in books.no_room and not filling.is_level:
@@ -101,7 +103,9 @@ class FillWork:
         if filling.supplier in fresh:
             return filling.supplier
         # Those that have most come first: the others are levelled themselves.
-        return min(fresh or owners, key=lambda node: (-reports[node].counter, node), default=None)
+        candidates = fresh or owners
+        highest = max((reports[node].position for node in candidates), default=NO_RECORD)
+        return min((node for node in candidates if reports[node].position == highest), default=None)
 
     def supply(self, sender: str, request: SupplyRequest) -> None:
         """On the supplier: what is on its disk now."""
@@ -110,6 +114,8 @@ class FillWork:
         if copy is None or request.basis != books.basis or not books.takes_records:
             return
         batch = supply(books.reader, request.partition, copy.stored_head, request, books.limits.batch_bytes)
+        if batch is not None and batch.stage is SupplyStage.IDS:
+            batch = replace(batch, last_ms=books.last_ms(copy))
         if batch is not None:
             books.send_peer(sender, batch)
 
@@ -193,7 +199,7 @@ class FillWork:
             return
         if batch.stage is SupplyStage.IDS:
             filling.epochs = batch.epochs
-            copy.last_ms = max((copy.last_ms, *(each.time_ms for each in batch.ids)))
+            copy.last_ms = max((copy.last_ms, batch.last_ms, *(each.time_ms for each in batch.ids)))
         if batch.next_after is not None:
             filling.after = batch.next_after
             self._store(copy, KeepRows(copy.partition, batch.rows, batch.ids))

@@ -33,8 +33,9 @@ class PendingWrite:
 class Leading:
     """``epoch``: of this primary. ``targets``: copies that it waits for besides its own. ``unlevelled``: owners
     that have less than the highest position found, this server too: nothing is served until there are none.
-    ``base_ms`` at ``since_ms``: the time of the last record when this primary began. Its records go on from
-    there by its own clock, which cannot jump, so that ids expire no sooner than they may.
+    ``base_ms`` at ``since_ms``: the time of the last record when this primary began, read when it is needed, as
+    thousands of partitions begin together. Its records go on from there by its own clock, which cannot jump, so
+    that ids expire no sooner than they may.
     ``stored`` and ``acknowledged``: up to where the log is on the own disk and on the others'."""
 
     epoch: int
@@ -44,7 +45,7 @@ class Leading:
     acknowledged: dict[str, StorePosition] = field(default_factory=dict)
     pending: deque[PendingWrite] = field(default_factory=deque)
     by_id: dict[WriteId, PendingWrite] = field(default_factory=dict)
-    base_ms: int = 0
+    base_ms: int | None = None
     since_ms: int = 0
     by_key: dict[bytes, PendingWrite] = field(default_factory=dict)
     """The last pending write of each key."""

@@ -97,6 +97,7 @@ class CopyHead:
     - ``log_start``: records after it are in the log, without a gap; one filled from a snapshot has no earlier
       ones and supplies no history from before.
     - ``epochs``: of the whole log, also where records were cut off.
+    - ``last_ms``: the time of the last record, or a little less; where the log is empty, ids are not older.
     """
 
     state: CopyState
@@ -104,6 +105,7 @@ class CopyHead:
     is_clean: bool = True
     log_start: StorePosition = NO_RECORD
     epochs: EpochTable = ()
+    last_ms: int = 0
 
     def appended(self, records: Iterable[LogRecord]) -> CopyHead:
         """After records that follow ``tail``. Raises ValueError for one that does not."""

@@ -13,7 +13,7 @@ SERVES_LOST = (LossPolicy.READ_ONLY_ALL, LossPolicy.READ_WRITE_ALL)
 
 def stand_in(policy: LossPolicy, reports: Mapping[str, CopyReport]) -> str | None:
     """The server whose copy is complete up to the highest position, the first by name; None: nobody serves.
-    ``reports``: of a lost partition in a full map, so every server comes to the same one until the next exchange.
+    ``reports``: of a lost partition in a full map, so every server comes to the same until the next.
 
     It serves alone, and is no owner: the in-sync set stays what it was, so that a member that comes back is
     preferred when the partition is reset.

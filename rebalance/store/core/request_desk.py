@@ -148,6 +148,8 @@ class RequestDesk:
             self._refuse(client, request, *refusal)
             return
         position = StorePosition(leading.epoch, copy.tail.counter + 1)
+        if leading.base_ms is None:
+            leading.base_ms = books.last_ms(copy)
         time_ms = leading.base_ms + books.now_ms - leading.since_ms
         record = LogRecord(request.write, position, copy.tail, time_ms, request.changes)
         self._replication.write(copy, record, (client, request.request, False))

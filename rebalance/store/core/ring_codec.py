@@ -14,7 +14,7 @@ from catalog.core.codec import Codec, Form, listed, natural, optional, sequence,
 from catalog.core.zone import ZoneId
 from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, ZoneSpec
-from rebalance.exchange.core.result_record import PartitionOutcome, ResultRecord
+from rebalance.exchange.core.result_record import GoneServer, PartitionOutcome, ResultRecord
 from rebalance.store.core.ring_records import RingRecord, RingState
 
 CHUNK_ROWS = 2_000
@@ -38,9 +38,16 @@ def _pair(stored: Any) -> tuple[Any, Any]:
     return stored[0], stored[1]
 
 
-def _gone(stored: Any) -> tuple[TopologyVersion, str]:
+def _gone(stored: Any) -> GoneServer:
+    """Two entries, and a third one where it left in order."""
+    if type(stored) is list and len(stored) == 3 and stored[2] is True:
+        return GoneServer(_version(stored[0]), text(stored[1]), in_order=True)
     version, name = _pair(stored)
-    return _version(version), text(name)
+    return GoneServer(_version(version), text(name))
+
+
+def _gone_document(gone: GoneServer) -> list[Any]:
+    return [str(gone.version), gone.name, *([True] if gone.in_order else [])]
 
 
 def _born(stored: Any) -> dict[ZoneId, TopologyVersion]:
@@ -99,7 +106,7 @@ _STATE: Codec[RingState] = Codec(
     RingState,
     forms={
         "cluster": _CLUSTER.form,
-        "gone": listed(Form(_gone, lambda gone: [str(gone[0]), gone[1]])),
+        "gone": listed(Form(_gone, _gone_document)),
     },
 )
 

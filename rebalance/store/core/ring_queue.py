@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import Cluster, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.exchange.core.result_record import GoneServer
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState
 from rebalance.store.core.store_effects import ReadTargets
 
@@ -17,7 +18,7 @@ class RingQueue:
 
     def __init__(self, state: RingState) -> None:
         self.state = state
-        self.gone: list[tuple[TopologyVersion, str]] = list(state.gone)
+        self.gone: list[GoneServer] = list(state.gone)
         self.reading: ReadTargets | None = None
         self._queue: deque[tuple[RingRecord, Cluster]] = deque()
         self._lists: dict[tuple[ZoneId, int], Lists] = {}
@@ -51,7 +52,7 @@ class RingQueue:
             events.append(self._queue.popleft())
             event = record.event
             if event.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED):
-                self.gone.append((event.version, event.node))
+                self.gone.append(GoneServer(event.version, event.node, event.trigger is Trigger.NODE_LEFT))
         return events
 
     def _unread(self, cluster: Cluster) -> tuple[tuple[ZoneId, int], ...]:
@@ -70,7 +71,7 @@ class RingQueue:
         """An exchange ended with this cluster: lists of older revisions are read no more, and its result knows
         who went until then."""
         self.state = self.state.since(cluster.version)
-        self.gone = [item for item in self.gone if item[0] > cluster.version]
+        self.gone = [item for item in self.gone if item.version > cluster.version]
         named = {zone.zone_id: zone.targets for zone in cluster.zones.values()}
         is_newest = cluster.version == self.state.cluster.version
         self._lists = {

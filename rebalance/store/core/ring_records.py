@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
-from rebalance.exchange.core.result_record import ResultState
+from rebalance.exchange.core.result_record import GoneServer, ResultState
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,13 @@ class RingRecord:
 class RingState:
     """After the event of ``number``. ``incarnations``: by name of each server that is there. ``gone``: who went
     when, in order: results that are older do not know of it. Only the order matters, as the last member of an
-    in-sync set stays in it, so a name that went twice with no other between is there once."""
+    in-sync set stays in it, so a name that went twice with no other between is there once, and failed if it did
+    so once."""
 
     number: int = 0
     cluster: Cluster = field(default_factory=Cluster)
     incarnations: Mapping[str, str] = field(default_factory=dict)
-    gone: tuple[tuple[TopologyVersion, str], ...] = ()
+    gone: tuple[GoneServer, ...] = ()
 
     def after(self, record: RingRecord) -> RingState:
         """Raises ValueError for a record that is not the next."""
@@ -48,14 +49,15 @@ class RingState:
             incarnations[event.node] = record.incarnation
         elif event.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED):
             incarnations.pop(event.node, None)
-            before = gone[:-1] if gone and gone[-1][1] == event.node else gone
-            gone = (*before, (event.version, event.node))
+            again = bool(gone) and gone[-1].name == event.node
+            in_order = event.trigger is Trigger.NODE_LEFT and (not again or gone[-1].in_order)
+            gone = (*(gone[:-1] if again else gone), GoneServer(event.version, event.node, in_order))
         cluster = self.cluster.after(event)
         return replace(self, number=record.number, cluster=cluster, incarnations=incarnations, gone=gone)
 
     def since(self, result: TopologyVersion) -> RingState:
         """Without those whose end the result of that version knows."""
-        return replace(self, gone=tuple(each for each in self.gone if each[0] > result))
+        return replace(self, gone=tuple(each for each in self.gone if each.version > result))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.store.core.disk_changes import KeepHead, StoreReader
 from rebalance.store.core.disk_queue import DiskQueue, Stored
 from rebalance.store.core.fill_pace import FillPace
-from rebalance.store.core.log_records import PartitionKey
+from rebalance.store.core.log_records import PartitionKey, position_at
 from rebalance.store.core.server_life import ServerLife
 from rebalance.store.core.store_copy import ServedCopy
 from rebalance.store.core.store_effects import SendServer, StoreEffect
@@ -30,7 +30,8 @@ TAKES_RECORDS = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH, Phase.C
 class ServerBooks:
     """``worker``: None until the ring has this server's join. ``peers``: servers of the last finished exchange
     that the ring has not removed since, with their orders. ``pending``: copies led here with pending writes;
-    ``stand_ins``: who serves what is left of lost partitions; ``levelling``: led here and not served yet; ``filling``: copies that are filled, levelled or cleared;
+    ``stand_ins``: who serves what is left of lost partitions; ``levelling``: led here and not served yet;
+    ``filling``: copies that are filled, levelled or cleared;
     ``changed``: whether states changed that nobody was told of; ``wakes``: whether requests that wait may go
     on; ``leaving``: no new ones are taken."""
 
@@ -97,6 +98,12 @@ class ServerBooks:
 
     def keep_head(self, copy: ServedCopy, stored: Stored | None = None) -> None:
         self.disk.add(KeepHead(copy.partition, copy.head), stored=stored)
+
+    def last_ms(self, copy: ServedCopy) -> int:
+        """The time of the newest record that this server knows. Nothing of the copy's log is pending."""
+        before = position_at(copy.epochs, copy.tail.counter - 1)
+        last = self.reader.records(copy.partition, before, 1)
+        return max(copy.last_ms, last[0].time_ms) if last else copy.last_ms
 
     def copies_of(self, zone: ZoneId) -> Iterator[ServedCopy]:
         return (copy for (of, _), copy in self.copies.items() if of == zone)

@@ -43,11 +43,12 @@ class ServedCopy:
             *(partition, head.state, head.tail, head.epochs, head.log_start, head.is_clean),
             stored=head.tail,
             stream=head.tail,
+            last_ms=head.last_ms,
         )
 
     @property
     def head(self) -> CopyHead:
-        return CopyHead(self.state, self.tail, self.is_clean, self.log_start, self.epochs)
+        return CopyHead(self.state, self.tail, self.is_clean, self.log_start, self.epochs, self.last_ms)
 
     @property
     def stored_head(self) -> CopyHead:

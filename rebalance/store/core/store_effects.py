@@ -14,7 +14,8 @@ from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.store.core.disk_changes import DiskChange
-from rebalance.store.core.store_messages import AnswerCode, StoreAnswer, StoreMessage
+from rebalance.store.core.exchange_log import ExchangeRecord
+from rebalance.store.core.store_messages import AnswerCode, CopiesAnswer, StoreAnswer, StoreMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,28 @@ class LeaveRing:
     """Everything is closed, drained and answered: append NODE_LEFT for this incarnation, then end."""
 
 
+@dataclass(frozen=True, slots=True)
+class TellCopies:
+    """To a client's connection; no clock matters."""
+
+    client: int
+    answer: CopiesAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class MapsHeld:
+    """The full maps of an exchange hold here: a line for each zone (PME-106)."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishExchange:
+    """For people: write ``exchange/log/<exchange>``. It may get lost."""
+
+    record: ExchangeRecord
+
+
 StoreEffect = (
     WriteDisk
     | SendServer
@@ -121,6 +144,9 @@ StoreEffect = (
     | CloseConnections
     | StopServer
     | LeaveRing
+    | TellCopies
+    | MapsHeld
+    | PublishExchange
     | Entered
     | Warn
 )

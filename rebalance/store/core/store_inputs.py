@@ -8,7 +8,7 @@ from rebalance.core.bandwidth import ByteRates
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.store.core.ring_records import IdealLists, RingRecord
-from rebalance.store.core.store_messages import ReadRequest, StoreMessage, WriteRequest
+from rebalance.store.core.store_messages import CopiesRequest, ReadRequest, StoreMessage, WriteRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,12 @@ class ClientRequest:
 
     client: int
     request: ReadRequest | WriteRequest
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesAsked:
+    client: int
+    request: CopiesRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,7 @@ StoreInput = (
     | ServerMessage
     | ServerConnected
     | ClientRequest
+    | CopiesAsked
     | ClientGone
     | DiskDone
     | DiskRefused

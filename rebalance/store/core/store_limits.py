@@ -9,6 +9,7 @@ from dataclasses import dataclass
 class StoreLimits:
     """``ttl_ms``: after that long without a heartbeat a server is failed; it serves ``margin_ms`` less.
     ``disk_wait_ms``: a transaction that takes longer ends the process, as nobody else sees that a disk hangs.
+    ``leave_ms``: after that a server that wishes to leave just ends.
     ``switch_ms``: AFFINITY_CHANGE is asked for at most once in so long.
     ``pending_max``: also of requests that wait for one write.
     ``log_keep``: records of a partition that stay for history, ``log_reserved`` while a copy is being filled.
@@ -19,6 +20,7 @@ class StoreLimits:
     suspect_ms: int = 2_000
     exchange_wait_ms: int = 30_000
     resend_ms: int = 500
+    leave_ms: int = 3_000
     disk_wait_ms: int = 15_000
     notify_ms: int = 100
     switch_ms: int = 1_000

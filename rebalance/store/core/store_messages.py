@@ -119,6 +119,27 @@ class StoreAnswer:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CopiesRequest:
+    """For what the server has, whoever leads it: answered at once, also while an exchange runs."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesAnswer:
+    """Columns of ``rebalance.store.core.copy_list``: one entry for each copy."""
+
+    request: int
+    states: tuple[str, ...]
+    zones: bytes
+    partitions: bytes
+    codes: bytes
+    primaries: bytes
+    positions: bytes
+    filled: bytes
+
+
 # Replication
 
 
@@ -195,7 +216,7 @@ class SupplyRequest:
 class SupplyBatch:
     """At most 1 MiB. ``next_after``: to go on from, in the same stage; None when the stage is over.
     ``read_at``: the supplier's tail. Rows may be as new as that, so the asker does not own before its own
-    stream has come as far."""
+    stream has come as far. ``last_ms``, with ids: the time of the supplier's last record."""
 
     partition: PartitionKey
     basis: TopologyVersion
@@ -207,6 +228,7 @@ class SupplyBatch:
     epochs: EpochTable = ()
     read_at: StorePosition = NO_RECORD
     next_after: bytes | None = None
+    last_ms: int = 0
 
 
 # Servers
@@ -231,6 +253,8 @@ StoreMessage = (
     | ReadRequest
     | WriteRequest
     | StoreAnswer
+    | CopiesRequest
+    | CopiesAnswer
     | AppendRecords
     | RecordsStored
     | CopyLevelled

@@ -36,9 +36,11 @@ from rebalance.exchange.core.exchange_messages import (
     SingleRequest,
 )
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
+from rebalance.store.core.copy_list import list_copies
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.disk_changes import KeepMark, StoreReader
 from rebalance.store.core.disk_queue import DiskQueue, LogStored
+from rebalance.store.core.exchange_log import ExchangeLog, ExchangeRecord
 from rebalance.store.core.fill_work import FillWork
 from rebalance.store.core.peer_watch import PeerWatch
 from rebalance.store.core.replication import Replication
@@ -53,22 +55,26 @@ from rebalance.store.core.store_effects import (
     CloseConnections,
     CommitResult,
     LeaveRing,
+    MapsHeld,
+    PublishExchange,
     SendHeartbeat,
     StopServer,
     StoreEffect,
+    TellCopies,
 )
 from rebalance.store.core.store_inputs import (
     ClientGone,
     ClientRequest,
+    CopiesAsked,
     DiskDone,
     DiskRefused,
     HeartbeatDone,
     HeartbeatRefused,
     LeaveAsked,
+    RatesChanged,
     ResultCommitted,
     ResultExists,
     RingHeard,
-    RatesChanged,
     RoomChanged,
     ServerConnected,
     ServerMessage,
@@ -90,6 +96,7 @@ from rebalance.store.core.store_messages import (
 )
 
 FINISHED_MARK = "finished"
+NEVER_LEAVES_MS = 1 << 62
 
 
 class StoreServer:
@@ -119,6 +126,7 @@ class StoreServer:
         self._moves = CopyMoves(self.books)
         self._fills = FillWork(self.books, self._moves)
         self._watch = PeerWatch(self.books)
+        self._log = ExchangeLog(name)
         self._preparing: Prepare | None = None
         self._awaiting: AwaitUpdates | None = None
         self._commit: CommitResult | None = None
@@ -126,6 +134,7 @@ class StoreServer:
         self._asked_ms = 0
         self._notify_ms = self._rent_ms = 0
         self._switched_ms = -limits.switch_ms
+        self._leave_ms = NEVER_LEAVES_MS
         self._disk_ms = 0
         self._mark = (start.metastore_epoch, 0)
         self._refuse_older_metastore()
@@ -143,6 +152,9 @@ class StoreServer:
         self._take(event)
         if books.worker is not None:
             self._go_on(books.worker)
+        if books.leaving and self._is_drained:
+            books.out.append(LeaveRing())
+            self.is_over = True
         if books.wakes or self._replication.released:
             books.wakes = False
             self._desk.go_on()
@@ -153,6 +165,12 @@ class StoreServer:
         out, books.out = books.out, []
         return out
 
+    @property
+    def _is_drained(self) -> bool:
+        """Nobody waits for this server: no exchange, and no client. One that has not joined is so at once."""
+        worker = self.books.worker
+        return worker is None or (worker.is_idle and not self.books.pending)
+
     def _take(self, event: StoreInput) -> None:
         books = self.books
         match event:
@@ -161,6 +179,9 @@ class StoreServer:
                 self._tick()
             case ClientRequest(client, request):
                 self._desk.take(client, request)
+            case CopiesAsked(client, asked):
+                answer = list_copies(books.copies.values(), asked.request)
+                books.out.append(TellCopies(client, answer))
             case ServerMessage(sender, order, message):
                 if not self._ring.is_gone(sender, order):
                     self._watch.heard(sender)
@@ -199,12 +220,16 @@ class StoreServer:
             case ClientGone(client):
                 self._desk.gone(client)
             case LeaveAsked():
-                books.leaving = True
+                books.leaving = books.wakes = True
+                self._leave_ms = min(self._leave_ms, books.now_ms + books.limits.leave_ms)
 
     def _tick(self) -> None:
         books = self.books
         if books.life.is_over(books.now_ms):
             self._stop("it missed the time of its heartbeat")
+            return
+        if books.now_ms >= self._leave_ms:
+            self._stop("it could not leave in order: an exchange goes on, or writes are not acknowledged")
             return
         if not books.disk.is_under_way:
             self._disk_ms = books.now_ms
@@ -222,6 +247,7 @@ class StoreServer:
         books.disk.has_room = self.name not in books.no_room
         books.disk.try_clearing()
         if books.worker is not None:
+            self._publish(self._log.due(books.now_ms, books.worker))
             self._carry_out(books.worker.tick())
         self._ask_switch()
         waiting = (self._commit, self._ring.reading)
@@ -252,9 +278,6 @@ class StoreServer:
             self._notify_ms = books.now_ms + books.limits.notify_ms
             maps, _ = self._moves.single_maps(worker.held.basis, worker.held.maps)
             self._carry_out(worker.state_changed(maps))
-        if books.leaving and worker.is_idle and not books.pending and not self._moves.is_last_owner:
-            books.out.append(LeaveRing())
-            self.is_over = True
 
     # The ring
 
@@ -283,6 +306,7 @@ class StoreServer:
             own = event.trigger is Trigger.NODE_JOINED and record.incarnation == self.incarnation
             if own:
                 self._join(before, event.order)
+            self._log.heard(event)
             if self.books.worker is not None:
                 self._carry_out(self.books.worker.discovered(event))
             self._asked = None
@@ -328,11 +352,16 @@ class StoreServer:
             case Apply(message, _):
                 self._apply(worker, message)
             case Finished(version):
+                is_coordinator = worker.is_coordinator
+                self._publish(self._log.finished(effect, books.now_ms, is_coordinator=is_coordinator))
                 self._finished(version)
             case AskSwitch(basis):
                 self._asked = AskAffinityChange(basis)
                 self._ask_switch()
-            case Entered() | Warn():
+            case Entered():
+                self._log.entered(effect, books.now_ms)
+                books.out.append(effect)
+            case Warn():
                 books.out.append(effect)
             case _:
                 pass
@@ -351,6 +380,11 @@ class StoreServer:
         servers = cluster.servers
         books.peers = {node: order for node, order in servers.items() if not self._ring.is_gone(node, order)}
         self._moves.apply(message, cluster.zones)
+        books.out.append(MapsHeld(tuple(full.describe() for full in message.maps.values())))
+
+    def _publish(self, record: ExchangeRecord | None) -> None:
+        if record is not None:
+            self.books.out.append(PublishExchange(record))
 
     def _finished(self, version: TopologyVersion) -> None:
         books = self.books

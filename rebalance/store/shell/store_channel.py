@@ -10,7 +10,14 @@ from itertools import count
 from urllib.parse import quote, unquote, urlsplit
 
 from rebalance.hosting.tls import TlsFiles
-from rebalance.store.core.store_messages import ReadRequest, StoreAnswer, StoreHello, WriteRequest
+from rebalance.store.core.store_messages import (
+    CopiesAnswer,
+    CopiesRequest,
+    ReadRequest,
+    StoreAnswer,
+    StoreHello,
+    WriteRequest,
+)
 from rebalance.store.shell.frame_connection import FrameConnection
 from rebalance.store.shell.wire_codec import StoreRefused, WireMessage
 
@@ -20,6 +27,7 @@ CLIENT = StoreHello("", 0, "")
 DIAL_S = 2.0
 
 ChannelRequest = ReadRequest | WriteRequest
+ChannelAnswer = StoreAnswer | CopiesAnswer
 
 
 class StoreUnreachableError(Exception):
@@ -49,7 +57,7 @@ class StoreChannel:
         self._incarnation = unquote(parts.path.removeprefix("/"))
         self._tls = tls
         self._numbers = count(1)
-        self._waiting: dict[int, asyncio.Future[StoreAnswer]] = {}
+        self._waiting: dict[int, asyncio.Future[ChannelAnswer]] = {}
         self._connection: FrameConnection | None = None
         self._greeted: asyncio.Future[FrameConnection] | None = None
         self._dialling: asyncio.Task[None] | None = None
@@ -57,10 +65,21 @@ class StoreChannel:
 
     async def ask(self, request: ChannelRequest, limit_s: float) -> StoreAnswer:
         """``request`` gets a number of this connection. Raises StoreUnreachableError."""
+        answer = await self._asked(request, limit_s)
+        assert isinstance(answer, StoreAnswer)
+        return answer
+
+    async def copies(self, limit_s: float) -> CopiesAnswer:
+        """All that the server has. Raises StoreUnreachableError."""
+        answer = await self._asked(CopiesRequest(0), limit_s)
+        assert isinstance(answer, CopiesAnswer)
+        return answer
+
+    async def _asked(self, request: ChannelRequest | CopiesRequest, limit_s: float) -> ChannelAnswer:
         was_sent = False
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        answer: asyncio.Future[StoreAnswer] = loop.create_future()
+        answer: asyncio.Future[ChannelAnswer] = loop.create_future()
         try:
             async with asyncio.timeout(limit_s):
                 connection = self._connection
@@ -104,7 +123,7 @@ class StoreChannel:
     def received(self, connection: FrameConnection, messages: Sequence[WireMessage]) -> None:
         for message in messages:
             match message:
-                case StoreAnswer():
+                case StoreAnswer() | CopiesAnswer():
                     answer = self._waiting.pop(message.request, None)
                     if answer is not None and not answer.done():
                         answer.set_result(message)

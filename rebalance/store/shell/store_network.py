@@ -21,19 +21,22 @@ from rebalance.store.core.store_effects import Reply
 from rebalance.store.core.store_inputs import (
     ClientGone,
     ClientRequest,
+    CopiesAsked,
     ServerConnected,
     ServerMessage,
     StoreInput,
 )
 from rebalance.store.core.store_messages import (
     WIRE_FORMAT,
+    CopiesAnswer,
+    CopiesRequest,
     ReadRequest,
     StoreAnswer,
     StoreHello,
     StoreMessage,
     WriteRequest,
 )
-from rebalance.store.shell.frame_connection import FrameConnection
+from rebalance.store.shell.frame_connection import FrameConnection, Outgoing
 from rebalance.store.shell.wire_codec import CloseCode, StoreRefused, WireMessage
 
 log = structlog.get_logger(__name__)
@@ -45,7 +48,8 @@ STEADY_S = 5.0
 """After a connection that stood so long the next one is dialled as the first."""
 CLIENTS_MAX = 1_000
 
-ClientMessage = ReadRequest | WriteRequest
+OF_CLIENTS = StoreHello | StoreAnswer | StoreRefused | ReadRequest | WriteRequest | CopiesRequest | CopiesAnswer
+"""What no server sends to another one."""
 Address = tuple[str, int]
 
 
@@ -122,9 +126,13 @@ class StoreNetwork:
             self._unsent.add(connection)
 
     def reply(self, reply: Reply) -> None:
-        connection = self._clients.get(reply.client)
+        self.tell(reply.client, reply)
+
+    def tell(self, client: int, message: Outgoing) -> None:
+        """A client, if it is still there."""
+        connection = self._clients.get(client)
         if connection is not None:
-            connection.send(reply)
+            connection.send(message)
             self._unsent.add(connection)
 
     def flush(self) -> None:
@@ -258,10 +266,12 @@ class StoreNetwork:
         if party.client:
             if isinstance(message, ReadRequest | WriteRequest):
                 self._give(ClientRequest(party.client, message))
+            elif isinstance(message, CopiesRequest):
+                self._give(CopiesAsked(party.client, message))
             else:
                 connection.refuse(CloseCode.NOT_ALLOWED, "reads and writes, of a client")
         elif party.peer is not None:
-            if isinstance(message, StoreHello | StoreAnswer | StoreRefused | ReadRequest | WriteRequest):
+            if isinstance(message, OF_CLIENTS):
                 connection.refuse(CloseCode.NOT_ALLOWED, "messages of servers, of a server")
             else:
                 self._give(ServerMessage(party.peer.name, party.peer.order, message))

@@ -28,6 +28,7 @@ from rebalance.core.txn import (
 )
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, MetastoreUnavailableError, WatchReset
+from rebalance.store.core.exchange_log import EXCHANGES_KEPT, ExchangeRecord, encode_exchange
 from rebalance.store.core.ring_codec import (
     ResultHead,
     ServerBeat,
@@ -44,6 +45,8 @@ from rebalance.store.core.ring_reading import assigned_lists, result_state, resu
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
 
 LEAVE_ATTEMPTS_MAX = 20
+OLD_EXCHANGES_MAX = 100
+"""Records of exchanges that one transaction deletes."""
 
 
 class RingError(Exception):
@@ -192,6 +195,15 @@ class StoreRing:
     async def suspect(self, whom: str, suspected: bool) -> None:
         key = self._keyspace.suspicion(self._name, whom)
         await self._metastore.commit(Txn((), (Put(key, b"") if suspected else Delete(key),)))
+
+    async def publish_exchange(self, record: ExchangeRecord) -> None:
+        """Beside the ``EXCHANGES_KEPT`` newest others, which stay."""
+        keys = self._keyspace
+        key = keys.logged_exchange(record.cause.version)
+        known = sorted(item.key for item in (await self._metastore.range(keys.exchange_log)).items)
+        old = [name for name in known if name < key][: -EXCHANGES_KEPT + 1]
+        deletes = tuple(Delete(name) for name in old[:OLD_EXCHANGES_MAX])
+        await self._metastore.commit(Txn((), (Put(key, encode_exchange(record)), *deletes)))
 
     async def leave(self) -> None:
         """NODE_LEFT for this incarnation, with what it has written of itself deleted."""

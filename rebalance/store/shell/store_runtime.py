@@ -23,11 +23,14 @@ from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.metastore import MetastoreError, MetastoreHistory
+from rebalance.store.core.exchange_log import ExchangeRecord
 from rebalance.store.core.store_effects import (
     AskAffinityChange,
     CloseConnections,
     CommitResult,
     LeaveRing,
+    MapsHeld,
+    PublishExchange,
     ReadTargets,
     Reply,
     SendHeartbeat,
@@ -35,6 +38,7 @@ from rebalance.store.core.store_effects import (
     SetSuspect,
     StopServer,
     StoreEffect,
+    TellCopies,
     WriteDisk,
 )
 from rebalance.store.core.store_inputs import (
@@ -69,6 +73,8 @@ FRESH_MS = 10
 ROUND_INPUTS_MAX = 512
 """Then what they caused is sent, before more is taken."""
 ROOM_S = 1.0
+LEAVE_S = 2.0
+"""For NODE_LEFT to be written."""
 METASTORE_AGAIN = Backoff(0.1, 2.0)
 SUSPICION_ATTEMPTS_MAX = 5
 
@@ -149,7 +155,8 @@ class StoreRuntime:
             self._disk.close()
 
     def leave(self) -> None:
-        """In order: after everything is closed, drained and answered ``run`` ends."""
+        """In order: after everything is closed, drained and answered ``run`` ends; within some seconds in any
+        case, once the server has begun."""
         self._give(LeaveAsked())
 
     async def _rounds(self) -> str:
@@ -203,6 +210,8 @@ class StoreRuntime:
                 self._network.send(to, order, message)
             case Reply():
                 self._network.reply(effect)
+            case TellCopies(client, answer):
+                self._network.tell(client, answer)
             case SendHeartbeat(ticket, finished):
                 self._finished = finished
                 self._begin(self._beat(ticket, finished))
@@ -220,6 +229,11 @@ class StoreRuntime:
             case Entered(version, kind, phase, awaited):
                 names = {"version": str(version), "type": kind.value, "phase": phase.value}
                 log.info("exchange", **names, awaited=sorted(awaited))
+            case MapsHeld(lines):
+                log.info("full map", maps=lines)
+            case PublishExchange(record):
+                offset_ms = time.time_ns() // 1_000_000 - boottime_ms()
+                self._begin(self._publish(record.shifted(offset_ms)))
             case Warn(difference):
                 log.warning("copies differ", difference=str(difference))
 
@@ -271,6 +285,13 @@ class StoreRuntime:
         if is_done is not None:
             self._give(HeartbeatDone(ticket) if is_done else HeartbeatRefused(ticket))
 
+    async def _publish(self, record: ExchangeRecord) -> None:
+        """What is lost of it is missing in a view, and nowhere else."""
+        try:
+            await self._ring.publish_exchange(record)
+        except MetastoreError as error:
+            log.info("the exchange is not published", error=str(error))
+
     async def _suspect(self, whom: str, suspected: bool) -> None:
         for _ in range(SUSPICION_ATTEMPTS_MAX):
             try:
@@ -299,8 +320,12 @@ class StoreRuntime:
                 await asyncio.sleep(again.delay_s(0.0))
 
     async def _leave(self) -> None:
-        await self._ring.leave()
-        self._reason = "it left the ring"
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._ring.leave()
+            self._reason = "it left the ring"
+        except (MetastoreError, TimeoutError) as error:
+            self._reason = f"the metastore did not take its leave: {error}"
         self._wake.set()
 
     # The network

@@ -25,6 +25,8 @@ from rebalance.exchange.core.exchange_messages import (
 )
 from rebalance.store.core.store_messages import (
     AppendRecords,
+    CopiesAnswer,
+    CopiesRequest,
     CopyLevelled,
     LevelSeen,
     PeerPing,
@@ -83,6 +85,8 @@ TAGS: Mapping[int, type[Any]] = {
     16: LatchCount,
     17: LatchOpen,
     18: PeerPing,
+    19: CopiesRequest,
+    20: CopiesAnswer,
 }
 
 LENGTH = Struct(">I")

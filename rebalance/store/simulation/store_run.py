@@ -328,6 +328,9 @@ class StoreRun:
                 twice = {item for item in writes if writes.count(item) > 1}
                 if twice:
                     raise StoreRuleBrokenError(f"writes {sorted(twice)} are in the log of {number} twice")
+                times = [disk.log[position].time_ms for position in sorted(disk.log)]
+                if times != sorted(times):
+                    raise StoreRuleBrokenError(f"the time of {number} goes back: {times}")
             for item in self.clients.history.acknowledged:
                 if item.partition == (ZONE, number) and item.write not in ids[0]:
                     raise StoreRuleBrokenError(f"{item} was acknowledged and is not on {nodes}")

@@ -24,7 +24,7 @@ from tests.fixtures.ports import free_port
 ZONECTL = [sys.executable, "-m", "app.cli"]
 ROOT = Path(__file__).parents[3]
 COMMANDS = ["up", "demo", "sql", "kv put", "kv get", "status", "serve", "controller", "node", "migrate"]
-COMMANDS += ["recovery states", "recovery reset", "recovery restart"]
+COMMANDS += ["recovery states", "recovery reset", "recovery restart", "recovery reset-lost"]
 COMMANDS += ["rebalance limits", "rebalance pause", "rebalance resume"]
 COMMANDS += ["operations", *(f"operations {each}" for each in ("show", "wait", "pause", "resume"))]
 COMMANDS += ["operations cancel", "operations reverse", "audit"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from catalog.core.zone import LossPolicy, ZoneId
@@ -10,7 +12,7 @@ from rebalance.core.partition_map import CopyReport
 from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.in_sync_sets import partition_outcome, waited_for
-from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states
+from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, untrusted
 from rebalance.exchange.core.result_record import (
     PartitionOutcome,
     ResultRecord,
@@ -39,7 +41,7 @@ def outcome(
     return PartitionOutcome(tuple(in_sync), tuple(filling), StorePosition(*position), **more)
 
 
-@pytest.mark.row("PME-090", "PME-139", shows="model")
+@pytest.mark.row("PME-090", "PME-139", shows="core")
 @pytest.mark.parametrize(
     ("seen", "known", "joined", "expected"),
     [
@@ -70,7 +72,7 @@ def test_who_may_own(seen: str, known: PartitionOutcome, joined: str, expected: 
     assert not is_lost
 
 
-@pytest.mark.row("PME-094", "PME-097", shows="model")
+@pytest.mark.row("PME-094", "PME-097", shows="core")
 @pytest.mark.parametrize(
     ("known", "gone", "expected", "is_lost"),
     [
@@ -86,18 +88,32 @@ def test_who_may_own(seen: str, known: PartitionOutcome, joined: str, expected: 
 def test_waiting_for_owners_is_not_lost(
     known: PartitionOutcome, gone: str, expected: str, is_lost: bool
 ) -> None:
-    rules = ZoneRules(detects_lost=True, gone=tuple(gone), outcomes=(known,))
+    rules = ZoneRules(detects_lost=True, gone=tuple(gone), failed=frozenset(gone), outcomes=(known,))
     decided, lost = decide_states(reports("b:M3@1"), "b", rules, outcome=rules.outcome(0))
     assert (states(decided), lost) == (expected, is_lost)
 
 
-@pytest.mark.row("PME-095", "PME-096", shows="model")
+def test_a_partition_whose_last_owner_left_in_order_waits_for_it() -> None:
+    """It has everything on its disk. One that failed since the last result takes the
+    partition along."""
+    known = outcome("ac")
+    rules = ZoneRules(detects_lost=True, gone=("c", "a"), failed=frozenset("c"), outcomes=(known,))
+    decided, lost = decide_states(reports("b:M3@1"), "b", rules, outcome=rules.outcome(0))
+    assert (states(decided), lost) == ("b:M", False)
+    rules = replace(rules, failed=frozenset("ca"))
+    assert decide_states(reports("b:M3@1"), "b", rules, outcome=rules.outcome(0))[1]
+
+
+@pytest.mark.row("PME-095", "PME-096", shows="core")
 def test_a_reset_prefers_members_to_longer_logs() -> None:
     known = outcome("a", position=(7, 10), is_lost=True)
     rules = ZoneRules(reset=True, outcomes=(known,))
     decided, lost = decide_states(reports("a:L10@7 b:L12@8 c:L"), "abc", rules, True, known)
     assert (states(decided), lost) == ("a:O b:M c:M", False)
-    ignored = ZoneRules(detects_lost=True, policy=LossPolicy.IGNORE, gone=("a",), outcomes=(known,))
+    failed = frozenset("a")
+    ignored = ZoneRules(
+        detects_lost=True, policy=LossPolicy.IGNORE, gone=("a",), failed=failed, outcomes=(known,)
+    )
     decided, lost = decide_states(reports("b:M"), "b", ignored, False, outcome("a"))
     assert (states(decided), lost) == ("b:O", False)
 
@@ -124,6 +140,24 @@ def test_a_set_grows_by_filled_copies_and_shrinks_by_surplus_ones() -> None:
     unfilled = partition_outcome(known, tuple("ac"), tuple("ac"), reports("a:O9@5 b:O9@5 c:M"), 6, "", False)
     assert unfilled is known
     assert waited_for(unfilled) == {"a", "b", "c"}
+
+
+def test_a_surplus_member_stays_while_those_that_are_needed_are_levelled() -> None:
+    """It may be the only one that can supply them."""
+    known = outcome("ab", (), (5, 9), epoch=5, effective=("a",))
+    behind = partition_outcome(known, ("a",), ("a",), reports("a:O7@5 b:O9@5"), 6, "", False)
+    assert behind.in_sync == ("a", "b")
+    ahead = partition_outcome(known, ("a",), ("a",), reports("a:O9@5 b:O7@5"), 6, "", False)
+    assert ahead.in_sync == ("a",)
+
+
+def test_an_owner_that_was_shed_from_the_set_owns_only_where_the_members_are() -> None:
+    """Nobody has waited for it since. One that was filled meanwhile was waited for."""
+    shed, filled = outcome("a"), outcome("a", "b")
+    assert untrusted(reports("a:O9@5 b:O7@5"), shed, ()) == {"b"}
+    assert untrusted(reports("a:O9@5 b:O9@5"), shed, ()) == set()
+    assert untrusted(reports("a:O9@5 b:O7@5"), filled, ()) == set()
+    assert untrusted(reports("a:O9@5 b:O7@5"), filled, ("b",)) == {"b"}
 
 
 def test_an_epoch_begins_with_another_primary_or_another_server_of_its_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.store.core.ring_codec import decode_ring, encode_ring
 from rebalance.store.core.ring_records import RingRecord, RingState
 
 JOINED, FAILED = Trigger.NODE_JOINED, Trigger.NODE_FAILED
@@ -22,14 +23,23 @@ def test_who_went_first_stays_out_of_the_in_sync_set_when_it_goes_again() -> Non
     both = (JOINED, "a"), (JOINED, "b")
     state = ring(*both, (FAILED, "b"), (JOINED, "b"), (FAILED, "a"), (FAILED, "b"))
     in_sync = PartitionOutcome(("a", "b"))
-    assert in_sync.without(name for _, name in state.gone).in_sync == ("a",)
+    assert in_sync.without(each.name for each in state.gone).in_sync == ("a",)
 
 
 def test_a_server_that_goes_again_and_again_is_there_once() -> None:
     state = ring((JOINED, "a"), *((JOINED, "b"), (FAILED, "b")) * 50)
-    assert [name for _, name in state.gone] == ["b"]
+    assert [each.name for each in state.gone] == ["b"]
+
+
+def test_who_left_in_order_did_not_fail_unless_it_did_so_before() -> None:
+    left = ring((JOINED, "a"), (JOINED, "b"), (Trigger.NODE_LEFT, "b"))
+    assert [each.in_order for each in left.gone] == [True]
+    state = ring((JOINED, "a"), (JOINED, "b"), (FAILED, "b"), (JOINED, "b"), (Trigger.NODE_LEFT, "b"))
+    assert [each.in_order for each in state.gone] == [False]
+    assert decode_ring(encode_ring(left)) == left
+    assert decode_ring(encode_ring(state)) == state
 
 
 def test_what_a_result_knows_is_dropped() -> None:
     state = ring((JOINED, "a"), (JOINED, "b"), (FAILED, "b"), (FAILED, "a"))
-    assert [name for _, name in state.since(TopologyVersion(3)).gone] == ["a"]
+    assert [each.name for each in state.since(TopologyVersion(3)).gone] == ["a"]

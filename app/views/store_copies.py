@@ -1,0 +1,51 @@
+"""What store servers say of their copies, asked of all of them at once within a limit of time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from rebalance.controllers.ring_mirror import RingReader, ServerAddress
+from rebalance.hosting.tls import TlsFiles
+from rebalance.store.core.copy_list import ListedCopy, listed_copies
+from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
+
+LIMIT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCopies:
+    """``copies`` None: the server did not answer, for ``reason``."""
+
+    name: str
+    copies: tuple[ListedCopy, ...] | None
+    reason: str = ""
+
+
+class StoreCopies:
+    """Connections of its own, closed after each question: it is a person's."""
+
+    def __init__(self, ring: RingReader, tls: TlsFiles | None = None, limit_s: float = LIMIT_S) -> None:
+        self._ring = ring
+        self._tls = tls
+        self._limit_s = limit_s
+
+    async def read(self) -> tuple[ServerCopies, ...]:
+        """Of all servers that take part, by name."""
+        return tuple(await asyncio.gather(*map(self._of, sorted(self._ring.shown.servers))))
+
+    async def _of(self, name: str) -> ServerCopies:
+        address = self._ring.address(name)
+        if address is None:
+            return ServerCopies(name, None, "NO_ANSWER: where it listens is not known")
+        try:
+            return ServerCopies(name, await self._asked(address))
+        except (StoreUnreachableError, ValueError) as error:
+            return ServerCopies(name, None, f"NO_ANSWER: {error}")
+
+    async def _asked(self, at: ServerAddress) -> tuple[ListedCopy, ...]:
+        channel = StoreChannel(server_url(at.host, at.port, at.incarnation), self._tls)
+        try:
+            return tuple(listed_copies(await channel.copies(self._limit_s)))
+        finally:
+            await channel.close()

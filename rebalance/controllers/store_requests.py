@@ -1,0 +1,191 @@
+"""What people ask of zones of store servers: rest, work, the reset of what was lost. One event of the ring
+each.
+
+No leadership is needed: any process may append, as every event is guarded by the ring's end. The servers carry
+it out with an exchange, whose result says what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Zone, ZoneId
+from rebalance.controllers.ring_events import RingEvents
+from rebalance.controllers.ring_mirror import RingReader
+from rebalance.core.epoch import EpochRecord
+from rebalance.core.keys import Keyspace
+from rebalance.core.readable import RecordNotReadableError, readable
+from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger
+from rebalance.core.txn import as_read
+from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore
+from rebalance.store.core.ring_records import RingState
+from rebalance.store.core.ring_zones import AppendZones
+
+ROUNDS_MAX = 20
+"""Others append at the same time: as often it is decided anew."""
+SEEN_S = 5.0
+WAIT_S = 15.0
+
+
+LossOutcome = Literal["OWNED", "LOST", "REQUESTED"]
+
+
+@dataclass(frozen=True, slots=True)
+class RestRequest:
+    """``is_active``: what the zone is to be. ``version``: of the event that was appended; None: it was so
+    already. ``is_done``: its exchange has ended."""
+
+    zone: Zone
+    is_active: bool
+    version: TopologyVersion | None = None
+    is_done: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LossReset:
+    """One partition that was lost. ``is_done``: the exchange has ended; then ``after`` says who owns it now."""
+
+    partition: int
+    version: TopologyVersion
+    is_done: bool
+    after: PartitionOutcome
+
+    @property
+    def outcome(self) -> LossOutcome:
+        """OWNED; LOST where a member of the in-sync set went meanwhile; REQUESTED while it goes on."""
+        if not self.is_done:
+            return "REQUESTED"
+        return "LOST" if self.after.is_lost else "OWNED"
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        return self.after.in_sync if self.outcome == "OWNED" else ()
+
+    @property
+    def detail(self) -> str:
+        if not self.is_done:
+            return f"exchange {self.version} goes on: see SYSTEM.EXCHANGES"
+        if not self.after.is_lost:
+            return ""
+        return f"a server of its in-sync set ({', '.join(self.after.in_sync)}) went meanwhile: ask again"
+
+
+class StoreRequests:
+    """Methods raise RefusedError (ENGINE_UNSUPPORTED, CLUSTER_NOT_IDLE, RECOVERY_NOT_NEEDED), StoreError while
+    nothing may be written or the ring cannot be read, and MetastoreError.
+
+    ``mirror``: of the whole keyspace, over which ``ring`` reads. ``is_store``: whether a zone that the ring
+    does not have yet is one of store servers."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        mirror: KeyspaceMirror,
+        ring: RingReader,
+        is_store: Callable[[ZoneId], bool],
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._mirror = mirror
+        self._ring = ring
+        self._is_store = is_store
+        self._wait_s = wait_s
+        self._events = RingEvents(metastore, keyspace, ring)
+
+    def refuse_store(self, zone: Zone, instead: str) -> None:
+        """Of what only groups have. Raises RefusedError (ENGINE_UNSUPPORTED)."""
+        if zone.zone_id in self._state().cluster.zones or self._is_store(zone.zone_id):
+            message = f"the engine {STORE_ENGINE} of zone {zone.name} has no groups; accepted: {instead}"
+            raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
+
+    async def set_active(self, zone: Zone, *, is_active: bool) -> RestRequest:
+        """Open the zone's files, or let them rest. A zone that is so already stays untouched."""
+        trigger = Trigger.ACTIVATE if is_active else Trigger.DEACTIVATE
+
+        def is_due() -> bool:
+            return (zone.zone_id in self._cluster(zone).open_zones) is not is_active
+
+        version = await self._append(zone, trigger, is_due)
+        if version is None:
+            return RestRequest(zone, is_active)
+        return RestRequest(zone, is_active, version, await self._is_over(version))
+
+    async def reset_lost(self, zone: Zone) -> list[LossReset]:
+        """Lost partitions may be used as they are: members of their in-sync sets that are back own again; where
+        none is, the copy with most does. One that lost a member meanwhile stays lost."""
+        lost: list[int] = []
+
+        def is_due() -> bool:
+            self._cluster(zone)
+            outcomes = self._ring.outcomes(zone.zone_id)
+            lost[:] = [number for number, outcome in enumerate(outcomes) if outcome.is_lost]
+            return bool(lost)
+
+        version = await self._append(zone, Trigger.LOSS_RESET, is_due)
+        if version is None:
+            raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, f"no partition of zone {zone.name} is lost")
+        is_done = await self._is_over(version)
+        outcomes = self._ring.outcomes(zone.zone_id)
+        return [LossReset(number, version, is_done, outcomes[number]) for number in lost]
+
+    def _state(self) -> RingState:
+        try:
+            return self._ring.state
+        except (RecordNotReadableError, ValueError) as error:
+            message = f"the ring of the store servers cannot be read: {error}"
+            raise StoreError(ErrorKind.RECORD_NOT_READABLE, message) from error
+
+    def _cluster(self, zone: Zone) -> Cluster:
+        """With the zone in it."""
+        cluster = self._state().cluster
+        if zone.zone_id in cluster.zones:
+            return cluster
+        if self._is_store(zone.zone_id):
+            message = f"the store servers have not opened zone {zone.name} yet; accepted: a zone that is placed"
+            raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
+        message = (
+            f"zone {zone.name} is kept by the engine {DEFAULT_ENGINE}, or by none yet; "
+            f"accepted: a zone of the engine {STORE_ENGINE}"
+        )
+        raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
+
+    async def _append(self, zone: Zone, trigger: Trigger, is_due: Callable[[], bool]) -> TopologyVersion | None:
+        """The version of the event; None where none is due."""
+        for _ in range(ROUNDS_MAX):
+            if not is_due():
+                return None
+            state, seen = self._state(), self._mirror.revision
+            epoch = self._mirror.get(self._keyspace.epoch)
+            halted = (readable(epoch, EpochRecord.decode) or EpochRecord()).halted
+            if halted:
+                raise StoreError(ErrorKind.METASTORE_DIVERGED, f"nothing is written: {halted}")
+            fence = as_read(self._keyspace.epoch, epoch)
+            action = AppendZones(state.number, trigger, (state.cluster.zones[zone.zone_id],))
+            revision = await self._events.act(action, fence)
+            # What came before it, where it was refused, is in the mirror a moment later.
+            await self._seen(revision or seen + 1)
+            if revision:
+                return state.cluster.version_after(trigger)
+        message = f"other events kept coming; nothing of zone {zone.name} was changed"
+        raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
+
+    async def _seen(self, revision: int) -> None:
+        await self._mirror.wait_until(lambda: self._mirror.revision >= revision, SEEN_S)
+
+    async def _is_over(self, version: TopologyVersion) -> bool:
+        """Waits until the exchange of an event has a result; False: it takes longer, and goes on."""
+
+        def is_over() -> bool:
+            last = self._mirror.get(self._keyspace.last_result)
+            return last is not None and TopologyVersion.parse(last.value.decode()) >= version
+
+        if not self._state().cluster.servers:
+            return False
+        return await self._mirror.wait_until(is_over, self._wait_s)

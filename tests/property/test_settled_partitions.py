@@ -1,0 +1,90 @@
+"""Partitions that an exchange is said to leave alone, against the long way."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.core.zone import ZoneId
+from rebalance.core.affinity import CopyState, PrimaryStrategy
+from rebalance.core.partition_map import CopyReport, FullMap, MapStamp
+from rebalance.core.topology_version import TopologyVersion
+from rebalance.exchange.core.in_sync_sets import partition_outcome
+from rebalance.exchange.core.late_affinity import late_effective
+from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference
+from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.exchange.core.settled_partitions import settled_partitions
+
+NODES = "abc"
+lists = st.permutations(NODES).flatmap(lambda names: st.integers(0, 3).map(lambda n: tuple(names[:n])))
+copies = st.builds(
+    CopyReport,
+    st.sampled_from((CopyState.OWNING, CopyState.OWNING, CopyState.MOVING, CopyState.RENTING)),
+    counter=st.sampled_from((0, 4)),
+    epoch=st.just(2),
+)
+
+
+@st.composite
+def partitions(
+    draw: st.DrawFn,
+) -> tuple[tuple[str, ...], dict[str, CopyReport], PartitionOutcome, tuple[str, ...]]:
+    """Ideal list, reports, the last outcome, the effective list before; most are nearly settled."""
+    ideal = draw(lists)
+    if draw(st.booleans()):
+        copy = CopyReport(CopyState.OWNING, 4, epoch=2)
+        reports = dict.fromkeys(ideal, copy)
+        if draw(st.booleans()):
+            reports[draw(st.sampled_from(NODES))] = draw(copies)
+    else:
+        reports = draw(st.dictionaries(st.sampled_from(NODES), copies))
+    near = st.sampled_from((ideal, ideal, ideal[:1], ideal[::-1]))
+    outcome = PartitionOutcome(
+        tuple(sorted(draw(near))),
+        draw(st.sampled_from(((), (), ("c",)))),
+        epoch=2,
+        effective=draw(near),
+        is_lost=draw(st.sampled_from((False, False, True))),
+    )
+    return ideal, reports, outcome, draw(near)
+
+
+@given(
+    partitions(), st.frozensets(st.sampled_from(NODES), max_size=1), st.booleans(), st.booleans(), st.booleans()
+)
+def test_what_is_settled_stays_as_it_was_the_long_way(
+    drawn: tuple[tuple[str, ...], dict[str, CopyReport], PartitionOutcome, tuple[str, ...]],
+    changed: frozenset[str],
+    went: bool,
+    resets: bool,
+    keeps: bool,
+) -> None:
+    ideal, reports, outcome, previous = drawn
+    nodes = {node: {0: reports[node]} if node in reports else {} for node in NODES}
+    full = FullMap(ZoneId(1), TopologyVersion(4), "a", MapStamp(1), nodes)
+    settled = settled_partitions(full, (ideal,), (outcome,), (previous,), changed)
+    joined, gone = (frozenset[str](), tuple(changed)) if went else (changed, ())
+    rules = ZoneRules(
+        not went, went, False, resets, joined=joined, gone=gone, failed=frozenset(gone), outcomes=(outcome,)
+    )
+    decided, is_lost = decide_states(reports, ideal, rules, outcome.is_lost, rules.outcome(0))
+    states = {node: each.state for node, each in decided.items()}
+    strategy = PrimaryStrategy.AVAILABILITY if went else PrimaryStrategy.JOIN
+    effective = late_effective(ideal, states, previous, strategy, joined, keeps)
+    following = partition_outcome(rules.outcome(0), ideal, effective, decided, 9, joined, is_lost)
+    if settled:
+        assert settled == {0: reports[ideal[0]].position}
+        assert (decided, is_lost, effective, following) == (reports, False, ideal, outcome)
+        assert difference(ZoneId(1), 0, reports) is None
+
+
+def test_a_partition_in_which_nothing_changes_is_settled() -> None:
+    """Else there would be nothing to be gained."""
+    copy = CopyReport(CopyState.OWNING, 4, epoch=2)
+    full = FullMap(ZoneId(1), TopologyVersion(4), "a", MapStamp(1), {"a": {0: copy}, "b": {0: copy}, "c": {}})
+    outcome = PartitionOutcome(("a", "b"), epoch=2, effective=("b", "a"))
+    ideal = (("b", "a"),)
+    assert settled_partitions(full, ideal, (outcome,), ideal, "c") == {0: copy.position}
+    assert not settled_partitions(full, ideal, (outcome,), ideal, "a")
+    assert not settled_partitions(full, ideal, (outcome,), ideal, "c", {0})
+    assert not settled_partitions(full, ideal, (outcome,), (("a", "b"),), "c")

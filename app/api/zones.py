@@ -12,7 +12,8 @@ from app.api.bodies import JSON_INT_MAX
 from app.api.problems import answers, documented
 from app.contract.zones import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
 from app.services import ServicesOf
-from app.views.published_map import MAP_MEDIA_TYPE, map_json, published_map
+from app.views.published_map import MAP_MEDIA_TYPE, map_json
+from app.views.store_map import partition_map_of
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from catalog.core.zone_options import PARTITIONS_MAX
@@ -79,7 +80,9 @@ async def get_partition_map(
     the ETag, which names topology version and update sequence."""
     services.require_metastore()
     known_zone = await services.zones.find(zone)
-    published = published_map(services.mirror, services.views.keyspace, known_zone.zone_id)
+    published = partition_map_of(
+        services.mirror, services.views.keyspace, services.views.ownership, known_zone.zone_id
+    )
     if published is None:
         message = (
             f"no partition map of zone {known_zone.name} is published yet: no living node has reported a copy"

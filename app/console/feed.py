@@ -201,9 +201,10 @@ class PartitionFeed:
         return None
 
     def _views_of(self, zone_id: ZoneId, numbers: Sequence[int]) -> KeyspaceViews:
-        """Over the keys of these partitions alone: a copy of everything takes longer than a thread may wait."""
+        """Over the keys of these partitions, and few more: a copy of everything takes longer than a thread may wait."""
         keys = self._keyspace
-        prefixes = [keys.target_pointer(zone_id)]
+        # Intent and nodes say which engine a zone that is not opened yet will have.
+        prefixes = [keys.target_pointer(zone_id), keys.intent(zone_id), keys.nodes]
         known = self._placed.get(zone_id)
         pointer = self._mirror.get(prefixes[0])
         if pointer is not None and (known is None or known[0] != pointer.mod_revision):

@@ -15,24 +15,28 @@ Row = dict[str, Any]
 
 
 def node_rows(
-    live: Mapping[str, NodeRecord], drains: Mapping[str, Drain], loads: Mapping[str, NodeLoad]
+    live: Mapping[str, NodeRecord],
+    drains: Mapping[str, Drain],
+    loads: Mapping[str, NodeLoad],
+    copies: Mapping[str, int],
 ) -> list[Row]:
-    """One for each node that lives, is drained, or is missed: it still has copies."""
+    """One for each node that lives, is drained, or is missed: it still has copies. ``copies``: how many of them
+    are of store zones, which no limit of members counts."""
     missed = {name for name, load in loads.items() if load.replicas}
     return [
-        node_row(name, live.get(name), drains.get(name), loads.get(name, NodeLoad()))
+        node_row(name, live.get(name), drains.get(name), loads.get(name, NodeLoad()), copies.get(name, 0))
         for name in sorted({*live, *drains, *missed}, key=natural)
     ]
 
 
-def node_row(name: str, record: NodeRecord | None, drain: Drain | None, load: NodeLoad) -> Row:
+def node_row(name: str, record: NodeRecord | None, drain: Drain | None, load: NodeLoad, copies: int = 0) -> Row:
     limit = record.node.member_limit if record is not None else None
     return {
         "name": name,
         "state": _state(record, drain, load),
         **asdict(load),
         "limit": limit,
-        "filled": round(100 * load.replicas / limit) if limit else None,
+        "filled": round(100 * max(load.replicas - copies, 0) / limit) if limit else None,
         "weight": record.node.weight if record is not None else None,
         "domain": record.node.failure_domain if record is not None else "",
         "profiles": ", ".join(record.node.profiles) if record is not None else "",

@@ -55,7 +55,7 @@ UNDRAIN = PageAction(
 async def _rows(site: Site) -> list[dict[str, Any]]:
     loads = await asyncio.to_thread(node_loads, dict(site.feed.grids))
     views = site.services.views
-    return node_rows(views.live_records(), views.drains(), loads)
+    return node_rows(views.live_records(), views.drains(), loads, views.store_copies())
 
 
 class _NodePanel:

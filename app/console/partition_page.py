@@ -45,7 +45,9 @@ def register(site: Site) -> None:
                 state.show(render("partition_state", partition=document, recovery=recovery))
                 phases.show(render("partition_phases", phases=document["phases"]))
                 why.show(render("partition_reasons", rows=rows))
-                members.show(render("partition_members", members=document["members"]))
+                members.show(
+                    render("partition_members", members=document["members"], copies=document["copies"])
+                )
                 failures.show(render("partition_failures", failures=document["failures"]))
 
             partition_id = PartitionId((await site.services.zones.find(zone)).zone_id, number)

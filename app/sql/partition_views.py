@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.sql.view_snapshot import SystemSnapshot
-from app.views.published_map import published_map
+from app.views.store_map import partition_map_of
 from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import PartitionView
@@ -99,7 +99,8 @@ def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     """One row for each copy of the published maps; a zone without one has none."""
     for zone in snapshot.catalog.zones:
         snapshot.checkpoint()
-        published = published_map(snapshot.keys, snapshot.keyspace, zone.zone_id)
+        keys, ownership = snapshot.keys, snapshot.views.ownership
+        published = partition_map_of(keys, snapshot.keyspace, ownership, zone.zone_id)
         if published is None:
             continue
         pointer, full = published.pointer, published.full

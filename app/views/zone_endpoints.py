@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from catalog.core.zone import STORE_ENGINE, ZoneId
 from rebalance.controllers.ring_mirror import RingReader
@@ -29,15 +29,20 @@ class ZoneEndpoints:
         self._is_store = is_store
 
     def route(self, partition: PartitionId) -> Route:
-        """Of a store zone: the primary, then the other owners, on servers that take part."""
+        """Of a store zone: the primary, then the other owners, on servers that take part. Where none is known,
+        all servers: each says who serves what is left, and who is awaited."""
         owners = self._ring.shown.owners(partition.zone_id, partition.partition)
         if owners is not None:
-            addresses = map(self._ring.address, owners.effective)
-            urls = (server_url(at.host, at.port, at.incarnation) for at in addresses if at is not None)
-            return Route(tuple(urls), engine=STORE_ENGINE)
+            urls = self._urls(owners.effective) or self._urls(sorted(owners.servers))
+            return Route(urls, engine=STORE_ENGINE)
         route = self._groups.route(partition)
         is_store = not route.voters and self._is_store(partition.zone_id)
         return Route(engine=STORE_ENGINE) if is_store else route
+
+    def _urls(self, names: Iterable[str]) -> tuple[str, ...]:
+        servers = ((name, self._ring.address(name)) for name in names)
+        known = ((name, at) for name, at in servers if at is not None)
+        return tuple(server_url(at.host, at.port, name, at.incarnation) for name, at in known)
 
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
         """Store servers answer reads at the primary only."""

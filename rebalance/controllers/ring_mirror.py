@@ -139,7 +139,7 @@ class RingReader:
         known = self._ownership
         if known.ring is not state or known.outcomes is not results.outcomes:
             gone = tuple(each.name for each in state.since(results.version).gone)
-            self._ownership = StoreOwnership(state, results.outcomes, gone)
+            self._ownership = StoreOwnership(state, results.outcomes, gone, results.version)
         return self._ownership
 
     @property

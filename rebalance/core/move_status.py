@@ -50,7 +50,8 @@ class StoreOwners:
     """Who has a partition of the engine ``store``, by the last exchange: ``in_sync`` may own it, ``effective``
     serve it, the primary first; ``filling`` are copies that the primary waits for while they are filled. Empty:
     the partition was not opened yet, or nobody may lead it. ``epoch``: the exchange that made the primary;
-    ``counter``: of a record that every copy in the set has. ``servers``: whose store servers take part now."""
+    ``counter``: of a record that every copy in the set has. ``servers``: whose store servers take part now.
+    ``is_resting``: the zone is deactivated."""
 
     in_sync: tuple[str, ...] = ()
     effective: tuple[str, ...] = ()
@@ -59,6 +60,7 @@ class StoreOwners:
     epoch: int = 0
     counter: int = 0
     servers: AbstractSet[str] = frozenset()
+    is_resting: bool = False
 
     @property
     def leader(self) -> str:
@@ -171,6 +173,9 @@ def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
     blocked = _down(assigned.nodes, alive) or _down(assigned.nodes, owners.servers, "SERVER_DOWN")
     if blocked is not None:
         return blocked
+    if owners.is_resting:
+        is_moving = view.pending is not None
+        return MoveStatus(MoveState.WAITING, "ZONE_DEACTIVATED") if is_moving else None
     if not owners.leader:
         return MoveStatus(MoveState.WAITING, f"OWNERS_AWAITED: {', '.join(owners.in_sync) or 'none yet'}")
     missing = sorted(assigned.nodes - frozenset(owners.in_sync))

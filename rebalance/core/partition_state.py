@@ -179,7 +179,7 @@ def _owner_copies(owners: StoreOwners, assigned: frozenset[str], alive: frozense
 
 
 def _global_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> GlobalState:
-    if owners.is_lost or not owners.leader:
+    if owners.is_lost or owners.is_resting or not owners.leader:
         return GlobalState.UNAVAILABLE
     expected = view.stable.nodes if view.stable is not None else frozenset()
     healthy = {node for node in expected if _owner_state(owners, node, alive) is LocalState.HEALTHY}

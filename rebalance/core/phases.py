@@ -149,7 +149,7 @@ def _fill_copies(view: PartitionView, owners: StoreOwners, alive: frozenset[str]
         return MovePhase(name, PhaseState.NOT_BEGUN, "a pending set", (), "nothing is pending")
     steps = [f"in sync: {node}" for node in owners.in_sync]
     steps += [f"being filled: {node}" for node in owners.filling]
-    done = frozenset(view.pending.peers) == frozenset(owners.in_sync) == frozenset(owners.effective)
+    done = view.pending.nodes == frozenset(owners.in_sync) == frozenset(owners.effective)
     result = "the in-sync set is what pending asks for" if done else partition_status(view, alive).cause
     state = PhaseState.DONE if done else PhaseState.RUNNING
     return MovePhase(name, state, f"pending: {_shown(view.pending)}", tuple(steps), result)
@@ -165,7 +165,7 @@ def _switch_of_owners(view: PartitionView, owners: StoreOwners) -> MovePhase:
         result = "stable is the in-sync set" if same else "the in-sync set is on its way to stable"
         state = PhaseState.DONE if same else PhaseState.RUNNING
         return MovePhase(name, state, committed, (f"stable: {_shown(view.stable)}",), result)
-    if frozenset(view.pending.peers) != frozenset(owners.in_sync):
+    if view.pending.nodes != frozenset(owners.in_sync):
         trigger = "the in-sync set as pending asks for it"
         return MovePhase(name, PhaseState.NOT_BEGUN, trigger, (), committed)
     following = f"then pending: {_shown(view.planned)}" if view.planned is not None else "then no pending"

@@ -74,7 +74,7 @@ async def test_puts(tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore,
         for partition in range(PARTITIONS):
             await servers.client.put((ZONE, partition), b"first", b"")
         writing.cancel()
-        clients = {name: StoreChannel(server_url("127.0.0.1", servers.port(name), "")) for name in NAMES}
+        clients = {name: StoreChannel(server_url("127.0.0.1", servers.port(name))) for name in NAMES}
         for tasks in (1, 64):
             await measured(servers, clients, tasks)
         for client in clients.values():

@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from rebalance.store.shell.store_channel import server_url
 from rebalance.store.shell.store_client import StoreClient
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
+from tests.fixtures.store_client import Ports
 from tests.fixtures.store_processes import StoreProcesses
 
 NAMES = ("n1", "n2", "n3")
@@ -47,34 +47,27 @@ def anonymous_mib(pid: int) -> float:
     return int(line.group(1)) / 1024 if line is not None else 0.0
 
 
-@dataclass(frozen=True)
-class Running:
-    """An ``EndpointSource``: the servers that run, the ideal primary first."""
+class Leaders(Ports):
+    """The server that led the partition at the start is asked first."""
 
-    servers: StoreProcesses
+    def __init__(self, servers: StoreProcesses) -> None:
+        super().__init__(lambda: [servers.port(name) for name in servers.names])
+        self._servers = servers
 
     def route(self, partition: PartitionId) -> Route:
-        names = sorted(self.servers.names, key=lambda name: name != NAMES[partition.partition % 3])
-        urls = (server_url("127.0.0.1", self.servers.port(name), "") for name in names)
-        return Route(tuple(urls), engine=STORE_ENGINE)
-
-    def learners(self, partition: PartitionId) -> tuple[str, ...]:
-        return ()
-
-    async def wait_for_change(self, partition: PartitionId, seen: Route, timeout_s: float) -> None:
-        await asyncio.sleep(min(timeout_s, 0.02))
-
-    def doubt(self, partition: PartitionId) -> None:
-        """Nobody says who leads."""
+        first = NAMES[partition.partition % 3]
+        ports = (self._servers.port(name) for name in sorted(self._servers.names, key=first.__ne__))
+        return Route(tuple(server_url("127.0.0.1", port) for port in ports), engine=STORE_ENGINE)
 
 
 class Putter:
-    """One client that puts one value after the other. ``stall_s``: the longest put since it was set to 0."""
+    """One client that puts one value after the other. ``stall_s``: the longest put since it was set to 0, from
+    its first attempt to its answer."""
 
     def __init__(self, servers: StoreProcesses) -> None:
         self.stall_s = 0.0
         self.seconds: list[float] = []
-        self._client = StoreClient(Running(servers), time_limit_s=60.0)
+        self._client = StoreClient(Leaders(servers), time_limit_s=LIMIT_S)
 
     async def run(self) -> None:
         try:

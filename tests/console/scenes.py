@@ -27,8 +27,10 @@ from rebalance.core.self_reports import EngineRecord
 from rebalance.core.target import TargetPointer, cut_into_chunks
 from rebalance.core.txn import Delete, Operation, Put, Txn
 from rebalance.kernels.rendezvous import place
+from tests.fixtures.committed_ring import outcome
 from tests.fixtures.script_runner import new_version
 from tests.unit.sql_world import World
+from tests.unit.store_world import STORE_NODES, created
 
 LARGE_PARTITIONS, LARGE_NODES, LARGE_REPLICAS = 65_000, 100, 3
 WIDE_PARTITIONS = 13_000
@@ -188,6 +190,15 @@ async def touch(world: World, count: int) -> None:
     await _write(world, writes)
 
 
+async def stored(world: World) -> None:
+    """A zone that store servers keep: one copy of its partition 0 is being filled."""
+    await world.set_nodes(*STORE_NODES)
+    await _lead(world)
+    zone = await created(world)
+    names = zone.lists[0]
+    await zone.commit([outcome(*names[:2], filling=names[2:]), *zone.owned[1:]])
+
+
 async def kill_node(world: World, name: str) -> None:
     """Its lease is over; its members stay written."""
     await world.metastore.commit(Txn((), (Delete(world.keyspace.node(name)),)))
@@ -234,4 +245,4 @@ async def _write(world: World, writes: list[Operation]) -> None:
     assert await world.mirror.wait_until(lambda: world.mirror.revision >= revision, SEEN_S)
 
 
-SCENES: dict[str, Scene] = {"empty": empty, "small": small, "wide": wide, "large": large, "names": names}
+SCENES: dict[str, Scene] = {"empty": empty, "small": small, "wide": wide, "large": large, "names": names, "stored": stored}

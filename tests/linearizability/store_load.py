@@ -6,18 +6,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from time import monotonic, monotonic_ns
 
 from catalog.core.zone import ZoneId
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
-from rebalance.store.shell.store_channel import (
-    ChannelRequest,
-    StoreChannel,
-    StoreUnreachableError,
-    server_url,
-)
+from rebalance.store.shell.store_channel import ChannelRequest, StoreChannel, StoreUnreachableError
 from tests.linearizability.history import Action, Recorder
 from tests.linearizability.store_judgement import Served
 
@@ -30,7 +25,6 @@ AGAIN = frozenset(
         AnswerCode.NO_ZONE,
     }
 )
-"""Any server may say so while rings change."""
 REGISTERS = 3
 """Of each partition."""
 ATTEMPT_S = 1.0
@@ -43,12 +37,12 @@ ONCE_SHARE = 0.1
 
 
 class StoreLoad:
-    """``addresses``: of servers, by name. ``served``: who answered, on which version. ``refusals``: answers
+    """``urls``: of servers, by name. ``served``: who answered, on which version. ``refusals``: answers
     that no client may get. ``once``: keys that were put once."""
 
     def __init__(
         self,
-        addresses: Mapping[str, tuple[str, int]],
+        urls: Mapping[str, str],
         zone: ZoneId,
         partitions: int,
         seed: int,
@@ -59,12 +53,12 @@ class StoreLoad:
         self.refusals: list[StoreAnswer] = []
         self.acknowledged = self.unknown = self.repeated = 0
         self.stall_s = 0.0
-        self._addresses = addresses
+        self._urls = urls
         self._zone = zone
         self._partitions = partitions
         self._seed = seed
         self._pause_s = pause_s
-        self._channels: dict[tuple[str, int], StoreChannel] = {}
+        self._channels: dict[str, StoreChannel] = {}
         self._leaders: dict[int, str] = {}
         self._chooser = random.Random(f"{seed}/servers")
         self.once: list[tuple[int, str]] = []
@@ -97,8 +91,8 @@ class StoreLoad:
         """None deletes the key."""
         action = Action.PUT if value is not None else Action.DELETE
         handle = self.recorder.begin(client, f"{partition}/{key}", action, value)
-        write = WriteId(f"{self._seed}-{client}-{handle}-{monotonic_ns()}")
         change = KeyChange(key.encode(), value.encode() if value is not None else None)
+        write = WriteId(f"{client}-{handle}-{monotonic_ns()}")
         answer = await self._until_known(WriteRequest(0, write, self._zone, partition, (change,)), limit_s)
         if answer is None:
             self.recorder.leave_open(handle)
@@ -140,15 +134,16 @@ class StoreLoad:
 
     async def _until_known(self, request: ChannelRequest, limit_s: float) -> StoreAnswer | None:
         """None: the time is over, and nobody knows."""
+        partition = request.partition
         began, invoked = monotonic(), monotonic_ns()
-        name = self._leaders.get(request.partition, "")
+        name = self._leaders.get(partition, "")
         while monotonic() - began < limit_s:
-            name = name if name in self._addresses else self._somebody()
+            name = name if name in self._urls else self._somebody()
             answer = await self._attempt(name, request)
             if answer is not None and answer.code is AnswerCode.DONE:
-                self._leaders[request.partition] = name
+                self._leaders[partition] = name
                 self.stall_s = max(self.stall_s, monotonic() - began)
-                self.served.append(Served(request.partition, name, answer.version, invoked, monotonic_ns()))
+                self.served.append(Served(partition, name, answer.version, invoked, monotonic_ns()))
                 return answer
             if answer is not None and answer.code not in AGAIN:
                 self.refusals.append(answer)
@@ -158,31 +153,31 @@ class StoreLoad:
         return None
 
     def _somebody(self) -> str:
-        return self._chooser.choice(sorted(self._addresses))
+        return self._chooser.choice(sorted(self._urls))
 
     async def _attempt(self, name: str, request: ChannelRequest) -> StoreAnswer | None:
-        """A connection that says nothing is kept: its server may be stopped, and go on."""
-        address = self._addresses[name]
-        if address not in self._channels:
-            self._channels[address] = StoreChannel(server_url(*address, ""))
+        url = self._urls[name]
+        if (channel := self._channels.get(url)) is None:
+            channel = self._channels[url] = StoreChannel(url)
         try:
-            return await self._channels[address].ask(request, ATTEMPT_S)
+            return await channel.ask(request, ATTEMPT_S)
         except StoreUnreachableError:
             return None
 
 
 @asynccontextmanager
 async def store_load(
-    addresses: Mapping[str, tuple[str, int]], zone: ZoneId, partitions: int, seed: int, clients: int
+    urls: Mapping[str, str], zone: ZoneId, partitions: int, seed: int, clients: int
 ) -> AsyncIterator[StoreLoad]:
     """So many clients work for the length of the block."""
-    running = StoreLoad(addresses, zone, partitions, seed)
+    running = StoreLoad(urls, zone, partitions, seed)
     tasks = [asyncio.create_task(running.run_client(number)) for number in range(clients)]
     try:
         yield running
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        with suppress(OSError):
-            await running.close()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        await running.close()
+    errors = [end for end in ends if not isinstance(end, asyncio.CancelledError)]
+    assert not errors, errors

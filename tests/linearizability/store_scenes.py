@@ -14,7 +14,7 @@ SHORT_S, LONG_S = TTL_S / 3, TTL_S + 3.0
 """Of pauses: shorter and longer than a server may be silent."""
 SLOW_RATE = 4_000
 """Bytes a second."""
-BREATH_S = 0.5
+BREATH_S = 1.0
 """Clients get on with something."""
 
 Scene = Callable[[StoreNodes], Awaitable[None]]
@@ -31,7 +31,6 @@ async def each_server_is_killed(nodes: StoreNodes) -> None:
 
 
 async def all_servers_are_killed_at_once(nodes: StoreNodes) -> None:
-    await asyncio.sleep(BREATH_S)
     for name in nodes.names:
         nodes.kill_server(name)
     await asyncio.sleep(BREATH_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Sequence
@@ -43,8 +44,9 @@ async def played(directory: Path, sites: Sites, names: Sequence[str], acts: Sequ
     longest_s = 0.0
     async with store_nodes(directory, sites, names, lists) as nodes:
         began = monotonic()
-        async with store_load(nodes.addresses, ZONE, len(lists), SEED, CLIENTS) as load:
+        async with store_load(nodes.urls, ZONE, len(lists), SEED, CLIENTS) as load:
             for number, scene in enumerate(acts, 1):
+                await asyncio.sleep(scenes.BREATH_S)
                 await scene(nodes)
                 took_s = await nodes.converged(scenes.CONVERGED_S)
                 longest_s = max(longest_s, took_s)
@@ -52,7 +54,7 @@ async def played(directory: Path, sites: Sites, names: Sequence[str], acts: Sequ
                 print(
                     f"{number}/{len(acts)} {at_s:.0f} s: {load.acknowledged} puts; converged in {took_s:.1f} s"
                 )
-        async with store_load(nodes.addresses, ZONE, len(lists), SEED, 0) as reader:
+        async with store_load(nodes.urls, ZONE, len(lists), SEED, 0) as reader:
             reader.recorder, reader.once = load.recorder, load.once
             keys = await reader.read_back()
         faults = f"{nodes.kills} kills, {nodes.stops} stops, {nodes.cuts} cuts"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
 from rebalance.core.move_status import StoreOwners
+from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
 from rebalance.store.core.ring_records import RingState
 
@@ -18,11 +19,13 @@ NO_OUTCOME = PartitionOutcome()
 
 @dataclass(frozen=True, slots=True)
 class StoreOwnership:
-    """``outcomes``: of the last result; ``gone``: who left or failed since, in order."""
+    """``outcomes``: of the last result, which is of version ``result``; ``gone``: who left or failed since, in
+    order."""
 
     ring: RingState = field(default_factory=RingState)
     outcomes: Outcomes = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    result: TopologyVersion = NO_VERSION
 
     @property
     def servers(self) -> AbstractSet[str]:
@@ -77,4 +80,5 @@ class StoreOwnership:
             outcome.epoch,
             outcome.position.counter,
             self.servers,
+            zone_id not in self.ring.cluster.open_zones,
         )

@@ -38,10 +38,15 @@ class StoreUnreachableError(Exception):
         self.was_sent = was_sent
 
 
-def server_url(host: str, port: int, incarnation: str) -> str:
-    """Where one incarnation of a server listens."""
+def server_url(host: str, port: int, name: str = "", incarnation: str = "") -> str:
+    """Where one incarnation of a server listens; empty: any that does."""
     place = f"[{host}]" if ":" in host else host
-    return f"{SCHEME}://{place}:{port}/{quote(incarnation, safe='')}"
+    return f"{SCHEME}://{place}:{port}/{quote(name, safe='')}/{quote(incarnation, safe='')}"
+
+
+def names_server(url: str, name: str) -> bool:
+    """Whether it is of a server of that name."""
+    return f"/{quote(name, safe='')}/" in urlsplit(url).path
 
 
 class StoreChannel:
@@ -51,10 +56,10 @@ class StoreChannel:
     def __init__(self, url: str, tls: TlsFiles | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme != SCHEME or not parts.hostname or not parts.port:
-            raise ValueError(f"the address of a store server is {SCHEME}://HOST:PORT/INCARNATION, not {url}")
+            raise ValueError(f"a store server is at {SCHEME}://HOST:PORT/NAME/INCARNATION, not at {url}")
         self.url = url
         self._address = parts.hostname, parts.port
-        self._incarnation = unquote(parts.path.removeprefix("/"))
+        self._incarnation = unquote(parts.path.rpartition("/")[2])
         self._tls = tls
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[ChannelAnswer]] = {}

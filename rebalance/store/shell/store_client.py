@@ -22,11 +22,17 @@ from rebalance.ports.groups import (
     GroupError,
     GroupFullError,
     OutcomeUnknownError,
+    Route,
     ValueRefusedError,
 )
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
-from rebalance.store.shell.store_channel import ChannelRequest, StoreChannel, StoreUnreachableError
+from rebalance.store.shell.store_channel import (
+    ChannelRequest,
+    StoreChannel,
+    StoreUnreachableError,
+    names_server,
+)
 
 log = logging.getLogger(__name__)
 """Users' programs come here, too: what they print is theirs."""
@@ -119,6 +125,7 @@ class StoreClient:
                     return answer
                 reason, code = f"{answer.code.label}: {answer.detail or url}", answer.code
                 may_be_done |= code is AnswerCode.UNKNOWN
+                turn = _turn_of(route, answer.primary, turn)
                 if code in FINAL and not (may_be_done and isinstance(request, WriteRequest)):
                     raise _refused(partition, code, reason)
             log.debug("attempt %d of partition %s failed: %s", attempts, partition, reason)
@@ -145,6 +152,12 @@ class StoreClient:
                 del self._channels[known]
             channel = self._channels[url] = StoreChannel(url, self._tls)
         return channel
+
+
+def _turn_of(route: Route, primary: str, turn: int) -> int:
+    """That of the server that the one before named, if it comes later."""
+    later = range(turn, len(route.voters)) if primary else range(0)
+    return next((place for place in later if names_server(route.voters[place], primary)), turn)
 
 
 def _refused(partition: PartitionId, code: AnswerCode, reason: str) -> GroupError:

@@ -13,12 +13,14 @@ import pytest
 from app.console.cells import COPIES, CopyCell, read_partition
 from app.console.feed import PartitionFeed
 from app.console.recount import Recount
-from app.console.zone_states import zone_state, zone_states
+from app.console.zone_states import node_loads, zone_state, zone_states
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.admission import Limits, Pause
 from rebalance.core.keys import PartitionId
+from tests.fixtures.committed_ring import outcome
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
+from tests.unit.store_world import PARTITIONS, stored_zone
 
 ZONE = ZoneId(1)
 CREATE = "CREATE ZONE a (PARTITIONS 6, REPLICAS 2) STORAGE PROFILES ['default']"
@@ -126,6 +128,33 @@ async def test_what_waits_for_limits_names_them_and_follows_them(tmp_path: Path)
         await world.settle()
         await caught_up(feed, world)
         assert "TARGET_NOT_WRITTEN" in feed.grids[ZONE].causes
+
+
+async def test_a_store_zone_follows_its_exchanges(tmp_path: Path) -> None:
+    """Though no key of its partitions changes; and a server that fails changes the partitions that it had."""
+    async with stored_zone(tmp_path) as stored:
+        world, feed = stored.world, PartitionFeed(stored.world.mirror, stored.world.keyspace)
+        running = asyncio.create_task(feed.run())
+        try:
+            await caught_up(feed, world)
+            assert feed.grids[ZONE].move_counts().waiting == PARTITIONS
+            await stored.commit(stored.owned)
+            await caught_up(feed, world)
+            grid = feed.grids[ZONE]
+            assert (grid.move_counts().done, list(grid.causes)) == (PARTITIONS, [""] * PARTITIONS)
+            loads = node_loads(feed.grids)
+            assert sum(load.leaders for load in loads.values()) == PARTITIONS
+            assert {load.voters for load in loads.values()} == {PARTITIONS}
+            names = stored.lists[0]
+            await stored.commit([outcome(*names[:2], filling=names[2:]), *stored.owned[1:]])
+            await caught_up(feed, world)
+            assert feed.grids[ZONE].causes[0] == f"FILLING: {names[2]}"
+            await stored.commit(stored.owned, without=["n1"])
+            await caught_up(feed, world)
+            assert set(feed.grids[ZONE].causes) == {"SERVER_DOWN: n1"}
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_nothing_is_read_while_nobody_looks(tmp_path: Path) -> None:

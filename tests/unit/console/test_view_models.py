@@ -97,7 +97,7 @@ def test_skew_counts_data_nodes_that_hold_nothing() -> None:
 def test_nodes_that_are_missed_are_listed() -> None:
     live = {"a": NodeRecord(Node("a", member_limit=10), "i"), "b": NodeRecord(Node("b"), "i")}
     loads = {"a": NodeLoad(replicas=5), "gone": NodeLoad(replicas=1), "empty": NodeLoad()}
-    rows = {row["name"]: row for row in node_rows(live, {"b": Drain("x", "", 0)}, loads)}
+    rows = {row["name"]: row for row in node_rows(live, {"b": Drain("x", "", 0)}, loads, {})}
     assert {name: row["state"] for name, row in rows.items()} == {"a": "alive", "b": "drained", "gone": "down"}
     assert (rows["a"]["filled"], rows["gone"]["filled"]) == (50, None)
 

@@ -1,0 +1,162 @@
+"""The client of store servers, against servers that answer as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+from rebalance.core.store_positions import StorePosition
+from rebalance.ports.groups import GroupFullError, OutcomeUnknownError, ValueRefusedError
+from rebalance.store.core.log_records import KeyChange
+from rebalance.store.core.store_messages import AnswerCode, StoreAnswer, WriteRequest
+from rebalance.store.shell.store_client import StoreClient, StoreRefusedError
+from tests.fixtures.scripted_store import Listed, Request, Script, scripted_store
+
+P0 = PartitionId(ZoneId(7), 0)
+CHANGES = (KeyChange(b"key", b"value"),)
+SHORT_S = 0.5
+DONE = StoreAnswer(0, AnswerCode.DONE, value=b"value", position=StorePosition(1, 5))
+
+
+def always(answer: StoreAnswer) -> Script:
+    return lambda request: replace(answer, request=request.request)
+
+
+def in_turn(*answers: StoreAnswer | None) -> Script:
+    """The last one for good; None: the connection is lost after the request came."""
+    left = list(answers)
+
+    def script(request: Request) -> StoreAnswer | None:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        return None if answer is None else replace(answer, request=request.request)
+
+    return script
+
+
+def refusing(code: AnswerCode) -> StoreAnswer:
+    return StoreAnswer(0, code, detail="as the test says")
+
+
+async def test_a_write_is_repeated_under_its_id_when_its_answer_was_lost() -> None:
+    async with scripted_store(in_turn(None, refusing(AnswerCode.UNKNOWN), DONE)) as store:
+        client = StoreClient(Listed((store.url,)))
+        assert (await client.write(P0, CHANGES, "w1")).position == StorePosition(1, 5)
+        writes = [request.write for request in store.requests if isinstance(request, WriteRequest)]
+        assert writes == ["w1"] * 3
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    "code", [AnswerCode.NOT_PRIMARY, AnswerCode.NOT_SERVING, AnswerCode.WAITING_FOR_OWNERS, AnswerCode.NO_ZONE]
+)
+async def test_what_was_refused_goes_to_the_next_server(code: AnswerCode) -> None:
+    """And the map is doubted, so that it is read again."""
+    async with scripted_store(always(refusing(code))) as old, scripted_store(always(DONE)) as primary:
+        source = Listed((old.url, primary.url))
+        client = StoreClient(source)
+        assert (await client.read(P0, b"key")).value == b"value"
+        assert (len(old.requests), len(primary.requests), source.doubts) == (1, 1, 1)
+        await client.close()
+
+
+async def test_the_server_that_another_one_names_is_asked_next() -> None:
+    elsewhere = StoreAnswer(0, AnswerCode.NOT_PRIMARY, primary="n3")
+    async with (
+        scripted_store(always(elsewhere), "n1") as first,
+        scripted_store(always(elsewhere), "n2") as second,
+        scripted_store(always(DONE), "n3") as third,
+    ):
+        client = StoreClient(Listed((first.url, second.url, third.url)))
+        assert (await client.read(P0, b"key")).value == b"value"
+        assert [len(store.requests) for store in (first, second, third)] == [1, 0, 1]
+        await client.close()
+
+
+async def test_a_changed_map_is_followed() -> None:
+    async with scripted_store(always(refusing(AnswerCode.NOT_PRIMARY))) as old:
+        source = Listed((old.url,))
+        client = StoreClient(source)
+        reading = asyncio.create_task(client.read(P0, b"key"))
+        while not old.requests:
+            await asyncio.sleep(0.01)
+        async with scripted_store(always(DONE)) as primary:
+            source.change(primary.url)
+            assert (await reading).value == b"value"
+        await client.close()
+
+
+@pytest.mark.parametrize("code", [AnswerCode.LOST, AnswerCode.RESTING])
+async def test_what_stays_refused_is_said_at_once(code: AnswerCode) -> None:
+    async with scripted_store(always(refusing(code))) as store:
+        client = StoreClient(Listed((store.url,)))
+        with pytest.raises(StoreRefusedError) as refused:
+            await client.write(P0, CHANGES, "w1")
+        assert (refused.value.code, refused.value.is_final, len(store.requests)) == (code, True, 1)
+        await client.close()
+
+
+async def test_lack_of_room_and_values_that_are_too_large_have_errors_of_their_own() -> None:
+    answers = refusing(AnswerCode.NO_ROOM), refusing(AnswerCode.TOO_LARGE)
+    async with scripted_store(in_turn(*answers)) as store:
+        client = StoreClient(Listed((store.url,)))
+        with pytest.raises(GroupFullError):
+            await client.write(P0, CHANGES, "w1")
+        with pytest.raises(ValueRefusedError):
+            await client.write(P0, CHANGES, "w2")
+        await client.close()
+
+
+async def test_the_outcome_is_unknown_only_where_something_was_sent_that_nobody_answered() -> None:
+    """Where each attempt was refused, or no server was reached, nothing was written."""
+    waiting = refusing(AnswerCode.WAITING_FOR_OWNERS)
+    async with scripted_store(always(waiting)) as store:
+        client = StoreClient(Listed((store.url,)))
+        with pytest.raises(StoreRefusedError) as refused:
+            await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+        assert (refused.value.code, refused.value.is_final) == (AnswerCode.WAITING_FOR_OWNERS, False)
+        url = store.url
+        await client.close()
+    nobody = StoreClient(Listed((url,)))
+    with pytest.raises(StoreRefusedError) as unreached:
+        await nobody.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+    assert unreached.value.code is AnswerCode.NOT_SERVING
+    await nobody.close()
+    async with scripted_store(in_turn(None, waiting)) as store:
+        client = StoreClient(Listed((store.url,)))
+        with pytest.raises(OutcomeUnknownError):
+            await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+        with pytest.raises(StoreRefusedError):
+            await client.read(P0, b"key", limit_s=SHORT_S)
+        await client.close()
+
+
+async def test_a_loss_after_an_unanswered_attempt_does_not_say_that_nothing_was_written() -> None:
+    async with scripted_store(in_turn(None, refusing(AnswerCode.LOST))) as store:
+        client = StoreClient(Listed((store.url,)))
+        with pytest.raises(OutcomeUnknownError):
+            await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+        await client.close()
+
+
+async def test_another_incarnation_at_the_address_is_asked_nothing() -> None:
+    """The port may belong to another installation by now."""
+    async with scripted_store(always(DONE), incarnation="second") as store:
+        client = StoreClient(Listed((store.url.replace("second", "first"),)))
+        with pytest.raises(StoreRefusedError, match="incarnation second of n1 answers"):
+            await client.write(P0, CHANGES, "w1", limit_s=SHORT_S)
+        assert not store.requests
+        await client.close()
+
+
+async def test_requests_share_one_connection_and_are_answered_in_any_order() -> None:
+    async with scripted_store(always(DONE)) as store:
+        client = StoreClient(Listed((store.url,)))
+        answers = await asyncio.gather(*(client.read(P0, b"key-%d" % number) for number in range(100)))
+        assert {answer.code for answer in answers} == {AnswerCode.DONE}
+        assert len(store.connections) == 1
+        assert len({request.request for request in store.requests}) == 100
+        await client.close()

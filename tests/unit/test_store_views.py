@@ -1,0 +1,194 @@
+"""A store zone as clients see it: state, leader, copies, routing and progress of its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.views.published_map import map_json
+from app.views.routing_view import RoutingView
+from catalog.core.zone import STORE_ENGINE
+from rebalance.core.keys import PartitionId
+from rebalance.core.txn import Put, Txn
+from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.kernels.partition_map_codec import decode_map
+from tests.fixtures.committed_ring import outcome
+from tests.unit.store_world import NAMES, PARTITIONS, ZONE, Stored, stored_zone
+
+
+@pytest.fixture
+async def stored(tmp_path: Path) -> AsyncIterator[Stored]:
+    async with stored_zone(tmp_path) as zone:
+        yield zone
+
+
+async def test_before_its_first_exchange_a_zone_waits_for_servers_and_owners(stored: Stored) -> None:
+    """Not for members: none will come."""
+    assert stored.status() == ("WAITING", "SERVER_DOWN: n1, n2, n3")
+    await stored.world.metastore.commit(stored.ring.after(NAMES, {}))
+    await stored.world.settle()
+    assert stored.status() == ("WAITING", "OWNERS_AWAITED: none yet")
+    assert stored.endpoints.route(PartitionId(ZONE, 0)).engine == STORE_ENGINE
+    await stored.commit([PartitionOutcome()] * PARTITIONS)
+    assert stored.progress() == ("MOVING", {"OWNERS_AWAITED: none yet": PARTITIONS})
+
+
+async def test_a_zone_whose_owners_are_the_assigned_ones_has_converged(stored: Stored) -> None:
+    await stored.commit(stored.owned)
+    assert stored.progress() == ("CONVERGED", {})
+    body = stored.views.partition(PartitionId(ZONE, 0))
+    primary = stored.lists[0][0]
+    assert (body["leader"], body["term"], body["members"]) == (primary, None, [])
+    assert body["copies"] == [
+        {"node": name, "state": "HEALTHY", "leads": name == primary} for name in sorted(NAMES)
+    ]
+    assert [phase["state"] for phase in body["phases"]] == ["DONE", "NOT_BEGUN", "DONE", "DONE"]
+    assert {node["name"]: node["copies"] for node in stored.views.nodes()} == dict.fromkeys(NAMES, PARTITIONS)
+
+
+async def test_routes_name_the_primary_first_and_follow_exchanges(stored: Stored) -> None:
+    await stored.commit(stored.owned)
+    routing = RoutingView(stored.world.mirror, stored.world.keyspace, stored.endpoints)
+    (zone,) = (await stored.world.catalog.snapshot()).zones
+    first = routing.document(zone)
+    assert first.body["engine"] == STORE_ENGINE
+    assert first.body["partitions"][0]["voters"] == [stored.url(name) for name in stored.lists[0]]
+    turned = [outcome(*reversed(stored.lists[0])), *stored.owned[1:]]
+    await stored.commit(turned)
+    second = routing.document(zone)
+    assert second.body["partitions"][0]["voters"] == [stored.url(name) for name in stored.lists[0][::-1]]
+    assert second.digest != first.digest
+    assert second.version > first.version
+
+
+async def test_a_server_that_failed_leads_nothing_and_is_not_routed_to(stored: Stored) -> None:
+    """Also before the next exchange has found another primary."""
+    await stored.commit(stored.owned, without=["n1"])
+    for number, names in enumerate(stored.lists):
+        assert stored.status(number) == ("WAITING", "SERVER_DOWN: n1")
+        leader = "" if names[0] == "n1" else names[0]
+        assert stored.views.partition(PartitionId(ZONE, number))["leader"] == leader
+        urls = [stored.url(name) for name in names if name != "n1"]
+        assert stored.endpoints.route(PartitionId(ZONE, number)).voters == tuple(urls)
+
+
+async def test_all_servers_are_asked_about_a_partition_that_nobody_leads(stored: Stored) -> None:
+    """They know who is awaited, and who serves what is left."""
+    await stored.commit([PartitionOutcome(in_sync=("n2",)), *stored.owned[1:]])
+    assert stored.status() == ("WAITING", "OWNERS_AWAITED: n2")
+    route = stored.endpoints.route(PartitionId(ZONE, 0))
+    assert route.voters == tuple(stored.url(name) for name in NAMES)
+
+
+async def test_a_lost_partition_says_so(stored: Stored) -> None:
+    lost = PartitionOutcome(in_sync=("n2",), is_lost=True)
+    await stored.commit([lost, *stored.owned[1:]])
+    assert stored.status() == ("WAITING", "PARTITION_LOST: n2")
+    states = await stored.column(
+        "SELECT * FROM global_zone_partition_states", "PARTITION_ID", "PARTITION_STATE"
+    )
+    assert sorted(states) == [(0, "UNAVAILABLE"), *((number, "AVAILABLE") for number in range(1, PARTITIONS))]
+    local = await stored.column(
+        "SELECT * FROM local_zone_partition_states", "PARTITION_ID", "NODE_NAME", "PARTITION_STATE"
+    )
+    assert [row[1:] for row in local if row[0] == 0] == [("n2", "BROKEN")]
+
+
+async def test_a_move_names_what_is_filled_and_what_is_left_over(stored: Stored) -> None:
+    """From the filling of the copy until the surplus one has left the set; then it is for the controller."""
+    names = stored.lists[0]
+    before, target = names[:2], (names[0], names[2])
+    key = stored.world.keyspace.partition(PartitionId(ZONE, 0))
+    stable = await stored.world.assignments(key.stable)
+    assert stable is not None
+    writes = (
+        Put(key.stable, replace(stable, peers=before).encode()),
+        Put(key.pending, replace(stable, peers=target).encode()),
+    )
+    await stored.world.metastore.commit(Txn((), writes))
+    steps = {
+        outcome(*before, filling=target[1:]): ("MOVING", f"FILLING: {target[1]}"),
+        outcome(*names): ("MOVING", f"SURPLUS: {before[1]}"),
+        outcome(*target): ("MOVING", "STABLE"),
+    }
+    for partition, status in steps.items():
+        await stored.commit([partition, *stored.owned[1:]])
+        assert stored.status() == status
+    await stored.commit([outcome(*before, filling=target[1:]), *stored.owned[1:]])
+    body = stored.views.partition(PartitionId(ZONE, 0))
+    states = {copy["node"]: copy["state"] for copy in body["copies"]}
+    assert states == {before[0]: "HEALTHY", before[1]: "HEALTHY", target[1]: "CATCHING_UP"}
+    moving = body["phases"][1]
+    assert (moving["state"], f"being filled: {target[1]}" in moving["steps"]) == ("RUNNING", True)
+
+
+async def test_a_copy_that_is_filled_again_at_rest_is_waited_for(stored: Stored) -> None:
+    names = stored.lists[0]
+    await stored.commit([outcome(*names[:2], filling=names[2:]), *stored.owned[1:]])
+    assert stored.progress() == ("MOVING", {f"FILLING: {names[2]}": 1})
+    states = await stored.column(
+        "SELECT * FROM global_zone_partition_states", "PARTITION_ID", "PARTITION_STATE"
+    )
+    assert sorted(states)[0] == (0, "DEGRADED")
+
+
+async def test_sql_says_who_leads(stored: Stored) -> None:
+    await stored.commit(stored.owned)
+    primaries = [(number, names[0]) for number, names in enumerate(stored.lists)]
+    shown = await stored.column("SHOW PARTITIONS FROM kept", "PARTITION_ID", "LEADER")
+    assert sorted(shown) == primaries
+    leading = "SELECT * FROM assignments WHERE is_leader"
+    assert sorted(await stored.column(leading, "PARTITION_ID", "NODE_NAME")) == primaries
+
+
+async def test_the_partition_map_is_that_of_the_last_result(stored: Stored) -> None:
+    """Its version and its tag change with the exchange, and it can be sent in its compact form."""
+    assert stored.map is None
+    names = stored.lists[0]
+    await stored.commit([outcome(*names[:2], filling=names[2:]), *stored.owned[1:]])
+    first = stored.map
+    assert first is not None
+    (zone,) = (await stored.world.catalog.snapshot()).zones
+    partition = map_json(zone, first)["partitions"][0]
+    assert partition["primary"] == names[0]
+    states = {name: copy["state"] for name, copy in partition["copies"].items()}
+    assert states == {names[0]: "OWNING", names[1]: "OWNING", names[2]: "MOVING"}
+    header, full = decode_map(first.data)
+    assert (header.zone, full.names, full.copies) == (ZONE, NAMES, 3 * PARTITIONS)
+    await stored.commit(stored.owned)
+    second = stored.map
+    assert second is not None
+    assert second.pointer.version > first.pointer.version
+    assert second.pointer.tag != first.pointer.tag
+    rows = await stored.column("SELECT * FROM partition_map WHERE partition_state = 'OWNING'", "PARTITION_ID")
+    assert len(rows) == 3 * PARTITIONS
+
+
+async def test_a_deactivated_zone_is_not_available_and_nothing_of_it_moves(stored: Stored) -> None:
+    await stored.commit(stored.owned, resting=[ZONE])
+    assert stored.progress() == ("CONVERGED", {})
+    states = await stored.column("SELECT * FROM global_zone_partition_states", "PARTITION_STATE")
+    assert set(states) == {("UNAVAILABLE",)}
+
+
+async def test_a_dropped_zone_is_cleaned_up_once_the_ring_has_no_more_of_it(stored: Stored) -> None:
+    await stored.commit(stored.owned)
+    result = await stored.world.run("DROP ZONE kept")
+    version = result.catalog_version or 0
+    assert stored.views.progress(ZONE, version)["state"] == "MOVING"
+    await stored.world.metastore.commit(stored.ring.after(NAMES, {}))
+    await stored.world.settle()
+    assert stored.views.progress(ZONE, version)["state"] == "CONVERGED"
+    assert {node["copies"] for node in stored.views.nodes()} == {0}
+
+
+async def test_a_ring_that_cannot_be_read_is_reported_and_what_was_known_is_shown(stored: Stored) -> None:
+    await stored.commit(stored.owned)
+    assert stored.progress() == ("CONVERGED", {})
+    await stored.world.put(stored.world.keyspace.exchange_ring, b"no ring")
+    await stored.world.settle()
+    assert stored.progress() == ("CONVERGED", {})
+    assert [record.key for record in stored.views.unreadable()] == [stored.world.keyspace.exchange_ring]

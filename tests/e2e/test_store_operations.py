@@ -1,4 +1,4 @@
-"""Operations of zones that store servers keep, as of any other: limits, pause, cancel, reverse, drain, kills."""
+"""Operations of zones that store servers keep, like others: limits, pause, cancel, reverse, drain; kills."""
 
 from __future__ import annotations
 
@@ -238,6 +238,9 @@ def call_back(whole: Installation) -> None:
     )
     after = {each["partition"]: sorted(each["stable"]["peers"]) for each in whole.partitions("bulky")}
     assert after == before
+    # The catalog still has what was cancelled: another node would bring it about.
+    act(whole, "reverse", name)
+    until_whole(whole, len(before[0]))
 
 
 def holders(whole: Installation) -> set[str]:

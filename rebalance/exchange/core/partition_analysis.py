@@ -242,8 +242,8 @@ def analyse(
     settled: Mapping[int, StorePosition] = NOTHING_SETTLED,
 ) -> ZoneOutcome:
     """Decide the whole zone. ``ideal`` has one list of living nodes for each partition. ``stands``: what was
-    committed of this exchange already, where it changed anything. ``settled``: partitions that stay as they are,
-    and their positions."""
+    committed of this exchange already, where it changed anything. ``settled``: partitions that stay as they
+    are, and their positions."""
     nodes = {
         node: {number: copy for number, copy in copies.items() if number in settled}
         for node, copies in full.nodes.items()

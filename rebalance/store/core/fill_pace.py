@@ -1,9 +1,9 @@
 """How fast copies are filled on one server: the bandwidth limits of moves, kept by who asks.
 
-Every server may receive a node's rate, and its part of the cluster's. From one supplier it takes no more than an
-equal part of a node's rate, so that all who ask one supplier together take no more than that. So limits are never
-passed by more than what is on its way, and not reached where few copies move. Levelling waits for none of them:
-a partition is not served meanwhile.
+Every server may receive a node's rate, and its part of the cluster's. From one supplier it takes no more than
+an equal part of a node's rate, so that all who ask one supplier together take no more than that. So limits are
+never passed by more than what is on its way, and not reached where few copies move. Levelling waits for none
+of them: a partition is not served meanwhile.
 """
 
 from __future__ import annotations

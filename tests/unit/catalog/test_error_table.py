@@ -21,6 +21,8 @@ RETRYABLE = (
     ErrorKind.PARTITION_UNAVAILABLE,
     ErrorKind.WRONG_GENERATION,
     ErrorKind.REPLICA_BEHIND,
+    ErrorKind.PARTITION_LOST,
+    ErrorKind.OWNERS_AWAITED,
 )
 """Something outside is to blame: clients see it by the type."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 
 from app.cli.main import main
 from rebalance.core.keys import Keyspace
+from rebalance.core.topology_version import Trigger
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.store_messages import AnswerCode
 from tests.fixtures.etcd_server import Etcd
@@ -43,12 +44,28 @@ async def processes(
         servers.close()
 
 
-async def until_gone(writer: RingWriter) -> None:
-    """All that were terminated left in order: nobody is failed, nor waited for."""
+async def until_joined_anew(writer: RingWriter, names: tuple[str, ...], before: Mapping[str, str]) -> None:
+    """Each of them is a member as another incarnation than before."""
+    async with asyncio.timeout(LIMIT_S):
+        while any(writer.state.incarnations.get(name) in (None, before[name]) for name in names):
+            await asyncio.sleep(0.05)
+
+
+async def until_owned(writer: RingWriter) -> None:
+    """Every copy is in the set of its partition: nothing is being filled."""
+    sets = [tuple(sorted(nodes)) for nodes in LISTS]
+    async with asyncio.timeout(LIMIT_S):
+        while [outcome.in_sync for outcome in await writer.outcomes(ZONE)] != sets:
+            await asyncio.sleep(0.1)
+
+
+async def until_left(writer: RingWriter, incarnations: Collection[str]) -> None:
+    """All of them left in order: nobody is failed, nor waited for."""
     async with asyncio.timeout(LIMIT_S):
         while writer.state.cluster.servers:
             await asyncio.sleep(0.05)
-    assert [gone.in_order for gone in writer.state.gone[-3:]] == [True] * 3
+    ends = {record.incarnation: record.event.trigger for record in writer.records}
+    assert [ends[incarnation] for incarnation in incarnations] == [Trigger.NODE_LEFT] * len(incarnations)
 
 
 @pytest.mark.slow("three processes are started, and each is killed and comes back once")
@@ -83,12 +100,14 @@ async def test_no_acknowledged_put_is_lost_when_servers_are_killed(
         putting = [asyncio.create_task(put_on(partition)) for partition in range(len(LISTS))]
         for names in kills:
             await until_put(10)
+            before = dict(writer.state.incarnations)
             for name in names:
                 servers.kill(name)
             await asyncio.sleep(1.0)
             for name in names:
                 assert main(["store", "fsck", str(servers.store(name))]) == 0
                 await servers.start(name)
+            await until_joined_anew(writer, names, before)
         await until_put(10)
         for task in putting:
             task.cancel()
@@ -98,7 +117,9 @@ async def test_no_acknowledged_put_is_lost_when_servers_are_killed(
             stored = await servers.client.get((ZONE, partition), key)
             assert stored is not None
             assert int(stored) >= int(value)
+        await until_owned(writer)
+        members = tuple(writer.state.incarnations.values())
         assert [await servers.terminate(name) for name in LISTS[0]] == [0, 0, 0]
-        await until_gone(writer)
+        await until_left(writer, members)
     for name in LISTS[0]:
         assert main(["store", "fsck", str(servers.store(name))]) == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -19,6 +19,7 @@ from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
 from tests.fixtures.store_client import LIMIT_S
 from tests.fixtures.store_processes import StoreProcesses
+from tests.fixtures.store_records import outcomes, ring_events, until
 from tests.fixtures.store_trio import ZONE
 
 LISTS = [("n1", "n2", "n3"), ("n2", "n3", "n1"), ("n3", "n1", "n2")]
@@ -51,21 +52,14 @@ async def until_joined_anew(writer: RingWriter, names: tuple[str, ...], before: 
             await asyncio.sleep(0.05)
 
 
-async def until_owned(writer: RingWriter) -> None:
+async def until_owned(metastore: EtcdMetastore, keyspace: Keyspace) -> None:
     """Every copy is in the set of its partition: nothing is being filled."""
     sets = [tuple(sorted(nodes)) for nodes in LISTS]
-    async with asyncio.timeout(LIMIT_S):
-        while [outcome.in_sync for outcome in await writer.outcomes(ZONE)] != sets:
-            await asyncio.sleep(0.1)
 
+    async def is_so() -> bool:
+        return [outcome.in_sync for outcome in await outcomes(metastore, keyspace, ZONE)] == sets
 
-async def until_left(writer: RingWriter, incarnations: Collection[str]) -> None:
-    """All of them left in order: nobody is failed, nor waited for."""
-    async with asyncio.timeout(LIMIT_S):
-        while writer.state.cluster.servers:
-            await asyncio.sleep(0.05)
-    ends = {record.incarnation: record.event.trigger for record in writer.records}
-    assert [ends[incarnation] for incarnation in incarnations] == [Trigger.NODE_LEFT] * len(incarnations)
+    await until(is_so)
 
 
 @pytest.mark.slow("three processes are started, and each is killed and comes back once")
@@ -117,9 +111,10 @@ async def test_no_acknowledged_put_is_lost_when_servers_are_killed(
             stored = await servers.client.get((ZONE, partition), key)
             assert stored is not None
             assert int(stored) >= int(value)
-        await until_owned(writer)
-        members = tuple(writer.state.incarnations.values())
+        await until_owned(metastore, keyspace)
+        members = dict(writer.state.incarnations)
         assert [await servers.terminate(name) for name in LISTS[0]] == [0, 0, 0]
-        await until_left(writer, members)
+        ends = {seen.record.incarnation: seen.record.event for seen in await ring_events(metastore, keyspace)}
+        assert {ends[incarnation].trigger for incarnation in members.values()} == {Trigger.NODE_LEFT}
     for name in LISTS[0]:
         assert main(["store", "fsck", str(servers.store(name))]) == 0

@@ -316,8 +316,8 @@ class StoreRun:
     def check(self) -> None:
         """At rest: what clients were told, and what is stored."""
         self.clients.history.check()
-        for name, disk in sorted(self.world.disks.items()):
-            check_disk(name, disk)
+        for name in sorted(self.world.disks):
+            check_disk(name, self.world.disks[name])
         lists = self.world.metastore.targets[max(self.world.metastore.targets)][ZONE]
         for number, nodes in enumerate(lists):
             stored = [self.world.disks[name].partitions[ZONE, number] for name in nodes]

@@ -48,7 +48,7 @@ def test_alter_moves_replicas_under_a_continuous_writer(installation: Installati
 @contextmanager
 def watching(installation: Installation, prefix: str) -> Iterator[Callable[[], list[dict[str, str | None]]]]:
     """Every revision below the prefix since the block began, as the end of each changed key and its new value,
-    None where the key was deleted. It starts from a revision: what comes before etcdctl watches is seen, too."""
+    None where the key was deleted. It starts from a revision: what comes before etcdctl watches is seen."""
     before = json.loads(etcdctl(installation, "get", prefix, "--prefix", "-w", "json"))
     since = ("--rev", str(before["header"]["revision"] + 1))
     at = ("--endpoints", endpoint(installation))

@@ -20,12 +20,13 @@ NO_OUTCOME = PartitionOutcome()
 @dataclass(frozen=True, slots=True, eq=False)
 class StoreOwnership:
     """Equal only to itself. ``outcomes``: of the last result, which is of version ``result``; ``gone``: who
-    left or failed since, in order."""
+    left or failed since, in order; ``silent``: members that may have failed, but were not found so yet."""
 
     ring: RingState = field(default_factory=RingState)
     outcomes: Outcomes = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     result: TopologyVersion = NO_VERSION
+    silent: frozenset[str] = frozenset()
 
     @property
     def servers(self) -> AbstractSet[str]:
@@ -65,7 +66,7 @@ class StoreOwnership:
         """Partitions of which something may be different."""
         outcomes, known = self.outcomes.get(zone_id, ()), before.outcomes.get(zone_id, ())
         count = self.ring.cluster.zones[zone_id].partitions if self.has(zone_id) else len(known)
-        is_same = self.servers == before.servers and self.gone == before.gone
+        is_same = self.servers == before.servers and self.gone == before.gone and self.silent == before.silent
         is_same = is_same and self.is_resting(zone_id) == before.is_resting(zone_id)
         if not is_same or self.has(zone_id) != before.has(zone_id) or len(outcomes) != len(known):
             return range(count)
@@ -86,4 +87,5 @@ class StoreOwnership:
             outcome.position.counter,
             self.servers,
             self.is_resting(zone_id),
+            self.silent,
         )

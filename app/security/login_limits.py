@@ -1,5 +1,5 @@
-"""How many logins may fail: by address, and by user and address. No user is ever locked: whoever comes from another
-address is not held up by them.
+"""How many logins may fail: by address, and by user and address. No user is ever locked: whoever comes from
+another address is not held up by them.
 
 Pure: the time is given. Bounded: of addresses that failed, the ones that are remembered longest are forgotten
 first.

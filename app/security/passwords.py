@@ -1,7 +1,7 @@
 """Passwords: kept as argon2id, checked off the event loop, at most two at once.
 
-A password that was right is remembered for a minute under an HMAC with a key of this process, so that a driver that
-sends it with each request costs one check. The stored hash and the user's revision are part of what is
+A password that was right is remembered for a minute under an HMAC with a key of this process, so that a driver
+that sends it with each request costs one check. The stored hash and the user's revision are part of what is
 remembered: with any change of either the next request is checked again.
 """
 
@@ -44,7 +44,7 @@ def hash_password(password: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredPassword:
-    """Of one user. ``hash`` None: the user has no password. ``revision`` changes with any change of the user."""
+    """Of one user. ``hash`` None: the user has no password. ``revision`` changes with any change of it."""
 
     user: str
     hash: str | None

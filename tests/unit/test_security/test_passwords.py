@@ -1,4 +1,4 @@
-"""Passwords are stored as argon2id and checked rarely: once a minute, and again after any change of the user."""
+"""Passwords are stored as argon2id, and compared once a minute or after any change of the user."""
 
 from __future__ import annotations
 

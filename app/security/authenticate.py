@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.edge.fields import SQL_USER, Fields
 from app.edge.refusals import answer
 from app.login import Login, logged_in
-from app.security.access import Access
+from app.security.access_view import AccessView
 from app.security.credentials import read_credential
 from app.security.login_check import LoginCheck, LoginLimitedError
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
@@ -35,7 +35,9 @@ NO_CREDENTIAL = "log in with a user and password, or with a token: `zonectl logi
 class Authentication:
     """``https_url``: the address at which passwords and tokens are accepted; empty: only a proxy knows it."""
 
-    def __init__(self, app: ASGIApp, check: LoginCheck, access: Access, https_url: Callable[[], str]) -> None:
+    def __init__(
+        self, app: ASGIApp, check: LoginCheck, access: AccessView, https_url: Callable[[], str]
+    ) -> None:
         self._app = app
         self._check = check
         self._access = access

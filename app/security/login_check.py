@@ -9,12 +9,12 @@ from collections.abc import Callable
 import structlog
 
 from app.login import Login, Proof
-from app.security.access import Access
+from app.security.access_view import AccessView
 from app.security.credentials import BearerCredential, Credential, PasswordCredential
 from app.security.jwt import JwtChecks, is_jwt
 from app.security.login_limits import LoginLimits, Wait
 from app.security.passwords import PasswordChecks, StoredPassword
-from app.security.tokens import PREFIX
+from app.security.token_secrets import PREFIX
 from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.errors import ErrorKind, RefusedError
@@ -44,7 +44,7 @@ class LoginCheck:
 
     def __init__(
         self,
-        access: Access,
+        access: AccessView,
         passwords: PasswordChecks,
         jwts: JwtChecks | None = None,
         clock: Callable[[], float] = time.monotonic,

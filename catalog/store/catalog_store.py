@@ -17,7 +17,7 @@ from catalog.store.migrate import require_current
 from catalog.store.outbox import SqlOutbox
 from catalog.store.repository import read_history
 from catalog.store.statement_log import SqlStatementLog
-from catalog.store.tokens import SqlTokens
+from catalog.store.token_rows import SqlTokens
 from catalog.store.unit_of_work import SqlUnitOfWork
 
 log = structlog.get_logger(__name__)

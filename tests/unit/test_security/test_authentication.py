@@ -9,7 +9,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from app.security.access import Access
+from app.security.access_view import AccessView
 from app.security.authenticate import OPEN, Authentication
 from app.security.fresh_value import REFUSED_S
 from app.security.jwt import IssuerKeys, JwtChecks, JwtIssuer, fetch_keys
@@ -44,7 +44,7 @@ def world() -> MemoryAccess:
 async def gate(
     world: MemoryAccess, clock: ManualClock, issuer: JwtIssuerServer
 ) -> AsyncIterator[Authentication]:
-    access = Access(world.grants, world, clock)
+    access = AccessView(world.grants, world, clock)
     passwords = PasswordChecks(clock)
     keys = IssuerKeys(partial(fetch_keys, issuer.url), clock)
     jwts = JwtChecks(JwtIssuer(ISSUER, AUDIENCE, issuer.url), keys)

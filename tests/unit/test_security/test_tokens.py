@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.security.tokens import new_secret
+from app.security.token_secrets import new_secret
 from catalog.core.access_tokens import (
     DAY_US,
     AccessToken,

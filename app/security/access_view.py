@@ -29,7 +29,7 @@ class TokenStore(Protocol):
     async def revoke_token(self, token_id: str, now_us: int) -> None: ...
 
 
-class Access:
+class AccessView:
     """One per server."""
 
     def __init__(

@@ -135,6 +135,7 @@ def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
     for line in (
         f"etcd at {told['etcd']}",
         f"members at {members}",
+        f"certificate for etcd and members: {told['tls']['certificate']}",
         f"console at {told['console']}",
         "Spark at",
     ):
@@ -142,7 +143,10 @@ def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
     assert told["console"] == f"{up.run_file()['url']}/console"
 
     etcdctl = shutil.which("etcdctl") or str(Path(sys.executable).with_name("etcdctl"))
-    command = [etcdctl, "--endpoints", told["etcd"], "get", "--prefix", "zonekeeper/partition/1/0/assignments"]
+    tls = told["tls"]
+    shown = ["--cacert", tls["ca"], "--cert", tls["certificate"], "--key", tls["key"]]
+    prefix = "zonekeeper/partition/1/0/assignments"
+    command = [etcdctl, "--endpoints", told["etcd"], *shown, "get", "--prefix", prefix]
     environment = {**os.environ, "ETCDCTL_API": "3"}
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert '"peers":["n' in answer.stdout, answer.stderr

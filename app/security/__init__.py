@@ -1,0 +1,1 @@
+"""Who may use this installation, and how its machine is protected."""

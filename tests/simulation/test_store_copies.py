@@ -384,4 +384,6 @@ def test_bandwidth_is_shared_by_the_servers_that_are_filled() -> None:
     assert {scene.processes[name].server.books.receivers for name in "ad"} == {2}
     scene.release()
     scene.settle()
+    scene.run(1_500)
+    scene.settle()
     assert {process.server.books.receivers for process in scene.processes.values()} == {1}

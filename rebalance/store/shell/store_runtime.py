@@ -254,8 +254,8 @@ class StoreRuntime:
                 self._network.disconnect(name, order)
             case ReadTargets() | CommitResult() | AskAffinityChange():
                 self._begin_once(effect)
-            case SetSuspect(whom, suspected):
-                self._begin(self._suspect(whom, suspected))
+            case SetSuspect():
+                self._begin(self._suspect(effect))
             case StopServer(reason):
                 self._end(reason)
             case LeaveRing():
@@ -337,10 +337,10 @@ class StoreRuntime:
         except MetastoreError as error:
             log.info("the exchange is not published", error=str(error))
 
-    async def _suspect(self, whom: str, suspected: bool) -> None:
+    async def _suspect(self, effect: SetSuspect) -> None:
         for _ in range(SUSPICION_ATTEMPTS_MAX):
             try:
-                await self._ring.suspect(whom, suspected)
+                await self._ring.suspect(effect.whom, effect.order, effect.suspected)
                 return
             except MetastoreError as error:
                 log.info("the metastore did not answer", error=str(error))

@@ -156,7 +156,7 @@ class RingReader:
         return self._ownership
 
     def _silent(self, state: RingState) -> frozenset[str]:
-        """Members that other members suspect, or whose heartbeat is gone: no event says yet that they failed."""
+        """Members that others suspect, or whose heartbeat is gone: no event says yet that they failed."""
         keys, servers = self._keyspace, state.incarnations
         pairs = (_names(item, keys.exchange_suspects) for item in self._mirror.below(keys.exchange_suspects))
         suspected = {whom for who, whom in pairs if who in servers and whom in servers}

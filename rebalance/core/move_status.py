@@ -174,7 +174,7 @@ def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
     blocked = _first_of(
         _down(assigned.nodes, alive),
         _down(assigned.nodes, owners.servers, "SERVER_DOWN"),
-        _down(assigned.nodes, owners.servers - owners.silent, "SERVER_SILENT"),
+        _down(assigned.nodes, assigned.nodes - owners.silent, "SERVER_SILENT"),
     )
     if blocked is not None:
         return blocked

@@ -89,7 +89,10 @@ def test_each_key_is_one_key_for_everybody(five_nodes: Installation, zone: str) 
         for number, key in enumerate(KEYS):
             answer = http_client.put(key_path(zone, key), json={"value": f"value {number}"})
             assert (answer.status_code, answer.json()["key"]) == (200, key)
-    with BlockingZoneClient(servers) as direct, BlockingZoneClient(servers, mode=Mode.ROUTED) as routed:
+    with (
+        BlockingZoneClient(servers, mode=Mode.DIRECT, tls=five_nodes.tls) as direct,
+        BlockingZoneClient(servers) as routed,
+    ):
         for number, key in enumerate(KEYS):
             for client in (direct, routed):
                 found = client.get(zone, key)
@@ -147,7 +150,7 @@ def test_values_are_text(five_nodes: Installation, zone: str) -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_the_client_refuses_what_is_no_key(five_nodes: Installation, zone: str, mode: Mode) -> None:
     """The same in both modes, and before anything is sent."""
-    with BlockingZoneClient([five_nodes.url], mode=mode) as client:
+    with BlockingZoneClient([five_nodes.url], mode=mode, tls=five_nodes.tls) as client:
         for key in ("", "k" * 1025, "\udcff"):
             with pytest.raises(ValueError, match="key"):
                 client.put(zone, key, "v")

@@ -10,6 +10,7 @@ import pytest
 
 from app.cli.follow import FollowProgress
 from app.views.published_map import map_json
+from app.views.recovery_views import partition_states
 from app.views.routing_view import RoutingView
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keys import PartitionId
@@ -130,6 +131,23 @@ async def test_a_lost_partition_says_so(stored: Stored) -> None:
         "SELECT * FROM local_zone_partition_states", "PARTITION_ID", "NODE_NAME", "PARTITION_STATE"
     )
     assert [row[1:] for row in local if row[0] == 0] == [("n2", "BROKEN")]
+
+
+async def test_the_states_of_a_recovery_name_copies_and_who_is_in_sync(stored: Stored) -> None:
+    names = stored.lists[0]
+    lost = PartitionOutcome(in_sync=("n2",), is_lost=True)
+    await stored.commit([outcome(*names[:2], filling=names[2:]), lost, *stored.owned[2:]])
+    (zone,) = (await stored.world.catalog.snapshot()).zones
+    filling, failed, whole = partition_states(stored.views, zone, [0, 1, 2])
+    assert (filling["voters"], filling["voters_alive"]) == (2, 2)
+    roles = {replica["node"]: (replica["voter"], replica["reason"]) for replica in filling["replicas"]}
+    assert roles == {
+        names[0]: (True, "primary"),
+        names[1]: (True, "backup"),
+        names[2]: (False, "being filled"),
+    }
+    assert [(replica["node"], replica["state"]) for replica in failed["replicas"]] == [("n2", "BROKEN")]
+    assert (whole["state"], whole["voters_alive"], len(whole["replicas"])) == ("AVAILABLE", 3, 3)
 
 
 async def test_a_move_names_what_is_filled_and_what_is_left_over(stored: Stored) -> None:

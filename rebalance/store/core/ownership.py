@@ -41,6 +41,10 @@ class StoreOwnership:
         """Whether the zone is deactivated."""
         return self.has(zone_id) and zone_id not in self.ring.cluster.open_zones
 
+    def lost_partitions(self, zone_id: ZoneId) -> int:
+        """How many partitions of the zone are lost."""
+        return sum(outcome.is_lost for outcome in self.outcomes.get(zone_id, ()))
+
     def outcome(self, zone_id: ZoneId, partition: int) -> PartitionOutcome:
         """An empty one before the first result."""
         outcomes = self.outcomes.get(zone_id, ())

@@ -145,6 +145,11 @@ class Settings(BaseSettings):
         "refuses connections or has no leader; false where proxies or firewalls answer for members",
     )
     node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
+    store_ttl_s: int = Field(
+        5,
+        ge=3,
+        description="a store server that is silent this long is out of the ring, seconds; it serves 1 s less",
+    )
 
     @property
     def script_limits(self) -> ScriptLimits:

@@ -1,1 +1,2 @@
-"""Who may use this installation, and how its machine is protected."""
+"""Who asks: passwords, tokens, and what a request proves of its sender; and how a machine is protected. What a
+principal may do is decided by ``catalog.core.authorisation``."""

@@ -20,11 +20,13 @@ from app.sql.member_counts import MemberCounts
 from app.sql.script_reader import to_the_end
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import ScriptError, StatementResult
+from catalog.core.access_tokens import AccessToken
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import Command
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
+from catalog.core.principals import Principal
 from catalog.core.quorum import default_quorum
 from catalog.core.rebalancing import check_rebalancing
 from catalog.core.snapshot import (
@@ -171,6 +173,18 @@ class CatalogExecutor:
     async def audit(self, only: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
         """Who changed what, the newest first. Raises StoreError."""
         return await self._call(self._store.audit.read, only, limit, below)
+
+    async def token(self, digest: str) -> AccessToken | None:
+        return await self._call(self._store.tokens.by_digest, digest)
+
+    async def tokens(self, owner: Principal | None) -> tuple[AccessToken, ...]:
+        return await self._call(self._store.tokens.all, owner)
+
+    async def add_token(self, token: AccessToken) -> None:
+        await self._call(self._store.tokens.add, token)
+
+    async def revoke_token(self, token_id: str, now_us: int) -> None:
+        await self._call(self._store.tokens.revoke, token_id, now_us)
 
     async def close(self) -> None:
         await self._call(self._store.close)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from catalog.core import login_errors
 from catalog.core.error_rows import ErrorRow, ProtocolType, no_room, outside
 
 
@@ -407,6 +408,13 @@ class ErrorKind(Enum):
     ADDRESS_NOT_FOUND = ErrorRow(
         8203, "42704", 404, "The address does not exist", "See /docs for the addresses."
     )
+    UNAUTHENTICATED = login_errors.UNAUTHENTICATED
+    PRIVILEGE_MISSING = login_errors.PRIVILEGE_MISSING
+    LOGIN_LIMITED = login_errors.LOGIN_LIMITED
+    CREDENTIAL_NOT_ENCRYPTED = login_errors.CREDENTIAL_NOT_ENCRYPTED
+    TOKEN_NOT_FOUND = login_errors.TOKEN_NOT_FOUND
+    TOKEN_TOO_BROAD = login_errors.TOKEN_TOO_BROAD
+    GRANTS_UNAVAILABLE = login_errors.GRANTS_UNAVAILABLE
     INTERNAL_ERROR = ErrorRow(
         9001,
         "XX000",

@@ -54,9 +54,11 @@ def test_alter_moves_replicas_under_a_continuous_writer(installation: Installati
 
 @contextmanager
 def watching(installation: Installation, prefix: str) -> Iterator[Callable[[], list[dict[str, str | None]]]]:
-    """For the length of the block: every revision below the prefix so far, as the end of each changed key and
-    its new value, None where the key was deleted."""
-    command = [*etcdctl_command(installation), "watch", "--prefix", prefix, "-w", "json"]
+    """Every revision below the prefix since the block began, as the end of each changed key and its new value,
+    None where the key was deleted. It starts from a revision: what comes before etcdctl watches is seen."""
+    before = json.loads(etcdctl(installation, "get", prefix, "--prefix", "-w", "json"))
+    since = ("--rev", str(before["header"]["revision"] + 1))
+    command = [*etcdctl_command(installation), "watch", "--prefix", prefix, *since, "-w", "json"]
     environment = {**os.environ, "ETCDCTL_API": "3"}
     with (
         TemporaryFile("w+b") as output,

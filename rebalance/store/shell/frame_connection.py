@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from rebalance.store.core.store_effects import Reply
 from rebalance.store.core.store_messages import (
@@ -68,7 +68,7 @@ class FrameConnection(asyncio.Protocol):
     # asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
         # TLS counts a full buffer from its limit on, and an empty one is as full as no bytes.
         is_tls = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=1 if is_tls else 0)

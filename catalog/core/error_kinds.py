@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from catalog.core import principal_errors
 from catalog.core.error_rows import ErrorRow, ProtocolType, no_room, outside
 
 
@@ -160,6 +161,16 @@ class ErrorKind(Enum):
     OPERATION_NOT_FOUND = ErrorRow(
         4203, "42704", 404, "The operation does not exist", "`zonectl operations` lists the stored operations."
     )
+    USER_NOT_FOUND = principal_errors.USER_NOT_FOUND
+    USER_ALREADY_EXISTS = principal_errors.USER_ALREADY_EXISTS
+    ROLE_NOT_FOUND = principal_errors.ROLE_NOT_FOUND
+    ROLE_ALREADY_EXISTS = principal_errors.ROLE_ALREADY_EXISTS
+    ROLE_PROTECTED = principal_errors.ROLE_PROTECTED
+    LAST_ADMINISTRATOR = principal_errors.LAST_ADMINISTRATOR
+    GRANT_INVALID = principal_errors.GRANT_INVALID
+    PRIVILEGE_UNKNOWN = principal_errors.PRIVILEGE_UNKNOWN
+    PASSWORD_INVALID = principal_errors.PASSWORD_INVALID
+    USER_NAME_INVALID = principal_errors.USER_NAME_INVALID
     NODE_MEMBER_LIMIT = ErrorRow(
         5002,
         "54000",

@@ -57,6 +57,7 @@ def up(
         port=settings.port,
         member_limit=settings.node_member_limit,
         etcd=settings.etcd,
+        tls=settings.tls,
         spark_master=settings.spark_master,
         console=settings.console,
         demo=demo,

@@ -1,0 +1,61 @@
+"""What a request has proved of its sender: a context variable beside ``app.actor``, for whatever asks whether
+the sender may do something. None where nobody has to log in, and for the work that a server does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+
+from catalog.core.access_tokens import AccessToken
+from catalog.core.authorisation import Caller
+from catalog.core.principals import Principal
+
+
+class Proof(Enum):
+    PASSWORD = "PASSWORD"
+    TOKEN = "TOKEN"
+    JWT = "JWT"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """``token``: the one that it was proved with. ``expires_us``: when that ends, microseconds since 1970;
+    None: a password does not. ``acts_for``: the user that a statement names, where that is another one."""
+
+    caller: Caller
+    proof: Proof
+    token: AccessToken | None = None
+    expires_us: int | None = None
+    acts_for: str = ""
+
+
+_CURRENT: ContextVar[Login | None] = ContextVar("login", default=None)
+
+
+def current_login() -> Login | None:
+    return _CURRENT.get()
+
+
+def current_caller() -> Caller | None:
+    """Who is authorised for what is being done now."""
+    login = _CURRENT.get()
+    return None if login is None else login.caller
+
+
+def current_principal() -> Principal | None:
+    """Whose is what is being done now."""
+    caller = current_caller()
+    return None if caller is None else caller.principal
+
+
+@contextmanager
+def logged_in(login: Login) -> Iterator[None]:
+    """What runs inside the block, in this task or in tasks that it begins, is authorised for ``login``."""
+    before = _CURRENT.set(login)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(before)

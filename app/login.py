@@ -11,6 +11,7 @@ from enum import Enum
 
 from catalog.core.access_tokens import AccessToken
 from catalog.core.authorisation import Caller
+from catalog.core.principals import LOCAL
 
 
 class Proof(Enum):
@@ -29,6 +30,14 @@ class Login:
     token: AccessToken | None = None
     expires_us: int | None = None
     acts_for: str = ""
+
+    @property
+    def shown_name(self) -> str:
+        """For the audit: users of the catalog by their names, others with their source, both where two are
+        named."""
+        principal = self.caller.principal
+        name = principal.name if principal.source == LOCAL else str(principal)
+        return f"{name} for {self.acts_for}" if self.acts_for else name
 
 
 _CURRENT: ContextVar[Login | None] = ContextVar("login", default=None)

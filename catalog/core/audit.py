@@ -25,8 +25,9 @@ class Channel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """``verified``: a proxy that checks names has put this one into its header; else it is what the client
-    says. ``address`` is where the request came from, as host. ``reason`` is why it asks, by its own account."""
+    """``verified``: the user has logged in, or a proxy that checks names has put this one into its header; else
+    it is what the client says. ``address`` is where the request came from, as host. ``reason`` is why it asks,
+    by its own account."""
 
     name: str = ""
     verified: bool = False
@@ -79,6 +80,8 @@ class Action(Enum):
     REVERSE_OPERATION = "REVERSE OPERATION"
     FINALISE_OPERATION = "FINALISE OPERATION"
     ADOPT_METASTORE = "ADOPT METASTORE"
+    CREATE_TOKEN = "CREATE TOKEN"
+    REVOKE_TOKEN = "REVOKE TOKEN"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from app.sql.calls import Procedures
 from app.sql.change_plan import (
     ChangePlan,
     PlanId,
+    check_plannable,
     explained,
     plan_of,
     refuse_other,
@@ -225,6 +226,7 @@ class SqlEngine:
         return commands, plan
 
     async def _plan_of(self, commands: Sequence[Command]) -> ChangePlan:
+        check_plannable(commands)
         for _ in range(PLAN_ATTEMPTS_MAX):
             statements = await self._catalog.changes(commands, self._nodes())
             snapshot = await self._snapshot()

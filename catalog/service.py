@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.core.messages import Command
+from catalog.core.messages import AlterUser, Command, CreateUser
 from catalog.core.node_filter import NodeFilters
 from catalog.core.snapshot import (
     CatalogSnapshot,
@@ -105,7 +105,7 @@ class CatalogService:
         while waiting := [run for run in runs if not run.is_over]:
             try:
                 base = self._unit_of_work.snapshot()
-                versions = decide(base, waiting, self.judge, VERSIONS_MAX)
+                versions = decide(base, waiting, self._decide, VERSIONS_MAX)
                 outcome = CommitOutcome.COMMITTED
                 if versions:
                     outcome = self._unit_of_work.commit(base, versions)
@@ -136,6 +136,11 @@ class CatalogService:
             if outcome is CommitOutcome.COMMITTED:
                 return version.after.version
         raise self._conflict()
+
+    def _decide(self, snapshot: CatalogSnapshot, command: Command, topology: Topology) -> Change:
+        if isinstance(command, CreateUser | AlterUser) and command.password and not command.password.hashed:
+            raise ValueError("a password is hashed before its statement is executed")
+        return self.judge(snapshot, command, topology)
 
     def _conflict(self) -> StoreError:
         message = f"other statements took the next version {self._attempts_max} times in a row"

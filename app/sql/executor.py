@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -24,9 +25,14 @@ from catalog.core.access_tokens import AccessToken
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.messages import Command
+from catalog.core.messages import AlterUser, Command, CreateUser, Secret
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
+<<<<<<< HEAD
 from catalog.core.principals import Principal
+||||||| be998a2
+=======
+from catalog.core.principal_changes import check_password
+>>>>>>> wf
 from catalog.core.quorum import default_quorum
 from catalog.core.rebalancing import check_rebalancing
 from catalog.core.snapshot import (
@@ -39,7 +45,7 @@ from catalog.core.snapshot import (
 from catalog.core.statement_batch import CommandScript, ScriptRun, StatementStamp
 from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
-from catalog.ports import OutboxRow, VersionRecord
+from catalog.ports import HashPassword, OutboxRow, VersionRecord
 from catalog.service import VERSIONS_MAX, CatalogService
 from catalog.store.catalog_store import CatalogStore
 from catalog.store.statement_log import SqlStatementLog
@@ -53,11 +59,19 @@ _Waiting = tuple[CommandScript, asyncio.Future[ScriptRun]]
 class CatalogExecutor:
     """One server's catalog; implements the relay's ``AsyncOutbox`` and the guard's ``AsyncMarks`` too.
 
-    ``counts`` answers how many members zones need, for the limit of each node.
+    ``counts`` answers how many members zones need, for the limit of each node. ``hash_password``: without it
+    statements that hold a password are refused.
     """
 
-    def __init__(self, url: str, defaults: ZoneDefaults, counts: MemberCounts) -> None:
+    def __init__(
+        self,
+        url: str,
+        defaults: ZoneDefaults,
+        counts: MemberCounts,
+        hash_password: HashPassword | None = None,
+    ) -> None:
         self._url = url
+        self._hash_password = hash_password
         self._defaults = defaults
         self._counts = counts
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
@@ -95,6 +109,7 @@ class CatalogExecutor:
         Raises ScriptError, with the results of the commands before the one that failed, and StoreError while
         nothing may be written."""
         self._require_writable()
+        commands = await self._hashed(commands)
         # The ids under which a logged statement commits, and who asks, are known here and not in the thread.
         ids = tuple(next_statement_id() for _ in commands)
         script = CommandScript(tuple(commands), topology, ids, current_actor(), base_version)
@@ -189,6 +204,28 @@ class CatalogExecutor:
     async def close(self) -> None:
         await self._call(self._store.close)
         self._thread.shutdown()
+
+    async def _hashed(self, commands: Sequence[Command]) -> Sequence[Command]:
+        """Passwords are made into what is kept of them in threads of their own: that takes long on purpose.
+        Raises ScriptError."""
+        hashed: list[Command] = []
+        for n, command in enumerate(commands, start=1):
+            if isinstance(command, CreateUser | AlterUser) and command.password is not None:
+                try:
+                    check_password(command.password, command.name)
+                    command = replace(command, password=await self._with_hash(command.password))
+                except RefusedError as error:
+                    error.statement = n
+                    raise ScriptError(error, ()) from error
+            hashed.append(command)
+        return hashed
+
+    async def _with_hash(self, secret: Secret) -> Secret:
+        """Raises RefusedError."""
+        if self._hash_password is None:
+            message = "this server keeps no passwords"
+            raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, secret.position)
+        return replace(secret, hashed=await asyncio.to_thread(self._hash_password, secret.text))
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *arguments))

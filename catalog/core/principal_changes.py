@@ -83,7 +83,7 @@ def change_principals(snapshot: CatalogSnapshot, command: PrincipalCommand) -> C
 
 def _create_user(snapshot: CatalogSnapshot, command: CreateUser) -> Change:
     _check_name(command.name, "user")
-    _check_password(command.password, command.name)
+    check_password(command.password, command.name)
     existing = snapshot.grants.named(command.name.text)
     if existing is not None and not (command.if_not_exists and not existing.is_role):
         raise _taken(existing, command.name)
@@ -97,7 +97,7 @@ def _create_user(snapshot: CatalogSnapshot, command: CreateUser) -> Change:
 
 def _alter_user(snapshot: CatalogSnapshot, command: AlterUser) -> Change:
     _check_name(command.name, "user")
-    _check_password(command.password, command.name)
+    check_password(command.password, command.name)
     user = snapshot.grants.users.get(local_user(command.name.text))
     if user is None:
         return _missing_user(command)
@@ -245,8 +245,8 @@ def _check_name(name: Name, what: str) -> None:
         raise RefusedError(ErrorKind.USER_NAME_INVALID, message, name.position)
 
 
-def _check_password(password: Secret | None, name: Name) -> None:
-    """Says nothing of the password that a log may not know."""
+def check_password(password: Secret | None, name: Name) -> None:
+    """Raises RefusedError, which says nothing of the password."""
     if password is None:
         return
     problem = ""

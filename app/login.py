@@ -47,12 +47,6 @@ def current_login() -> Login | None:
     return _CURRENT.get()
 
 
-def current_caller() -> Caller | None:
-    """Who is authorised for what is being done now."""
-    login = _CURRENT.get()
-    return None if login is None else login.caller
-
-
 @contextmanager
 def logged_in(login: Login) -> Iterator[None]:
     """What runs inside the block, in this task or in tasks that it begins, is authorised for ``login``."""

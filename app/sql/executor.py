@@ -27,12 +27,8 @@ from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import AlterUser, Command, CreateUser, Secret
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
-<<<<<<< HEAD
-from catalog.core.principals import Principal
-||||||| be998a2
-=======
 from catalog.core.principal_changes import check_password
->>>>>>> wf
+from catalog.core.principals import Principal
 from catalog.core.quorum import default_quorum
 from catalog.core.rebalancing import check_rebalancing
 from catalog.core.snapshot import (

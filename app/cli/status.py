@@ -101,6 +101,8 @@ def _lines(url: str, ready: JsonObject, addresses: JsonObject | None) -> Iterato
     if addresses:
         members = ", ".join(f"{name} {where}" for name, where in addresses["nodes"].items())
         yield f"etcd at {addresses['etcd']}, members at {members}"
+        if tls := addresses.get("tls"):
+            yield f"certificate for etcd and members: {tls['certificate']}"
         if addresses["console"]:
             yield f"console at {addresses['console']}"
 

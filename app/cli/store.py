@@ -45,9 +45,10 @@ def fsck(
       zonectl store fsck zonekeeper-data/n1/store
       zonectl store fsck zonekeeper-data/n1/store --json | jq '.copies[] | select(.defects != [])'
 
-    JSON: {"copies": [{"zone", "partition", "state", "log_start", "tail", "records",
-    "rows", "ids", "defects": [{"code", "place", "detail"}]}], "defects"}; state, log_start
-    and tail null: there is no copy, but entries of one.
+    JSON: {"copies": [{"zone", "partition", "state", "is_clean", "log_start", "tail",
+    "records", "rows", "ids", "defects": [{"code", "place", "detail"}]}], "defects"};
+    is_clean false: it is being cleared or filled anew; state, is_clean, log_start and tail
+    null: there is no copy, but entries of one.
 
     Exit codes: 0 no defect, 1 defects, or the store cannot be read, 64 usage error, 130
     interrupted.
@@ -87,6 +88,8 @@ def serve(
     Examples:
       zonectl store serve --name n1 --metastore 127.0.0.1:2379 --data-dir zonekeeper-data/n1
     """
+    import uvloop
+
     from app.bootstrap.store import run_store
     from app.configuration.node_settings import node_of
     from rebalance.ports.metastore import MetastoreError
@@ -107,7 +110,7 @@ def serve(
         except (StoreDiskError, RingError, MetastoreError) as error:
             raise CliError(ExitCode.FAILED, f"zonectl store serve: {error}") from error
 
-    return run_until_stopped(serving())
+    return run_until_stopped(serving(), uvloop.new_event_loop)
 
 
 def _document(check: CopyCheck) -> dict[str, Any]:
@@ -116,6 +119,7 @@ def _document(check: CopyCheck) -> dict[str, Any]:
         "zone": check.partition[0],
         "partition": check.partition[1],
         "state": head.state.value if head is not None else None,
+        "is_clean": head.is_clean if head is not None else None,
         "log_start": str(head.log_start) if head is not None else None,
         "tail": str(head.tail) if head is not None else None,
         "records": check.records,
@@ -135,4 +139,7 @@ def _print_checks(checks: Sequence[CopyCheck], defects: int) -> None:
         print_rows(("COPY", "DEFECT", "PLACE", "DETAIL"), rows)
     records, keys, ids = (sum(getattr(check, name) for check in checks) for name in ("records", "rows", "ids"))
     contents = f"{counted(records, 'log record')}, {counted(keys, 'row')}, {counted(ids, 'operation id')}"
-    say(f"{counted(len(checks), 'copy', 'copies')}, {contents}: {counted(defects, 'defect')}")
+    unclean = sum(check.head is not None and not check.head.is_clean for check in checks)
+    note = f" ({unclean} being cleared or filled)" if unclean else ""
+    copies = counted(len(checks), "copy", "copies") + note
+    say(f"{copies}, {contents}: {counted(defects, 'defect')}")

@@ -67,6 +67,7 @@ def up(
         insecure=insecure,
         member_limit=settings.node_member_limit,
         etcd=settings.etcd,
+        tls=settings.tls,
         spark_master=settings.spark_master,
         console=settings.console,
         demo=demo,

@@ -39,7 +39,7 @@ GRID_ROWS_MAX = 12
 EXAMPLES = (
     ("Zones", "SHOW ZONES"),
     ("Assignments", "SELECT * FROM assignments LIMIT 100"),
-    ("Unhealthy partitions", "SELECT * FROM global_partition_states WHERE state <> 'AVAILABLE'"),
+    ("Unhealthy partitions", "SELECT * FROM global_zone_partition_states WHERE partition_state <> 'AVAILABLE'"),
     ("Operations", "SELECT * FROM operations"),
     ("New zone", NEW_ZONE),
 )

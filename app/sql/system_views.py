@@ -104,6 +104,7 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
             node.weight if node else None,
             node.failure_domain if node else None,
             members[name],
+            copies[name],
             record.pid if record else None,
             drain_state(members[name] + copies[name]) if name in snapshot.drains else None,
         )
@@ -229,8 +230,7 @@ SYSTEM_VIEWS = (
             "MEMBER_LIMIT": INTEGER,
             "WEIGHT": ResultType.DOUBLE,
             "FAILURE_DOMAIN": VARCHAR,
-            "MEMBERS": INTEGER,
-            "PID": INTEGER,
+            **dict.fromkeys(("MEMBERS", "STORE_COPIES", "PID"), INTEGER),
             "DRAIN_STATE": VARCHAR,
         },
         _nodes,

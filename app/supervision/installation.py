@@ -9,8 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+from app.security.local_authority import LocalAuthority
 from app.supervision.child_loop import Child, Supervisor
 from app.supervision.child_plan import DEMO_INHERITS, ChildSpec, NodeSpec, StopRank, plan_children, zonectl
 from app.supervision.installation_state import (
@@ -25,6 +27,7 @@ from app.supervision.installation_state import (
 from app.supervision.privacy import keep_private
 from rebalance.hosting.etcd_binary import dotted, remember
 from rebalance.hosting.heartbeat import dump_on_signal
+from rebalance.hosting.tls import TlsFiles
 
 PROBE_TIMEOUT_S = 0.5
 SLOW_START_S = 30.0
@@ -44,6 +47,8 @@ class UpOptions:
     insecure: bool = False
     member_limit: int = 100
     etcd: Path | None = None
+    tls: TlsFiles | None = None
+    """What etcd and members show; None: certificates of this installation's own."""
     spark_master: str = "local[*]"
     console: bool = True
     demo: bool = False
@@ -80,6 +85,7 @@ def up(options: UpOptions) -> int:
             member_limit=options.member_limit,
         )
         save_state(directory.path, ports)
+        tls = options.tls or LocalAuthority.of_machines(directory.path).renewed(datetime.now(UTC))
         remember(directory.path, etcd)
         _say_what_differs(earlier, ports, options)
         children = plan_children(
@@ -87,6 +93,7 @@ def up(options: UpOptions) -> int:
             ports,
             options.nodes,
             etcd=etcd.path,
+            tls=tls,
             host=options.host,
             insecure=options.insecure,
             member_limit=options.member_limit,
@@ -95,20 +102,25 @@ def up(options: UpOptions) -> int:
         )
         names = ", ".join(node.name for node in options.nodes)
         say(f"starting etcd {dotted(etcd.version)}, the server and {names} in {directory.path}")
-        return _Run(options, directory, ports, children).run()
+        return _Run(options, directory, _addresses(ports, options, tls), ports.api, children).run()
 
 
 class _Run:
     """One run: watches for the API's first answer, then for the demo's end."""
 
     def __init__(
-        self, options: UpOptions, directory: DataDirectory, ports: Ports, children: Sequence[ChildSpec]
+        self,
+        options: UpOptions,
+        directory: DataDirectory,
+        addresses: Addresses,
+        port: int,
+        children: Sequence[ChildSpec],
     ) -> None:
         self._options = options
         self._directory = directory
-        self._url = f"http://{options.probe_host}:{ports.api}"
-        self._addresses = _addresses(self._url, ports, options)
-        self._port = ports.api
+        self._url = addresses.api
+        self._addresses = addresses
+        self._port = port
         self._started = time.monotonic() - _age_of_this_process()
         self._served = False
         self._slow_reported = False
@@ -173,7 +185,8 @@ def answers(host: str, port: int) -> bool:
         connection.close()
 
 
-def _addresses(url: str, ports: Ports, options: UpOptions) -> Addresses:
+def _addresses(ports: Ports, options: UpOptions, tls: TlsFiles) -> Addresses:
+    url = f"http://{options.probe_host}:{ports.api}"
     blocks = {node.name: ports.nodes[node.name] for node in options.nodes}
     return Addresses(
         api=url,
@@ -181,6 +194,7 @@ def _addresses(url: str, ports: Ports, options: UpOptions) -> Addresses:
         etcd=f"127.0.0.1:{ports.etcd_client}",
         nodes={name: f"127.0.0.1:{block.start}-{block.stop - 1}" for name, block in blocks.items()},
         spark=options.spark_master,
+        tls=tls,
     )
 
 

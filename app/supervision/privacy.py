@@ -7,9 +7,9 @@ from pathlib import Path
 from rebalance.hosting.private_files import tighten, write_privately
 
 OURS = (
-    *("up.lock", "up.pid", "state.json*", "run.json*", "logs", "etcd", "nodes", "spark", "catalog.sqlite*"),
+    *("up.lock", "up.pid*", "state.json*", "run.json*", "logs", "etcd", "nodes", "spark", "catalog.sqlite*"),
     *("etcd.json*", "node.json*", "node.lock", "members", "mirrors", "engines", "store"),
-    *("given_up", "strong_zones.*"),
+    *("given_up", "strong_zones.*", "tls"),
 )
 """What any of our processes keeps in its data directory."""
 

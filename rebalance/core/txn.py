@@ -70,6 +70,11 @@ def absent(key: str) -> Compare:
     return unchanged(key, 0)
 
 
+def present(key: str) -> Compare:
+    """Guard: the key exists."""
+    return Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Get:
     key: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -12,12 +12,14 @@ import pytest
 
 from app.cli.main import main
 from rebalance.core.keys import Keyspace
+from rebalance.core.topology_version import Trigger
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.store_messages import AnswerCode
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
 from tests.fixtures.store_client import LIMIT_S
 from tests.fixtures.store_processes import StoreProcesses
+from tests.fixtures.store_records import outcomes, ring_events, until
 from tests.fixtures.store_trio import ZONE
 
 LISTS = [("n1", "n2", "n3"), ("n2", "n3", "n1"), ("n3", "n1", "n2")]
@@ -43,12 +45,21 @@ async def processes(
         servers.close()
 
 
-async def until_gone(writer: RingWriter) -> None:
-    """All that were terminated left in order: nobody is failed, nor waited for."""
+async def until_joined_anew(writer: RingWriter, names: tuple[str, ...], before: Mapping[str, str]) -> None:
+    """Each of them is a member as another incarnation than before."""
     async with asyncio.timeout(LIMIT_S):
-        while writer.state.cluster.servers:
+        while any(writer.state.incarnations.get(name) in (None, before[name]) for name in names):
             await asyncio.sleep(0.05)
-    assert [gone.in_order for gone in writer.state.gone[-3:]] == [True] * 3
+
+
+async def until_owned(metastore: EtcdMetastore, keyspace: Keyspace) -> None:
+    """Every copy is in the set of its partition: nothing is being filled."""
+    sets = [tuple(sorted(nodes)) for nodes in LISTS]
+
+    async def is_so() -> bool:
+        return [outcome.in_sync for outcome in await outcomes(metastore, keyspace, ZONE)] == sets
+
+    await until(is_so)
 
 
 @pytest.mark.slow("three processes are started, and each is killed and comes back once")
@@ -83,12 +94,14 @@ async def test_no_acknowledged_put_is_lost_when_servers_are_killed(
         putting = [asyncio.create_task(put_on(partition)) for partition in range(len(LISTS))]
         for names in kills:
             await until_put(10)
+            before = dict(writer.state.incarnations)
             for name in names:
                 servers.kill(name)
             await asyncio.sleep(1.0)
             for name in names:
                 assert main(["store", "fsck", str(servers.store(name))]) == 0
                 await servers.start(name)
+            await until_joined_anew(writer, names, before)
         await until_put(10)
         for task in putting:
             task.cancel()
@@ -98,7 +111,10 @@ async def test_no_acknowledged_put_is_lost_when_servers_are_killed(
             stored = await servers.client.get((ZONE, partition), key)
             assert stored is not None
             assert int(stored) >= int(value)
+        await until_owned(metastore, keyspace)
+        members = dict(writer.state.incarnations)
         assert [await servers.terminate(name) for name in LISTS[0]] == [0, 0, 0]
-        await until_gone(writer)
+        ends = {seen.record.incarnation: seen.record.event for seen in await ring_events(metastore, keyspace)}
+        assert {ends[incarnation].trigger for incarnation in members.values()} == {Trigger.NODE_LEFT}
     for name in LISTS[0]:
         assert main(["store", "fsck", str(servers.store(name))]) == 0

@@ -211,13 +211,41 @@ async def test_whoever_leaves_takes_its_keys_along(metastore: EtcdMetastore, key
     await ring.appear()
     await write(metastore, keyspace, joins("n1", "n2"))
     await ring.start()
-    await ring.suspect("n2", suspected=True)
-    await ring.suspect("n3", suspected=True)
-    await ring.suspect("n3", suspected=False)
+    await ring_of(metastore, keyspace, "n2", "n2-2").appear()
+    await ring.suspect("n2", 2, suspected=True)
     suspects = await metastore.range(keyspace.exchange_suspects)
     assert [item.key for item in suspects.items] == [keyspace.suspicion("n1", "n2")]
     await ring.leave()
     left = (await ring_of(metastore, keyspace).start()).ring
     assert dict(left.cluster.servers) == {"n2": 2}
-    for prefix in (keyspace.exchange_servers, keyspace.exchange_suspects):
-        assert (await metastore.range(prefix)).items == ()
+    beats = (await metastore.range(keyspace.exchange_servers)).items
+    assert [item.key for item in beats] == [keyspace.store_server("n2", "n2-2")]
+    assert (await metastore.range(keyspace.exchange_suspects)).items == ()
+
+
+async def test_a_suspicion_is_of_one_incarnation(metastore: EtcdMetastore, keyspace: Keyspace) -> None:
+    """One that arrives once the member has failed, and maybe joined anew, would evict its successor."""
+    ring = ring_of(metastore, keyspace, "n1", "n1-1")
+
+    async def suspects() -> list[str]:
+        return [item.key for item in (await metastore.range(keyspace.exchange_suspects)).items]
+
+    others = [ring_of(metastore, keyspace, "n2", incarnation) for incarnation in ("n2-2", "n2-3")]
+    for member in (ring, *others):
+        await member.appear()
+    *members, successor = joins("n1", "n2", "n2")
+    await write(metastore, keyspace, members)
+    await ring.start()
+    await ring.suspect("n2", 2, suspected=True)
+    assert await suspects() == [keyspace.suspicion("n1", "n2")]
+    await ring.suspect("n2", 2, suspected=False)
+    assert await suspects() == []
+    await metastore.commit(Txn((), (Delete(keyspace.store_server("n2", "n2-2")),)))
+    await ring.suspect("n2", 2, suspected=True)
+    assert await suspects() == []
+    await write(metastore, keyspace, [successor])
+    await ring.start()
+    await ring.suspect("n2", 2, suspected=True)
+    assert await suspects() == []
+    await ring.suspect("n2", 3, suspected=True)
+    assert await suspects() == [keyspace.suspicion("n1", "n2")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from catalog.core.zone import ZoneId
@@ -88,7 +90,7 @@ def test_ids_are_written_as_they_were_and_read_again() -> None:
 
 def test_heads_and_records_are_written_as_they_were_and_read_again() -> None:
     head = CopyHead(
-        CopyState.MOVING, POSITION, False, StorePosition(1, 1), (EpochStart(1, 0), EpochStart(5, 1))
+        CopyState.MOVING, POSITION, False, StorePosition(1, 1), (EpochStart(1, 0), EpochStart(5, 1)), 9
     )
     assert encoded(head).hex() == HEAD
     assert head_of(bytes.fromhex(HEAD)) == head
@@ -99,7 +101,15 @@ def test_heads_and_records_are_written_as_they_were_and_read_again() -> None:
     assert record_of(bytes.fromhex(RECORD)) == record
 
 
+def test_heads_of_before_a_field_was_added_are_read() -> None:
+    assert head_of(bytes.fromhex(HEAD_WITHOUT_TIME)) == replace(head_of(bytes.fromhex(HEAD)), last_ms=0)
+
+
 HEAD = (
+    "86a57374617465a64d4f56494e47a47461696c92cf000000050000000102a869735f636c65616ec2a96c6f675f7374617274"
+    "920101a665706f63687392920100920501a76c6173745f6d7309"
+)
+HEAD_WITHOUT_TIME = (
     "85a57374617465a64d4f56494e47a47461696c92cf000000050000000102a869735f636c65616ec2a96c6f675f7374617274"
     "920101a665706f63687392920100920501"
 )

@@ -14,8 +14,10 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.disk_changes import (
+    ClearBatch,
     CutLog,
     DiskChange,
+    DropTail,
     KeepHead,
     KeepMark,
     KeepRecords,
@@ -86,6 +88,34 @@ def test_a_copy_that_is_being_filled_may_have_newer_rows_and_a_gap_after_its_tai
     assert fsck(tmp_path, records, KeepHead(PARTITION, head), newer) == 0
 
 
+UNCLEAN = KeepHead(PARTITION, replace(HEAD, state=CopyState.MOVING, is_clean=False))
+KEYS = (b"a", b"b", b"c")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        DropTail(PARTITION, PLACES[3], PLACES[5], KEYS),
+        DropTail(PARTITION, PLACES[2], PLACES[5], KEYS),
+        *(ClearBatch(PARTITION, PLACES[5], size) for size in (1, 10, 15)),
+    ],
+)
+def test_a_copy_that_is_cleared_or_filled_anew_may_have_holes(
+    tmp_path: Path, change: DiskChange, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows of a tail that was dropped are fetched before the copy is clean again: a clean one has no holes."""
+    assert fsck(tmp_path, *SOUND, UNCLEAN, change) == 0
+    assert "1 copy (1 being cleared or filled), " in capsys.readouterr().out
+    assert fsck(tmp_path, KeepHead(PARTITION, HEAD)) == 1
+
+
+def test_rows_of_a_copy_that_is_filled_anew_are_what_their_records_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fsck(tmp_path, KeepRows(PARTITION, (StoredRow(b"c", b"4", PLACES[5]),)), *SOUND, UNCLEAN) == 1
+    assert "has another value than its record 0.2:5" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
@@ -154,6 +184,7 @@ def test_json_has_every_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str])
                 "zone": 7,
                 "partition": 3,
                 "state": "OWNING",
+                "is_clean": True,
                 "log_start": "0.0:0",
                 "tail": "0.2:5",
                 "records": 5,
@@ -165,6 +196,7 @@ def test_json_has_every_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str])
                 "zone": 8,
                 "partition": 0,
                 "state": None,
+                "is_clean": None,
                 "log_start": None,
                 "tail": None,
                 "records": 0,

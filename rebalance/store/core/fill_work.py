@@ -25,7 +25,7 @@ class FillWork:
         """Whatever has nothing under way takes its next step; at most so many copies are filled at a time, and
         none of them asks for more while there is no room here."""
         books = self._books
-        if not books.takes_records or not books.has_finished:
+        if not books.filling or not books.takes_records or not books.has_finished:
             return
         busy = 0
         for partition in sorted(books.filling):

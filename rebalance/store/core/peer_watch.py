@@ -55,6 +55,7 @@ class PeerWatch:
         """What is new at once, and all of it again now and then. That a peer is suspected no more is repeated
         for a TTL: a server that reaches the metastore no sooner ends, and its suspicions with it."""
         books, now_ms = self._books, self._books.now_ms
+        orders = books.worker.cluster.servers if books.worker is not None else {}
         again = now_ms - self._said_ms >= books.limits.suspect_ms
         if again:
             self._said_ms = now_ms
@@ -68,7 +69,8 @@ class PeerWatch:
                 continue
             elif not again:
                 continue
-            books.out.append(SetSuspect(peer, suspected))
+            if peer in orders:
+                books.out.append(SetSuspect(peer, orders[peer], suspected))
 
     def _debtors(self) -> set[str]:
         """Who has not acknowledged a write that was made too long ago."""

@@ -1,11 +1,13 @@
 """Whether what a copy has on the disk is as the rules of the log say: what ``zonectl store fsck`` reports.
 
-It repairs nothing. Rows and ids up to the log's start have no record to be compared with.
+It repairs nothing. Rows and ids up to the log's start have no record to be compared with. A copy that is not
+clean is being cleared, or filled anew after a part of its log was dropped: log, rows and ids may have holes,
+and have none left when it is clean again. Of such a copy only what is there is compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -68,31 +70,35 @@ class _Log:
 
 
 def check_copy(reader: StoreReader, partition: PartitionKey, head: CopyHead | None) -> CopyCheck:
-    """Reads everything of the copy once."""
+    """Reads everything of the copy once. What is missing is a defect of a clean copy only."""
     if head is None:
         defect = CopyDefect(DefectCode.COPY_WITHOUT_HEAD, "-", "entries of a copy that has no head")
         return CopyCheck(partition, None, defects=(defect,))
     defects = list(_table_defects(head))
     log = _Log()
-    defects += _log_defects(head, _records(reader, partition), log)
-    rows = ids = 0
+    # All of it is read in any case, as it fills ``log``.
+    log_defects = list(_log_defects(head, _records(reader, partition), log))
     keys: set[bytes] = set()
     for row in _rows(reader, partition):
-        rows += 1
         keys.add(row.key)
         defects += _row_defects(head, log, row)
-    for key, (position, value) in log.values.items():
-        if value is not None and key not in keys:
-            defects.append(_defect(DefectCode.ROW_DIFFERS, key, f"no row; the record of {position} wrote one"))
     writes: set[str] = set()
     for entry in _ids(reader, partition):
-        ids += 1
         writes.add(entry.write)
-        defects += _id_defects(head, log, entry)
+        if head.is_clean:
+            defects += _id_defects(head, log, entry)
+    if head.is_clean:
+        defects += [*log_defects, *_missing(log, keys, writes)]
+    return CopyCheck(partition, head, len(log.positions), len(keys), len(writes), tuple(defects))
+
+
+def _missing(log: _Log, keys: Container[bytes], writes: Container[str]) -> Iterator[CopyDefect]:
+    for key, (position, value) in log.values.items():
+        if value is not None and key not in keys:
+            yield _defect(DefectCode.ROW_DIFFERS, key, f"no row; the record of {position} wrote one")
     for write, position in log.ids.items():
         if write not in writes:
-            defects.append(_defect(DefectCode.ID_DIFFERS, write, f"not in the index; its record is {position}"))
-    return CopyCheck(partition, head, len(log.positions), rows, ids, tuple(defects))
+            yield _defect(DefectCode.ID_DIFFERS, write, f"not in the index; its record is {position}")
 
 
 def _table_defects(head: CopyHead) -> Iterator[CopyDefect]:
@@ -133,11 +139,13 @@ def _follows(record: LogRecord, last: StorePosition) -> bool:
 def _row_defects(head: CopyHead, log: _Log, row: StoredRow) -> Iterator[CopyDefect]:
     """Rows of a snapshot may be newer than the log of a copy that is being filled."""
     position, value = log.values.get(row.key, (NO_RECORD, None))
-    if row.position < position:
-        yield _defect(DefectCode.ROW_DIFFERS, row.key, f"is of {row.position}; its newest record is {position}")
-    elif row.position == position:
+    if row.position == position:
         if (None if row.value is None else hash(row.value)) != value:
             yield _defect(DefectCode.ROW_DIFFERS, row.key, f"has another value than its record {position}")
+    elif not head.is_clean:
+        return
+    elif row.position < position:
+        yield _defect(DefectCode.ROW_DIFFERS, row.key, f"is of {row.position}; its newest record is {position}")
     elif row.position > head.log_start and head.state is not CopyState.MOVING:
         yield _defect(DefectCode.ROW_WITHOUT_RECORD, row.key, f"is of {row.position}, which did not write it")
 

@@ -83,9 +83,11 @@ class AskAffinityChange:
 
 @dataclass(frozen=True, slots=True)
 class SetSuspect:
-    """Write (or delete) ``exchange/suspects/<own name>/<whom>``."""
+    """Write (or delete) ``exchange/suspects/<own name>/<whom>``, if ``whom`` is still the member of ``order``:
+    what comes late is not about its successor."""
 
     whom: str
+    order: int
     suspected: bool
 
 

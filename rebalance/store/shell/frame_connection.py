@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from rebalance.store.core.store_effects import Reply
 from rebalance.store.core.store_messages import (
@@ -68,7 +68,7 @@ class FrameConnection(asyncio.Protocol):
     # asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
         transport.set_write_buffer_limits(high=0)
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None and own_socket.family != socket.AF_UNIX:

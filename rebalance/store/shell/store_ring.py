@@ -16,8 +16,6 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.core.txn import (
     Compare,
-    CompareOp,
-    CompareTarget,
     Delete,
     DeletePrefix,
     KeyValue,
@@ -25,6 +23,7 @@ from rebalance.core.txn import (
     Txn,
     absent,
     as_read,
+    present,
 )
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, MetastoreUnavailableError, WatchReset
@@ -124,8 +123,7 @@ class StoreRing:
         """False when it was refused: the name is being evicted, or the key is gone. Raises MetastoreError when
         it was not heard of."""
         key = self._keyspace.store_server(self._name, self._incarnation)
-        is_there = Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
-        guards = (absent(self._keyspace.eviction(self._name)), is_there)
+        guards = (absent(self._keyspace.eviction(self._name)), present(key))
         return (await self._metastore.commit(Txn(guards, (self._beat(key, finished, cut_from),)))).succeeded
 
     async def address_of(self, name: str, incarnation: str) -> tuple[str, int] | None:
@@ -192,9 +190,15 @@ class StoreRing:
             version = cluster.version_after(Trigger.AFFINITY_CHANGE)
             await self._append(DiscoveryEvent(version, Trigger.AFFINITY_CHANGE, basis=basis))
 
-    async def suspect(self, whom: str, suspected: bool) -> None:
+    async def suspect(self, whom: str, order: int, suspected: bool) -> None:
+        """Nothing where ``whom`` is not the member of that order any more. Whoever fails a member deletes its
+        heartbeat and all suspicions of it: one that came after that would be about its next incarnation."""
+        if self.state.cluster.servers.get(whom) != order:
+            return
         key = self._keyspace.suspicion(self._name, whom)
-        await self._metastore.commit(Txn((), (Put(key, b"") if suspected else Delete(key),)))
+        heartbeat = self._keyspace.store_server(whom, self.state.incarnations[whom])
+        change = Put(key, b"") if suspected else Delete(key)
+        await self._metastore.commit(Txn((present(heartbeat),), (change,)))
 
     async def publish_exchange(self, record: ExchangeRecord) -> None:
         """Beside the ``EXCHANGES_KEPT`` newest others, which stay."""

@@ -65,7 +65,9 @@ class StoreMetastore:
     def was_there(self, name: str, incarnation: str) -> bool:
         return any(item.event.node == name and item.incarnation == incarnation for item in self.events)
 
-    def suspect(self, who: str, whom: str, suspected: bool) -> None:
+    def suspect(self, who: str, whom: str, order: int, suspected: bool) -> None:
+        if self.ring.cluster.servers.get(whom) != order:
+            return
         self._next()
         (self.suspects.add if suspected else self.suspects.discard)((who, whom))
 

@@ -190,8 +190,8 @@ class StoreProcess:
                 around.call(self, commit)
             case AskAffinityChange(basis):
                 around.call(self, lambda: metastore.affinity_change(basis))
-            case SetSuspect(whom, suspected):
-                around.call(self, lambda: metastore.suspect(self.name, whom, suspected))
+            case SetSuspect(whom, order, suspected):
+                around.call(self, lambda: metastore.suspect(self.name, whom, order, suspected))
             case LeaveRing():
                 around.call(self, lambda: metastore.leave(self.name, self.incarnation))
                 self._end("it left")

@@ -14,7 +14,7 @@ from rebalance.store.core.store_inputs import LeaveAsked, RoomChanged
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.simulation.store_clients import SimulatedClients
 from rebalance.store.simulation.store_history import StoreRuleBrokenError
-from rebalance.store.simulation.store_world import StoreWorld, serving
+from rebalance.store.simulation.store_world import StoreWorld, check_disk, serving
 
 ZONE = ZoneId(1)
 REST_MS = 120_000
@@ -316,6 +316,8 @@ class StoreRun:
     def check(self) -> None:
         """At rest: what clients were told, and what is stored."""
         self.clients.history.check()
+        for name in sorted(self.world.disks):
+            check_disk(name, self.world.disks[name])
         lists = self.world.metastore.targets[max(self.world.metastore.targets)][ZONE]
         for number, nodes in enumerate(lists):
             stored = [self.world.disks[name].partitions[ZONE, number] for name in nodes]

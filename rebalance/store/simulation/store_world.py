@@ -13,6 +13,7 @@ from typing import Protocol
 
 from rebalance.store.core.log_records import PartitionKey
 from rebalance.store.core.ring_keeper import RingKeeper
+from rebalance.store.core.store_check import check_copy
 from rebalance.store.core.store_effects import Reply, SendServer, StoreEffect
 from rebalance.store.core.store_inputs import (
     ClientRequest,
@@ -94,6 +95,7 @@ class StoreWorld:
             name, NodeClock(self.time, 1 + rng.uniform(-0.02, 0.02), rng.randint(0, 10**6))
         )
         disk = self.disks.setdefault(name, SimulatedDisk())
+        check_disk(name, disk)
         incarnation = self.incarnation_of(name)
         process = StoreProcess(name, incarnation, disk, clock, self, f"{self.seed}/{name}/{self._starts}")
         self.processes[name] = process
@@ -250,6 +252,14 @@ class StoreWorld:
                 raise StoreRuleBrokenError(
                     f"{self.time.now}: {process.name} and {other.name} both serve {sorted(both)}"
                 )
+
+
+def check_disk(name: str, disk: SimulatedDisk) -> None:
+    """What ``zonectl store fsck`` looks at. Raises StoreRuleBrokenError."""
+    for partition, head in disk.heads().items():
+        check = check_copy(disk, partition, head)
+        if check.defects:
+            raise StoreRuleBrokenError(f"{name} has {partition} as {head}: {check.defects[0]}")
 
 
 def serving(process: StoreProcess) -> frozenset[PartitionKey]:

@@ -19,6 +19,7 @@ from app.console.mount import Console
 from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
 from app.request_audit import Audit
+from app.security.passwords import hash_password
 from app.services import Services
 from app.sql.calls import Procedures
 from app.sql.engine import SqlEngine
@@ -84,7 +85,10 @@ async def serve(
         ring = RingReader(mirror, keyspace)
         views = KeyspaceViews(mirror, keyspace, ownership=lambda: ring.shown)
         catalog = CatalogExecutor(
-            settings.catalog, ZoneDefaults(partitions=settings.default_partitions), _member_counts(views)
+            settings.catalog,
+            ZoneDefaults(partitions=settings.default_partitions),
+            _member_counts(views),
+            hash_password,
         )
         background = Background()
         relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background)

@@ -27,10 +27,10 @@ from app.api.actors import ActorMiddleware
 from app.api.addresses import AddressMiddleware
 from app.api.bodies import require_json
 from app.api.document import documented_api
+from app.api.route_guard import authorise, check_routes
 from app.console.mount import Console
 from app.edge.policies import CONSOLE as PATH
 from app.edge.policies import DOCS
-from app.security.route_guard import authorise, check_routes
 from app.services import Services
 
 DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.

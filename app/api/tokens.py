@@ -104,7 +104,7 @@ async def create_token(request: TokenCreate, services: ServicesOf) -> Response:
     return _private({**_body(token, now_us), "secret": secret}, 201)
 
 
-@router.delete("/tokens/{token_id}", **answers(TokenBody, 401, 404, 503))
+@router.delete("/tokens/{token_id:segment}", **answers(TokenBody, 401, 404, 503))
 async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: ServicesOf) -> Response:
     """It is refused by every server within 2 s. Of another user's it needs ADMIN; without it, that one does not
     exist."""

@@ -11,7 +11,7 @@ from functools import partial
 from starlette.types import ASGIApp
 
 from app.application import build_app
-from app.bootstrap.login import access_of, certificate_of, with_login
+from app.bootstrap.protection import access_of, certificate_of, with_login
 from app.bootstrap.stores import open_metastore
 from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings

@@ -156,7 +156,7 @@ def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT
 
 def _checked(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
     """What protects the API is complete, or what is missing is accepted. Raises UsageError."""
-    from app.bootstrap.login import certificate_of, check_protections, issuer_of
+    from app.bootstrap.protection import certificate_of, check_protections, issuer_of
 
     try:
         certificate_of(settings)

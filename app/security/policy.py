@@ -117,7 +117,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", f"{_API}/whoami"): _login(),
     ("GET", f"{_API}/tokens"): _login(),
     ("POST", f"{_API}/tokens"): _login(),
-    ("DELETE", f"{_API}/tokens/{{token_id}}"): _login(),
+    ("DELETE", f"{_API}/tokens/{{token_id:segment}}"): _login(),
 }
 
 SURFACES = frozenset({"/openapi.json", "/docs/files", "/console"})

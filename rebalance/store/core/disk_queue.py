@@ -94,7 +94,9 @@ class DiskQueue:
         bulk: list[_Waiting] = []
         size = 0
         goes_alone = bool(self._writes) and self._had_bulk
-        while not goes_alone and self._takes_bulk and (not bulk or size + self._bulk[0].size <= self._bulk_bytes):
+        while (
+            not goes_alone and self._takes_bulk and (not bulk or size + self._bulk[0].size <= self._bulk_bytes)
+        ):
             bulk.append(self._bulk.popleft())
             size += bulk[-1].size
         self._taken, self._writes = (self._writes, bulk), []

@@ -20,8 +20,8 @@ from rebalance.metastore.mirror import KeyspaceCopy
 
 DECODED_MAX = 20_000
 COUNTED_ANEW_MS = 1_000
-"""What moves is counted anew after a millisecond for each partition, and after so long at the latest: it takes a
-walk over the keys of all of them."""
+"""What moves is counted anew after a millisecond for each partition, and after so long at the latest: it takes
+a walk over the keys of all of them."""
 
 
 class WaitCauses:

@@ -18,6 +18,7 @@ from app.api.statement_models import (
     LoggedStatementRequest,
 )
 from app.contract.statements import LoggedStatement, ResultRows
+from app.login import current_principal
 from app.services import Services, ServicesOf
 from app.sql.abandoned import REST
 from app.sql.paging import page_offset, page_token
@@ -39,8 +40,9 @@ PageToken = Annotated[str | None, Query(max_length=100, description="next_page_t
 
 async def run_logged(body: LoggedStatementRequest, key: str | None, services: Services) -> Response:
     """POST of a statement that is to be remembered: the same key and text has one effect and one answer."""
-    digest = hashlib.sha256(body.sql.encode(errors="surrogatepass")).hexdigest()
-    new = NewStatement(uuid.uuid4().hex, REST, body.sql, digest, key)
+    shown = await services.reader.shown(body.sql)
+    digest = hashlib.sha256(shown.encode(errors="surrogatepass")).hexdigest()
+    new = NewStatement(uuid.uuid4().hex, REST, shown, digest, key, current_principal())
     row, _ = await services.jobs.submit(new, script_work(body.sql, services.sql.run_script))
     if row.sql_hash != digest:
         message = "the idempotency key was used with another text"

@@ -76,8 +76,7 @@ class FillWork:
         if supplier is None:
             return
         books = self._books
-        servers = max(len(books.peers), 2)
-        if not filling.is_level and not books.pace.may_ask(supplier, servers, books.now_ms):
+        if not filling.is_level and not books.pace.may_ask(supplier, books.receivers, books.now_ms):
             filling.step = FillStep.ASK
             return
         filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, books.now_ms

@@ -29,6 +29,7 @@ COMMANDS += ["rebalance limits", "rebalance pause", "rebalance resume"]
 COMMANDS += ["operations", *(f"operations {each}" for each in ("show", "wait", "pause", "resume"))]
 COMMANDS += ["operations cancel", "operations reverse", "audit"]
 COMMANDS += ["node drain", "node undrain", "node can-stop"]
+COMMANDS += [f"health {part}" for part in ("server", "controller", "node", "port")]
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,8 @@ class DiskQueue:
             return None
         bulk: list[_Waiting] = []
         size = 0
-        goes_alone = bool(self._writes) and self._had_bulk
-        while (
-            not goes_alone and self._takes_bulk and (not bulk or size + self._bulk[0].size <= self._bulk_bytes)
-        ):
+        limit = 0 if self._writes and self._had_bulk else self._bulk_bytes
+        while limit and self._takes_bulk and (not bulk or size + self._bulk[0].size <= limit):
             bulk.append(self._bulk.popleft())
             size += bulk[-1].size
         self._taken, self._writes = (self._writes, bulk), []

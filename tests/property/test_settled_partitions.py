@@ -12,8 +12,8 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState, PrimaryStrategy
 from rebalance.core.partition_map import CopyReport, FullMap, MapStamp
 from rebalance.core.topology_version import TopologyVersion
-from rebalance.exchange.core.in_sync_sets import partition_outcome
-from rebalance.exchange.core.late_affinity import late_effective
+from rebalance.exchange.core.in_sync_sets import agreed_set, can_agree, partition_outcome
+from rebalance.exchange.core.late_affinity import ZoneAffinity, late_effective
 from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.exchange.core.settled_partitions import settled_partitions
@@ -109,3 +109,26 @@ def test_a_partition_in_which_nothing_changes_is_settled() -> None:
     assert not settled_partitions(full, ideal, (outcome,), ideal, "a")
     assert not settled_partitions(full, ideal, (outcome,), ideal, "c", {0})
     assert not settled_partitions(full, ideal, (outcome,), (("a", "b"),), "c")
+
+
+@given(st.lists(partitions(), max_size=4), lists)
+def test_an_exchange_is_asked_for_where_a_set_would_change(
+    drawn: list[Drawn], effective: tuple[str, ...]
+) -> None:
+    """Partition by partition, against the look over the whole zone."""
+    zone, version = ZoneId(1), TopologyVersion(4)
+    nodes = {
+        node: {number: reports[node] for number, (_, reports, _, _) in enumerate(drawn) if node in reports}
+        for node in NODES
+    }
+    full = FullMap(zone, version, "a", MapStamp(1), nodes)
+    ideal = tuple(each for each, _, _, _ in drawn)
+    # Of one partition another list holds.
+    real = tuple(each if number else effective for number, (_, _, _, each) in enumerate(drawn))
+    outcomes = [outcome for _, _, outcome, _ in drawn]
+    changes = [
+        bool(real[number])
+        and agreed_set(ideal[number], real[number], full.states(number)) != outcomes[number].in_sync
+        for number in range(len(drawn))
+    ]
+    assert can_agree(ZoneAffinity(ideal, real), full, outcomes, waits=False) is any(changes)

@@ -111,11 +111,11 @@ def test_a_partition_in_which_nothing_changes_is_settled() -> None:
     assert not settled_partitions(full, ideal, (outcome,), (("a", "b"),), "c")
 
 
-@given(st.lists(partitions(), max_size=4), lists)
+@given(st.lists(partitions(), max_size=4), lists, st.booleans())
 def test_an_exchange_is_asked_for_where_a_set_would_change(
-    drawn: list[Drawn], effective: tuple[str, ...]
+    drawn: list[Drawn], effective: tuple[str, ...], all_owners: bool
 ) -> None:
-    """Partition by partition, against the look over the whole zone."""
+    """Partition by partition, against the look over the whole zone. ``all_owners`` are in sync, needed or not."""
     zone, version = ZoneId(1), TopologyVersion(4)
     nodes = {
         node: {number: reports[node] for number, (_, reports, _, _) in enumerate(drawn) if node in reports}
@@ -125,7 +125,10 @@ def test_an_exchange_is_asked_for_where_a_set_would_change(
     ideal = tuple(each for each, _, _, _ in drawn)
     # Of one partition another list holds.
     real = tuple(each if number else effective for number, (_, _, _, each) in enumerate(drawn))
-    outcomes = [outcome for _, _, outcome, _ in drawn]
+    outcomes = [
+        replace(outcome, in_sync=tuple(sorted(full.owners(number)))) if all_owners else outcome
+        for number, (_, _, outcome, _) in enumerate(drawn)
+    ]
     changes = [
         bool(real[number])
         and agreed_set(ideal[number], real[number], full.states(number)) != outcomes[number].in_sync

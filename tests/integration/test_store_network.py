@@ -40,6 +40,7 @@ from rebalance.store.shell.store_network import StoreNetwork
 from rebalance.store.shell.wire_codec import FRAME_BYTES_MAX, LENGTH, CloseCode, WireMessage, encode_frame
 from tests.fixtures.scripted_store import Listed
 from tests.fixtures.store_client import WireClient, wire_client
+from tests.fixtures.tls_files import tls_files
 
 READ = ReadRequest(1, ZoneId(1), 0, b"key")
 LIMIT_S = 60.0
@@ -289,15 +290,6 @@ async def test_a_reader_that_reads_nothing_is_closed(is_tls: bool, tmp_path: Pat
             a.network.flush()
             await asyncio.sleep(0)
         await a.until_given(ClientGone(1))
-
-
-def tls_files(directory: Path, authority: trustme.CA) -> TlsFiles:
-    files = TlsFiles(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
-    authority.cert_pem.write_to_path(files.ca)
-    certificate = authority.issue_cert("127.0.0.1")
-    certificate.cert_chain_pems[0].write_to_path(files.certificate)
-    certificate.private_key_pem.write_to_path(files.key)
-    return files
 
 
 async def test_with_tls_only_those_with_a_certificate_get_in(tmp_path: Path) -> None:

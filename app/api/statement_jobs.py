@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.actor import current_principal
 from app.api.problems import answers, documented, problem_document
 from app.api.statement_models import (
     WAIT_S_MAX,
@@ -19,6 +18,7 @@ from app.api.statement_models import (
     LoggedStatementRequest,
 )
 from app.contract.statements import LoggedStatement, ResultRows
+from app.login import current_principal
 from app.services import Services, ServicesOf
 from app.sql.abandoned import REST
 from app.sql.paging import page_offset, page_token

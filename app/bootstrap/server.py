@@ -20,6 +20,7 @@ from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
 from app.request_audit import Audit
 from app.security.passwords import hash_password
+from app.security.statement_policy import check_complete
 from app.services import Services
 from app.sql.calls import Procedures
 from app.sql.engine import SqlEngine
@@ -31,6 +32,7 @@ from app.sql.operation_reverse import OperationReverse
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
 from app.sql.trino_names import LowerCaseNames
+from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
@@ -109,13 +111,15 @@ async def serve(
         recovery = PartitionRecovery(metastore, keyspace, probe)
         requests = StoreRequests(metastore, keyspace, mirror, ring, views.is_store)
         reader = ScriptReader(settings.script_limits)
+        registry = registry_with_metadata()
+        check_complete(view.name for view in registry if view.schema == SCHEMA)
         engine = SqlEngine(
             catalog,
             mirror,
             keyspace,
             sandbox,
             settings.query_timeout_s,
-            registry_with_metadata(),
+            registry,
             Procedures(recovery, requests),
             reader,
             lambda: ring.shown,

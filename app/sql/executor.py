@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from app.actor import current_actor
+from app.login import current_caller
+from app.security.statement_policy import authorised
 from app.sql.ddl_files import FileCommand
 from app.sql.desired_state import CatalogPlan, desired_catalog, plan_changes
 from app.sql.forecast import PlannedStatement, judged
@@ -23,9 +26,10 @@ from app.sql.statement_ids import next_statement_id
 from app.sql.statements import ScriptError, StatementResult
 from catalog.core.access_tokens import AccessToken
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
+from catalog.core.authorisation import Caller
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.messages import AlterUser, Command, CreateUser, Secret
+from catalog.core.messages import AlterUser, Command, CreateUser, PrincipalCommand, Secret
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.principal_changes import check_password
 from catalog.core.principals import Principal
@@ -94,7 +98,7 @@ class CatalogExecutor:
 
         self._store.on_commit(committed)
         checks = (self._check_rebalancing, self._check_member_limits)
-        self._service = CatalogService(self._store.unit_of_work, self._defaults, checks)
+        self._service = CatalogService(self._store.unit_of_work, self._defaults, checks, authorise=authorised)
 
     async def run(
         self, commands: Sequence[Command], topology: Topology, base_version: int | None = None
@@ -105,10 +109,14 @@ class CatalogExecutor:
         Raises ScriptError, with the results of the commands before the one that failed, and StoreError while
         nothing may be written."""
         self._require_writable()
+        caller = current_caller()
+        if caller is not None and (len(commands) > 1 or isinstance(commands[0], PrincipalCommand)):
+            # Nothing of a script happens, and no password is hashed, for whoever may not do all of it.
+            await self.authorise(dict(enumerate(commands, start=1)), topology)
         commands = await self._hashed(commands)
         # The ids under which a logged statement commits, and who asks, are known here and not in the thread.
         ids = tuple(next_statement_id() for _ in commands)
-        script = CommandScript(tuple(commands), topology, ids, current_actor(), base_version)
+        script = CommandScript(tuple(commands), topology, ids, current_actor(), base_version, caller)
         ended: asyncio.Future[ScriptRun] = asyncio.get_running_loop().create_future()
         self._waiting.append((script, ended))
         self._thread.submit(self._execute_waiting)
@@ -119,6 +127,15 @@ class CatalogExecutor:
         if run.error is not None:
             raise run.error
         return results
+
+    async def authorise(self, commands: Mapping[int, Command], topology: Topology) -> None:
+        """Whether the caller may execute all of a script's commands, by their numbers, on what the ones before
+        them make. They are authorised again when they are committed.
+
+        Raises ScriptError (PRIVILEGE_MISSING)."""
+        caller = current_caller()
+        if caller is not None:
+            await self._call(self._authorise, commands, topology, caller)
 
     async def plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
         """What DDL files would change. Raises DdlFileError, StoreError."""
@@ -160,7 +177,7 @@ class CatalogExecutor:
 
         Raises the StatementError that the script itself would end with.
         """
-        return await self._call(self._changes, commands, topology)
+        return await self._call(self._changes, commands, topology, current_caller())
 
     async def unsent(self) -> Sequence[OutboxRow]:
         return await self._call(self._store.outbox.unsent)
@@ -252,8 +269,26 @@ class CatalogExecutor:
             self._history.extend(page)
         return tuple(record for record in self._history if record.version <= version)
 
-    def _changes(self, commands: Sequence[Command], topology: Topology) -> tuple[PlannedStatement, ...]:
-        return tuple(judged(commands, self._service.snapshot(), topology, self._service.judge))
+    def _changes(
+        self, commands: Sequence[Command], topology: Topology, caller: Caller | None
+    ) -> tuple[PlannedStatement, ...]:
+        def judge(snapshot: CatalogSnapshot, command: Command, nodes: Topology) -> Change:
+            known = snapshot if caller is None else authorised(snapshot, command, caller)
+            return self._service.judge(known, command, nodes)
+
+        return tuple(judged(commands, self._service.snapshot(), topology, judge))
+
+    def _authorise(self, commands: Mapping[int, Command], topology: Topology, caller: Caller) -> None:
+        snapshot = self._service.snapshot()
+        for n, command in commands.items():
+            try:
+                known = authorised(snapshot, command, caller)
+            except StatementError as error:
+                error.statement = n
+                raise ScriptError(error, ()) from error
+            # What is wrong with it otherwise is said when its turn comes.
+            with suppress(StatementError):
+                snapshot = snapshot.after(self._service.judge(known, command, topology).entries)
 
     def _plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
         live = self._service.snapshot()

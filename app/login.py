@@ -11,7 +11,7 @@ from enum import Enum
 
 from catalog.core.access_tokens import AccessToken
 from catalog.core.authorisation import Caller
-from catalog.core.principals import LOCAL, Principal
+from catalog.core.principals import LOCAL
 
 
 class Proof(Enum):
@@ -45,18 +45,6 @@ _CURRENT: ContextVar[Login | None] = ContextVar("login", default=None)
 
 def current_login() -> Login | None:
     return _CURRENT.get()
-
-
-def current_caller() -> Caller | None:
-    """Who is authorised for what is being done now."""
-    login = _CURRENT.get()
-    return None if login is None else login.caller
-
-
-def current_principal() -> Principal | None:
-    """Whose is what is being done now."""
-    caller = current_caller()
-    return None if caller is None else caller.principal
 
 
 @contextmanager

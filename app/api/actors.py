@@ -55,7 +55,7 @@ class ActorMiddleware:
         channels = {"cli": Channel.CLI, "console": Channel.CONSOLE}
         channel = channels.get(headers.get(VIA, ""), Channel.SQL if sql_user else Channel.REST)
         if login is not None:
-            return Actor(_shown(login.shown_name), True, channel, address)
+            return Actor(_shown(login.shown_name), True, channel, address, caller=login.caller)
         checked = headers.get(self._verified_header) if self._verified_header else None
         if checked:
             return Actor(_shown(checked), True, channel, address)

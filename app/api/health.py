@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
+from app.actor import current_caller
 from app.contract.health import Health, Readiness
-from app.login import current_caller
 from app.services import Services, ServicesOf
 from catalog.core.principals import SYSTEM, Privilege
 

@@ -9,11 +9,11 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import JSONResponse, Response
 
+from app.actor import current_caller
 from app.api.addresses import ZoneName
 from app.api.bodies import JSON_INT_MAX
 from app.api.problems import answers, documented
 from app.contract.zones import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
-from app.login import current_caller
 from app.services import Services, ServicesOf
 from app.views.keyspace_views import KeyspaceViews
 from app.views.published_map import MAP_MEDIA_TYPE, map_json

@@ -55,6 +55,7 @@ COMMANDS = {
         "controller": ("app.cli.services", "Run the controllers."),
         "node": ("app.cli.node", "Run a data node, or drain one."),
         "migrate": ("app.cli.services", "Bring the catalog's schema up to date."),
+        "health": ("app.cli.health", "Check one process of an installation."),
     },
 }
 CLICK_USAGE_CODE = 2

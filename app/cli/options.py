@@ -147,7 +147,7 @@ def make_settings(**given: object) -> Settings:
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"ZONEKEEPER_{where.upper()}: {first['msg']}") from error
     try:
-        _ = settings.tls, settings.trust
+        _ = settings.tls, settings.trust, settings.catalog
     except ValueError as error:
         raise UsageError(str(error)) from error
     return settings

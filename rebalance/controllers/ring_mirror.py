@@ -185,8 +185,8 @@ class RingReader:
 def _seen(item: KeyValue, keys: Keyspace) -> SeenHeartbeat:
     """That it changes is what counts, also where it cannot be read."""
     beat = read(item, decode_beat)
-    cut_from = () if isinstance(beat, Unreadable) else beat.cut_from
-    return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from)
+    cut_from, ttl_ms = ((), 0) if isinstance(beat, Unreadable) else (beat.cut_from, beat.ttl_ms)
+    return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from, ttl_ms)
 
 
 class RingMirror(RingReader):

@@ -69,7 +69,8 @@ class FrameConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
-        transport.set_write_buffer_limits(high=0)
+        # With 0 asyncio's TLS stops writing although nothing waits, and never begins again.
+        transport.set_write_buffer_limits(high=1)
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None and own_socket.family != socket.AF_UNIX:
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)

@@ -114,7 +114,7 @@ class StoreRuntime:
         self._metastore = metastore
         self._keyspace = keyspace
         self._host = host
-        self._limits = limits
+        self._limits = limits or StoreLimits()
         self._inbox: deque[StoreInput] = deque()
         self._is_round_due = True  # until everything that a round needs is there
         self._order: WriteDisk | None = None
@@ -145,7 +145,10 @@ class StoreRuntime:
             self.port = await self._network.listen(self._host, self.port)
             listening(self.port)
             address = (self._host, self.port)
-            self._ring = StoreRing(self._metastore, self._keyspace, self._name, self.incarnation, address)
+            self._ring = StoreRing(
+                *(self._metastore, self._keyspace, self._name, self.incarnation, address),
+                ttl_ms=self._limits.ttl_ms,
+            )
             start = await self._ring.start()
             self._server = StoreServer(self._name, self.incarnation, self._disk.reader, start, self._limits)
             if not self._disk.has_room:

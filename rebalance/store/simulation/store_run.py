@@ -266,7 +266,6 @@ class StoreRun:
                 elif not process.is_alive and world.time.now > self._faulty_until + 10_000:
                     world.start(name)
             world.time.run_until(world.time.now + 1_000)
-            self._reset_lost()
             if world.time.now > self._faulty_until + 12_000:
                 self.clients.goes_on = False
         for number in range(self.shape.partitions):
@@ -276,17 +275,6 @@ class StoreRun:
             if world.time.now >= end:
                 raise StoreRuleBrokenError(f"reads are not answered: {self.unrest()}")
             world.time.run_until(world.time.now + 500)
-
-    def _reset_lost(self) -> None:
-        """The operator says that lost partitions may be used, once all servers have come back."""
-        world = self.world
-        outcomes = world.metastore.result_state.outcomes.get(ZONE, ())
-        if not any(item.is_lost for item in outcomes) or len(world.metastore.ring.cluster.servers) < len(
-            self.names
-        ):
-            return
-        if world.metastore.ring.cluster.version == world.metastore.result_state.version:
-            world.metastore.custom(Trigger.LOSS_RESET, (world.metastore.ring.cluster.zones[ZONE],))
 
     def _is_at_rest(self) -> bool:
         return not self.clients.goes_on and self.clients.is_idle and not self.unrest()

@@ -30,6 +30,7 @@ COMMANDS += ["operations", *(f"operations {each}" for each in ("show", "wait", "
 COMMANDS += ["login", "logout", "whoami", "token create", "token list", "token revoke"]
 COMMANDS += ["operations cancel", "operations reverse", "audit"]
 COMMANDS += ["node drain", "node undrain", "node can-stop"]
+COMMANDS += [f"health {part}" for part in ("server", "controller", "node", "port")]
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,13 @@ def _submit_options(config: SessionConfig) -> list[str]:
         "spark.driver.extraJavaOptions": " ".join((*JVM_OPTIONS, f"-Djava.io.tmpdir={config.scratch}")),
     }
     if config.is_local:
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Its ports are open to everybody on the machine: who lacks the secret that the JVM makes is refused.
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.authenticate": "true",
+            "spark.network.crypto.enabled": "true",
+        }
     options = ["--driver-memory", config.memory]
     for name, value in settings.items():
         options += ["--conf", f"{name}={value}"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -15,6 +14,7 @@ from app.api.addresses import Key, ZoneName
 from app.api.bodies import JSON_INT_MAX, RequestBody
 from app.api.problems import answers
 from app.contract.keys import GetResult, PutResult
+from app.contract.read_from import ReadFrom
 from app.services import ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
@@ -92,12 +92,6 @@ async def put(
             "repeated": repeated,
         }
     )
-
-
-class ReadFrom(Enum):
-    LEADER = "leader"
-    LEARNER = "learner"
-    REPLICA = "replica"
 
 
 ReadOption = Annotated[

@@ -85,6 +85,10 @@ class RestartRequest(RequestBody):
     dry_run: bool = False
 
 
+class LossResetRequest(RequestBody):
+    """An empty object: every lost partition of the zone is reset."""
+
+
 @router.get("/states", **answers(PartitionStates, 400, 404, 503))
 async def recovery_states(
     zone: ZoneName,
@@ -168,7 +172,7 @@ async def restart_partitions(zone: ZoneName, request: RestartRequest, services: 
 
 
 @router.post("/reset-lost", **answers(LossResets, 400, 404, 409, 503))
-async def reset_lost_partitions(zone: ZoneName, services: ServicesOf) -> Response:
+async def reset_lost_partitions(zone: ZoneName, body: LossResetRequest, services: ServicesOf) -> Response:
     """Let lost partitions of a zone of store servers be used as they are: members of their in-sync sets that
     are back own again; where none is, the copy with most does."""
     known_zone = await _zone_of(services, zone)

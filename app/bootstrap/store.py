@@ -14,6 +14,7 @@ from app.configuration.settings import Settings
 from app.logs import configure
 from rebalance.core.keys import Keyspace
 from rebalance.nodes.store_partitions import STORE_DIRECTORY
+from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.shell.store_runtime import StoreRuntime
 
 log = structlog.get_logger(__name__)
@@ -39,6 +40,7 @@ async def run_store(
             Keyspace(settings.metastore_prefix),
             host=settings.node_host,
             port=port,
+            limits=StoreLimits(ttl_ms=1_000 * settings.store_ttl_s),
             tls=settings.tls,
             incarnation=incarnation,
         )

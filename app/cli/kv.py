@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
@@ -14,16 +13,11 @@ from app.cli.names import fold_name
 from app.cli.options import OutputFormat, ZoneArgument, argument, group, option
 from app.cli.request_errors import NoAnswerError
 from app.cli.say import say_json
+from app.contract.read_from import ReadFrom
 from rebalance.groups.key_text import check_key, check_operation_id
 
 if TYPE_CHECKING:
     from app.contract.keys import GetResult, PutResult
-
-
-class ReadFrom(Enum):
-    LEADER = "leader"
-    LEARNER = "learner"
-    REPLICA = "replica"
 
 
 app = group("Put and get keys of a zone; each key belongs to one partition.")

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -41,8 +41,10 @@ def one_line() -> Iterator[None]:
         raise CliError(ExitCode.FAILED, f"zonectl: {error}") from error
 
 
-def run_until_stopped(service: Coroutine[object, object, None]) -> int:
-    """SIGTERM ends a service in order with exit code 0, Ctrl-C with 130."""
+def run_until_stopped(
+    service: Coroutine[object, object, None], new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> int:
+    """SIGTERM ends a service in order with exit code 0, Ctrl-C with 130. ``new_loop`` None: asyncio's own."""
     dump_on_signal()
     ended_by: list[ExitCode] = []
 
@@ -63,8 +65,8 @@ def run_until_stopped(service: Coroutine[object, object, None]) -> int:
         await service
 
     try:
-        with one_line():
-            asyncio.run(main())
+        with one_line(), asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(main())
     except asyncio.CancelledError:
         if not ended_by:
             raise

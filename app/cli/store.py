@@ -88,6 +88,8 @@ def serve(
     Examples:
       zonectl store serve --name n1 --metastore 127.0.0.1:2379 --data-dir zonekeeper-data/n1
     """
+    import uvloop
+
     from app.bootstrap.store import run_store
     from app.configuration.node_settings import node_of
     from rebalance.ports.metastore import MetastoreError
@@ -108,7 +110,7 @@ def serve(
         except (StoreDiskError, RingError, MetastoreError) as error:
             raise CliError(ExitCode.FAILED, f"zonectl store serve: {error}") from error
 
-    return run_until_stopped(serving())
+    return run_until_stopped(serving(), uvloop.new_event_loop)
 
 
 def _document(check: CopyCheck) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class BlockingZoneClient:
         self,
         urls: Sequence[str],
         *,
-        mode: Mode = Mode.DIRECT,
+        mode: Mode = Mode.ROUTED,
         time_limit_s: float = TIME_LIMIT_S,
         tls: TlsFiles | None = None,
     ) -> None:

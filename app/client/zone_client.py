@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 
 class Mode(Enum):
-    """DIRECT: one hop, the routing map says where; ROUTED: two hops, the server knows where."""
+    """ROUTED: two hops, the server knows where. DIRECT: one hop, the routing map says where; for machines,
+    whose certificates members accept."""
 
     DIRECT = "DIRECT"
     ROUTED = "ROUTED"
@@ -81,7 +82,7 @@ class ZoneClient:
         self,
         urls: Sequence[str],
         *,
-        mode: Mode = Mode.DIRECT,
+        mode: Mode = Mode.ROUTED,
         time_limit_s: float = TIME_LIMIT_S,
         tls: TlsFiles | None = None,
         transport: httpx.AsyncBaseTransport | None = None,

@@ -74,6 +74,31 @@ async def resume_zone(site: Site, zone: str, by: str, reason: str) -> str:
     return f"Moves of zone {zone} are resumed."
 
 
+async def activate_zone(site: Site, zone: str, by: str, reason: str) -> str:
+    return await _called(site, "activate_zone", zone) or f"Zone {zone} is active."
+
+
+async def deactivate_zone(site: Site, zone: str, by: str, reason: str) -> str:
+    return await _called(site, "deactivate_zone", zone) or f"Zone {zone} is deactivated."
+
+
+async def _called(site: Site, procedure: str, zone: str) -> str:
+    """The detail that the procedure answers with; empty where it is done."""
+    literal = zone.replace("'", "''")
+    site.services.require_metastore()
+    (done,) = await site.services.sql.run_script(f"CALL system.{procedure}('{literal}')")
+    detail: str = done.to_json()["data"][0][-1]
+    return detail
+
+
+async def reset_lost_partitions(site: Site, zone: str, by: str, reason: str) -> str:
+    answer = await recovery.reset_lost_partitions(zone, recovery.LossResetRequest(), site.services)
+    resets = body(answer)["partitions"]
+    owned = sum(reset["outcome"] == "OWNED" for reset in resets)
+    details = "; ".join(sorted({reset["detail"] for reset in resets} - {""}))
+    return f"{owned:,} of {len(resets):,} lost partitions are owned again{': ' if details else ''}{details}."
+
+
 async def operations(
     site: Site, zone: str | None, states: list[StateName] | None = None, kinds: list[KindName] | None = None
 ) -> list[Json]:

@@ -114,7 +114,12 @@ class PartitionFeed:
         revisions = [item.mod_revision for prefix in prefixes for item in self._mirror.below(prefix)]
         ownership = self._ring.shown
         outcome = ownership.outcome(partition.zone_id, partition.partition)
-        return len(revisions), max(revisions, default=0), outcome, frozenset(ownership.servers)
+        return (
+            len(revisions),
+            max(revisions, default=0),
+            outcome,
+            frozenset(ownership.servers - ownership.silent),
+        )
 
     @property
     def unread(self) -> int:

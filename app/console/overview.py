@@ -40,6 +40,14 @@ ADVICE = {
     "UNREADABLE": "The console could not read the partition. See the server's log.",
     "LEADER_UNKNOWN": "The group has not reported its leader yet.",
     "LEARNER_STARTING": "A learner is receiving its first data.",
+    "SERVER_DOWN": "The node's store server is starting, or ends again and again: see the node's log.",
+    "SERVER_SILENT": "Other servers do not reach the node's store server. It is failed soon, or answers again.",
+    "OWNERS_AWAITED": "Start the nodes that are named: they have all acknowledged writes.",
+    "FILLING": "New replicas are being filled.",
+    "SURPLUS": "Replicas that are no longer needed are leaving the in-sync set.",
+    "STABLE": "A controller is about to write the new assignment.",
+    "PARTITION_LOST": "Start the nodes that are named if possible, then reset the partitions: see the zone.",
+    "ZONE_DEACTIVATED": "Activate the zone on its page: its moves go on then.",
 }
 """What can be done about a cause, by its first word."""
 

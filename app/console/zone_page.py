@@ -11,7 +11,7 @@ from nicegui import ui
 
 from app.console import actions
 from app.console.charts import bar_options, copies_of
-from app.console.controls import PageAction, action_link, button
+from app.console.controls import ButtonKind, PageAction, action_link, button
 from app.console.feed import Topic
 from app.console.fragments import Fragment, link, natural, render
 from app.console.frame import PageFrame, console_page, page_frame
@@ -37,6 +37,28 @@ RESUME = PageAction(
     "Waiting moves can start at once, within the limits.",
     actions.resume_zone,
 )
+ACTIVATE = PageAction(
+    "Activate",
+    "Activate {}?",
+    "Its store servers open the zone's files, and requests are served again.",
+    actions.activate_zone,
+)
+DEACTIVATE = PageAction(
+    "Deactivate",
+    "Deactivate {}?",
+    "Requests are refused (ZONE_DEACTIVATED) until the zone is activated. Its files stay as they are.",
+    actions.deactivate_zone,
+    is_dangerous=True,
+)
+RESET_LOST = PageAction(
+    "Reset lost partitions",
+    "Reset the lost partitions of {}?",
+    "In-sync replicas that are back own their partitions again, with every acknowledged write. Where none is, "
+    "the replica with most goes on, and writes that only the lost replicas have are lost. Start their nodes "
+    "first if possible.",
+    actions.reset_lost_partitions,
+    is_dangerous=True,
+)
 
 
 def named_in(events: tuple[ConsoleEvent, ...], zone: str) -> list[ConsoleEvent]:
@@ -49,16 +71,22 @@ class _ZoneView:
     """The page of one zone, by the name that it was asked for."""
 
     def __init__(self, site: Site, frame: PageFrame, zone: Zone) -> None:
-        self._site, self._name, self._action = site, zone.name, PAUSE
+        self._site, self._name, self._action, self._rest = site, zone.name, PAUSE, DEACTIVATE
         self._head = Fragment()
         alter = f"ALTER ZONE {quoted(zone.name)} SET (REPLICAS 3);"
         with ui.row().classes("tools"):
             action_link("Partition map", link("map", zone=zone.name))
             action_link("Plan a change", link("plan", zone=zone.name))
             action_link("What if nodes change?", link("what-if", zone=zone.name))
-            action_link("Recovery", link("recovery", zone=zone.name))
+            if not site.services.views.is_store(zone.zone_id):
+                action_link("Recovery", link("recovery", zone=zone.name))
             action_link("Alter in the SQL editor", link("sql", text=alter))
             self._button = button("Pause moves", lambda: self._action.ask(frame, zone.name))
+            self._rest_button = button("Deactivate zone", lambda: self._rest.ask(frame, zone.name))
+            self._reset_button = button(
+                RESET_LOST.word, lambda: RESET_LOST.ask(frame, zone.name), ButtonKind.DANGER
+            )
+        self._rest_button.visible = self._reset_button.visible = False
         with ui.element("div").classes("two"):
             self._parameters, self._progress = Fragment("panel"), Fragment("panel")
         with ui.element("section").classes("panel"):
@@ -75,6 +103,12 @@ class _ZoneView:
         pause = next((row for row in limits["zone_pauses"] if row["zone_id"] == zone.zone_id), None)
         self._action = RESUME if pause else PAUSE
         self._button.text = f"{self._action.word} moves"
+        ownership = views.ownership
+        is_resting, lost = ownership.is_resting(zone.zone_id), ownership.lost_partitions(zone.zone_id)
+        self._rest = ACTIVATE if is_resting else DEACTIVATE
+        self._rest_button.text = f"{self._rest.word} zone"
+        self._rest_button.visible = ownership.has(zone.zone_id)
+        self._reset_button.visible = lost > 0
         note = f"Zone {zone.zone_id}, catalog version {body['catalog_version']}."
         self._head.show(render("title", title=zone.name, note=note))
         parameters = parameters_of(zone, views.data_nodes(zone.zone_id))
@@ -84,7 +118,8 @@ class _ZoneView:
         grid, intent = site.feed.grids.get(zone.zone_id), site.feed.intents.get(zone.zone_id)
         if grid is not None and intent is not None:
             state = zone_state(zone, grid, views.whole_wait(intent))
-            self._progress.show(render("zone_progress", state=state, pause=pause, zone=zone.name))
+            held = {"pause": pause, "is_resting": is_resting, "lost_partitions": lost}
+            self._progress.show(render("zone_progress", state=state, zone=zone.name, **held))
             self._draw_skew(grid, body["data_nodes"])
         history = site.history(catalog.version)
         events = None if history is None else named_in(history, zone.name)

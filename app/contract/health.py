@@ -16,6 +16,7 @@ class InstallationPart(Enum):
     CONTROLLER = "controller"
     SPARK = "spark"
     NODES = "nodes"
+    ZONES = "zones"
     QUEUE = "queue"
     BACKGROUND = "background"
 
@@ -30,11 +31,16 @@ class Degraded(TypedDict):
         str,
         About(
             "a word and a colon, then what is known: CATALOG_UNAVAILABLE, METASTORE_UNAVAILABLE, "
-            "RECORD_NOT_READABLE, NO_LEADER, SPARK_DOWN, NO_NODE, SERVER_DOWN, OUTBOX_LATE, ZONE_LATE, "
-            "TASK_ENDED",
+            "RECORD_NOT_READABLE, NO_LEADER, SPARK_DOWN, NO_NODE, SERVER_DOWN, PARTITION_LOST, "
+            "OUTBOX_LATE, ZONE_LATE, TASK_ENDED",
             examples=["NO_LEADER: no controller leads, so nothing is placed or moved"],
         ),
     ]
+
+
+class LostPartitions(TypedDict):
+    zone: str
+    partitions: Annotated[int, About("how many are lost")]
 
 
 class QueueBody(TypedDict):
@@ -96,6 +102,9 @@ class Readiness(TypedDict):
             "living nodes with a profile of the store engine whose server takes no part; while a zone needs it"
         ),
     ]
+    lost_partitions: Annotated[
+        list[LostPartitions], About("zones of store servers with partitions that have no in-sync copy left")
+    ]
     controller: Annotated[str | None, About("the controller that leads; null: none does, as far as is known")]
     spark: Annotated[
         Literal["starting", "ready", "down", "unknown"],
@@ -105,3 +114,6 @@ class Readiness(TypedDict):
     spark_driver_pid: int | None
     queue: QueueBody
     background: BackgroundBody
+    unprotected: Annotated[
+        list[str], About("which protections are missing on an address that others reach (`--insecure`)")
+    ]

@@ -16,7 +16,12 @@ from rebalance.core.recovery_candidates import CandidateKind
 class ReplicaState(TypedDict):
     node: str
     state: Annotated[str, OneOf(LocalState)]
-    voter: Annotated[bool, About("votes in the configuration that the group has committed")]
+    voter: Annotated[
+        bool,
+        About(
+            "votes in the configuration that the group has committed; in a zone of store servers: is in sync"
+        ),
+    ]
     committed: Annotated[int | None, About("log index that the copy knows to be decided; while leaderless")]
     last: Annotated[int | None, About("newest log index of the copy; while leaderless")]
     reason: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 from app.errors import MEDIA_TYPE, problem
-from catalog.core.errors import RefusedError
+from catalog.core.errors import StatementError
 
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 
 
-def answer(refusal: RefusedError) -> Answer:
+def answer(refusal: StatementError) -> Answer:
     """Status, headers and body. The connection ends with it: what else is on the way is not read."""
     body = json.dumps(problem(refusal)).encode()
     headers = [

@@ -15,6 +15,7 @@ from app.configuration.node_profiles import profiles_of
 from app.configuration.settings import Settings
 from app.supervision.installation_state import PORTS_PER_MEMBER, Ports, UpError
 from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM
+from rebalance.hosting.tls import TlsFiles, tls_flags
 
 REGIONS = ("EU", "US")
 DEFAULT_PROFILES = ("default", "ssd", "bulk=store")
@@ -27,8 +28,9 @@ COMPACT_AFTER = "10m"
 SETTINGS = frozenset(f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields)
 # The server starts Spark. libpq has variables of its own, also for the catalog's password.
 SERVER_INHERITS = (*SPARK, *sorted(SETTINGS), "PG*")
-# Every setting but the catalog's URL, which may hold a password and is none of a node's business.
-NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - {"ZONEKEEPER_CATALOG_URL"}))
+CATALOG_SETTINGS = {"ZONEKEEPER_CATALOG_URL", "ZONEKEEPER_CATALOG_PASSWORD_FILE"}
+# Every setting but the catalog's, which lead to a password and are none of a node's business.
+NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - CATALOG_SETTINGS))
 DEMO_INHERITS = (*PYTHON, "ZONEKEEPER_DEMO_*", "ZONEKEEPER_TIMEOUT", "TERM", "COLUMNS", "NO_COLOR")
 
 
@@ -115,12 +117,15 @@ def plan_children(
     nodes: Sequence[NodeSpec],
     *,
     etcd: str,
+    tls: TlsFiles,
     host: str,
+    insecure: bool = False,
     member_limit: int,
     server_silence_s: float = 0.0,
     node_silence_s: float = 0.0,
 ) -> tuple[ChildSpec, ...]:
-    """Every child that is restarted when it dies, in the order in which they start."""
+    """Every child that is restarted when it dies, in the order in which they start. ``tls``: what they show
+    each other."""
     logs = directory / "logs"
     endpoint = f"127.0.0.1:{ports.etcd_client}"
     server = ChildSpec(
@@ -128,19 +133,31 @@ def plan_children(
         argv=(
             *zonectl("serve", "--controllers", "--migrate", "--host", host, "--port", str(ports.api)),
             *("--metastore", endpoint, "--data-dir", str(directory)),
+            *(("--insecure",) if insecure else ()),
         ),
         rank=StopRank.SERVER,
         log=logs / "server.log",
         silence_s=server_silence_s,
         inherited=SERVER_INHERITS,
+        env=_tls_settings(tls),
     )
     metastore = ChildSpec(
-        "etcd", etcd_command(etcd, directory / "etcd", ports), StopRank.METASTORE, logs / "etcd.log", ETCD
+        "etcd", etcd_command(etcd, directory / "etcd", ports, tls), StopRank.METASTORE, logs / "etcd.log", ETCD
     )
     agents = (
         _node_child(node, directory, endpoint, ports.nodes[node.name], member_limit, etcd) for node in nodes
     )
-    return (metastore, server, *(replace(agent, silence_s=node_silence_s) for agent in agents))
+    protected = (replace(agent, env={**agent.env, **_tls_settings(tls)}) for agent in agents)
+    return (metastore, server, *(replace(agent, silence_s=node_silence_s) for agent in protected))
+
+
+def _tls_settings(tls: TlsFiles) -> dict[str, str]:
+    return {
+        "ZONEKEEPER_TLS_CA": str(tls.ca),
+        "ZONEKEEPER_TLS_CERTIFICATE": str(tls.certificate),
+        "ZONEKEEPER_TLS_KEY": str(tls.key),
+        "ZONEKEEPER_METASTORE_TLS": "true",
+    }
 
 
 def zonectl(*arguments: str) -> tuple[str, ...]:
@@ -148,9 +165,11 @@ def zonectl(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", "app.cli", *arguments)
 
 
-def etcd_command(binary: str, data: Path, ports: Ports) -> tuple[str, ...]:
-    """A metastore of one member that only this machine can reach."""
-    client, peer = f"http://127.0.0.1:{ports.etcd_client}", f"http://127.0.0.1:{ports.etcd_peer}"
+def etcd_command(binary: str, data: Path, ports: Ports, tls: TlsFiles | None = None) -> tuple[str, ...]:
+    """A metastore of one member that only this machine can reach, with ``tls`` only by a certificate.
+    The peer URL in its membership may be an earlier one: nobody else dials it."""
+    scheme = "http" if tls is None else "https"
+    client, peer = f"{scheme}://127.0.0.1:{ports.etcd_client}", f"{scheme}://127.0.0.1:{ports.etcd_peer}"
     return (
         *(binary, "--name", "zonekeeper", "--data-dir", str(data)),
         *("--listen-client-urls", client, "--advertise-client-urls", client),
@@ -159,6 +178,7 @@ def etcd_command(binary: str, data: Path, ports: Ports) -> tuple[str, ...]:
         *("--quota-backend-bytes", str(QUOTA_BYTES)),
         *("--auto-compaction-mode", "periodic", "--auto-compaction-retention", COMPACT_AFTER),
         *("--logger", "zap", "--log-level", "warn", "--log-outputs", "stderr"),
+        *(f"--{flag}={value}" for flag, value in (tls_flags(tls) if tls else {}).items()),
     )
 
 

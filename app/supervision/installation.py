@@ -9,8 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+from app.security.local_authority import LocalAuthority
 from app.supervision.child_loop import Child, Supervisor
 from app.supervision.child_plan import DEMO_INHERITS, ChildSpec, NodeSpec, StopRank, plan_children, zonectl
 from app.supervision.installation_state import (
@@ -23,8 +25,10 @@ from app.supervision.installation_state import (
     save_state,
 )
 from app.supervision.privacy import keep_private
+from rebalance.groups.reservations import without_tls
 from rebalance.hosting.etcd_binary import dotted, remember
 from rebalance.hosting.heartbeat import dump_on_signal
+from rebalance.hosting.tls import TlsFiles
 
 PROBE_TIMEOUT_S = 0.5
 SLOW_START_S = 30.0
@@ -34,15 +38,18 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """``port`` 0: the earlier one, or a free one. ``demo``: run it once the API answers; ``leave_after_demo``:
-    and end with its exit code. ``..._silence_s``: ``ChildSpec``."""
+    """``port`` 0: the earlier one, or a free one. ``insecure``: ``app.security.protections``. ``demo``: run it
+    once the API answers; ``leave_after_demo``: and end with its exit code. ``..._silence_s``: ``ChildSpec``."""
 
     data_dir: Path
     nodes: Sequence[NodeSpec]
     host: str = "127.0.0.1"
     port: int = 0
+    insecure: bool = False
     member_limit: int = 100
     etcd: Path | None = None
+    tls: TlsFiles | None = None
+    """What etcd and members show; None: certificates of this installation's own."""
     spark_master: str = "local[*]"
     console: bool = True
     demo: bool = False
@@ -79,34 +86,43 @@ def up(options: UpOptions) -> int:
             member_limit=options.member_limit,
         )
         save_state(directory.path, ports)
+        tls = options.tls or LocalAuthority.of_machines(directory.path).renewed(datetime.now(UTC))
         remember(directory.path, etcd)
         _say_what_differs(earlier, ports, options)
+        _warn_of_plain_members(directory.path / "nodes")
         children = plan_children(
             directory.path,
             ports,
             options.nodes,
             etcd=etcd.path,
+            tls=tls,
             host=options.host,
+            insecure=options.insecure,
             member_limit=options.member_limit,
             server_silence_s=options.server_silence_s,
             node_silence_s=options.node_silence_s,
         )
         names = ", ".join(node.name for node in options.nodes)
         say(f"starting etcd {dotted(etcd.version)}, the server and {names} in {directory.path}")
-        return _Run(options, directory, ports, children).run()
+        return _Run(options, directory, _addresses(ports, options, tls), ports.api, children).run()
 
 
 class _Run:
     """One run: watches for the API's first answer, then for the demo's end."""
 
     def __init__(
-        self, options: UpOptions, directory: DataDirectory, ports: Ports, children: Sequence[ChildSpec]
+        self,
+        options: UpOptions,
+        directory: DataDirectory,
+        addresses: Addresses,
+        port: int,
+        children: Sequence[ChildSpec],
     ) -> None:
         self._options = options
         self._directory = directory
-        self._url = f"http://{options.probe_host}:{ports.api}"
-        self._addresses = _addresses(self._url, ports, options)
-        self._port = ports.api
+        self._url = addresses.api
+        self._addresses = addresses
+        self._port = port
         self._started = time.monotonic() - _age_of_this_process()
         self._served = False
         self._slow_reported = False
@@ -171,7 +187,8 @@ def answers(host: str, port: int) -> bool:
         connection.close()
 
 
-def _addresses(url: str, ports: Ports, options: UpOptions) -> Addresses:
+def _addresses(ports: Ports, options: UpOptions, tls: TlsFiles) -> Addresses:
+    url = f"http://{options.probe_host}:{ports.api}"
     blocks = {node.name: ports.nodes[node.name] for node in options.nodes}
     return Addresses(
         api=url,
@@ -179,6 +196,7 @@ def _addresses(url: str, ports: Ports, options: UpOptions) -> Addresses:
         etcd=f"127.0.0.1:{ports.etcd_client}",
         nodes={name: f"127.0.0.1:{block.start}-{block.stop - 1}" for name, block in blocks.items()},
         spark=options.spark_master,
+        tls=tls,
     )
 
 
@@ -190,6 +208,17 @@ def _say_what_differs(earlier: Ports | None, ports: Ports, options: UpOptions) -
         say(f"not started, though an earlier run had them: {', '.join(idle)}; what they hold waits for them")
     if not options.port and ports.api != earlier.api:
         say(f"port {earlier.api} of the earlier run is taken: the API moves to {ports.api}")
+
+
+def _warn_of_plain_members(nodes: Path) -> None:
+    """An address is in its group's membership: what an earlier release began without TLS goes on without."""
+    counts = {node.name: without_tls(node) for node in sorted(nodes.glob("*"))}
+    plain = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
+    if plain:
+        say(
+            f"warning: others can read and write replicas of an earlier release, which speak no TLS: {plain}; "
+            "`zonectl node drain NAME` moves them, and those that move speak TLS"
+        )
 
 
 def _age_of_this_process() -> float:

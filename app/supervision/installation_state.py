@@ -23,6 +23,8 @@ from filelock import FileLock, Timeout
 
 from rebalance.hosting.etcd_binary import BUNDLED, MEMORY_FILE, EtcdBinary, EtcdVersionError, choose, remember
 from rebalance.hosting.free_ports import free_block, is_free
+from rebalance.hosting.private_files import replace_privately
+from rebalance.hosting.tls import TlsFiles
 
 STATE_FORMAT = 1
 PORTS_PER_MEMBER = 2
@@ -83,15 +85,25 @@ class Addresses:
     etcd: str
     nodes: Mapping[str, str]
     spark: str
+    tls: TlsFiles
+    """What etcd and members ask of whoever connects."""
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "nodes": dict(self.nodes)}
+        tls = {name: str(path) for name, path in asdict(self.tls).items()}
+        return {**asdict(self), "nodes": dict(self.nodes), "tls": tls}
 
     def lines(self) -> list[str]:
         """For people: what ``up`` says once the API is served."""
         members = ", ".join(f"{name} {where}" for name, where in self.nodes.items())
         console = [f"console at {self.console}"] if self.console else []
-        return [*console, f"etcd at {self.etcd}", f"members at {members}", f"Spark at {self.spark}"]
+        certificate = f"certificate for etcd and members: {self.tls.certificate}"
+        return [
+            *console,
+            f"etcd at {self.etcd}",
+            f"members at {members}",
+            certificate,
+            f"Spark at {self.spark}",
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +201,7 @@ def _etcd_of_earlier_release(directory: Path) -> EtcdBinary | None:
 
 def write_file(path: Path, text: str) -> None:
     """All or nothing, also when the machine stops in the middle."""
-    temporary = path.with_name(f"{path.name}.new")
-    with temporary.open("w") as stream:
-        stream.write(text + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
+    replace_privately(path, f"{text}\n".encode())
 
 
 def _keep(port: int | None, host: str, avoid: Sequence[range], patience_s: float) -> int:

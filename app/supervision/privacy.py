@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rebalance.hosting.private_files import tighten, write_privately
+from rebalance.hosting.private_files import OTHERS, tighten, write_privately
 
 OURS = (
-    *("up.lock", "up.pid", "state.json*", "run.json*", "logs", "etcd", "nodes", "spark", "catalog.sqlite*"),
+    *("up.lock", "up.pid*", "state.json*", "run.json*", "logs", "etcd", "nodes", "spark", "catalog.sqlite*"),
     *("etcd.json*", "node.json*", "node.lock", "members", "mirrors", "engines", "store"),
-    *("given_up", "strong_zones.*"),
+    *("given_up", "strong_zones.*", "tls"),
 )
 """What any of our processes keeps in its data directory."""
 
@@ -17,4 +17,9 @@ OURS = (
 def keep_private(directory: Path) -> list[str]:
     """Call it before anything is written. Returns what stays open to others, with the reason."""
     write_privately()
-    return tighten(directory, OURS) if directory.is_dir() else []
+    if not directory.is_dir():
+        return []
+    failures = tighten(directory, OURS)
+    if not failures and directory.stat().st_mode & OTHERS:
+        failures.append(f"the names of {directory}, which holds other files too: it is left as it is")
+    return failures

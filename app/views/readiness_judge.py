@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from app.contract.health import InstallationPart
+from app.contract.health import InstallationPart, LostPartitions
 
 LATE_S = 30.0
 """What has waited this long is reported: a placement on Spark takes seconds, its start up to twenty."""
@@ -37,6 +37,7 @@ class ObservedParts:
     tasks: tuple[tuple[str, str, str], ...]
     unreadable: tuple[str, ...] = ()
     store_servers_down: tuple[str, ...] = ()
+    lost_partitions: tuple[LostPartitions, ...] = ()
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:
@@ -60,6 +61,7 @@ class ObservedParts:
             tuple(tasks),
             tuple(body["unreadable"]),
             tuple(body["store_servers_down"]),
+            tuple(body["lost_partitions"]),
         )
 
 
@@ -86,6 +88,10 @@ def _causes(observed: ObservedParts) -> Iterator[DegradedCause]:
         if observed.store_servers_down:
             names = ", ".join(observed.store_servers_down)
             yield DegradedCause(InstallationPart.NODES, f"SERVER_DOWN: no store server takes part for {names}")
+        for lost in observed.lost_partitions:
+            count, zone = lost["partitions"], lost["zone"]
+            left = f"{count} partition{'s have' if count > 1 else ' has'} no in-sync copy left"
+            yield DegradedCause(InstallationPart.ZONES, f"PARTITION_LOST: {left} in zone {zone}")
         for unreadable in observed.unreadable:
             yield DegradedCause(InstallationPart.METASTORE, unreadable)
     if observed.outbox_s >= LATE_S:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from app.contract.health import LostPartitions
 from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_judge import ObservedParts, judge
 from catalog.core.snapshot import CatalogSnapshot
@@ -36,7 +37,7 @@ def controller_name() -> str:
 
 
 class ReadinessProbe:
-    """``snapshot`` reads the catalog."""
+    """``snapshot`` reads the catalog. ``unprotected``: which protections are missing, in words."""
 
     def __init__(
         self,
@@ -47,7 +48,9 @@ class ReadinessProbe:
         stores: StoreGuard,
         relay: OutboxRelay,
         background: Background,
+        unprotected: tuple[str, ...] = (),
     ) -> None:
+        self._unprotected = unprotected
         self._views = KeyspaceViews(mirror, keyspace)
         self._stores = stores
         self._snapshot = snapshot
@@ -83,6 +86,7 @@ class ReadinessProbe:
             "unreadable": [record.cause for record in unreadable],
             "nodes": sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
             "store_servers_down": self._servers_down() if answer == "ok" else [],
+            "lost_partitions": self._lost_partitions() if answer == "ok" else [],
             "spark": status.state if status.state in SPARK_STATES else UNKNOWN,
             "spark_message": status.message,
             "spark_driver_pid": status.driver_pid,
@@ -93,6 +97,7 @@ class ReadinessProbe:
                 "zone_id": waiting.zone_id if waiting is not None else None,
             },
             "background": {"tasks": self._background.tasks, "processes": processes},
+            "unprotected": list(self._unprotected),
         }
         causes = judge(ObservedParts.of(body))
         degraded = [{"part": cause.part.value, "cause": cause.cause} for cause in causes]
@@ -134,6 +139,15 @@ class ReadinessProbe:
         nodes = (record.node for record in self._views.live_records().values())
         keeping = {node.name for node in nodes if STORE_ENGINE in dict(node.engines).values()}
         return sorted(keeping - ownership.servers)
+
+    def _lost_partitions(self) -> list[LostPartitions]:
+        ownership = self._views.ownership
+        zones = sorted((zone, ownership.lost_partitions(zone)) for zone in ownership.ring.cluster.zones)
+        return [{"zone": self._zone_name(zone), "partitions": count} for zone, count in zones if count]
+
+    def _zone_name(self, zone_id: ZoneId) -> str:
+        intent = self._views.intent(zone_id)
+        return intent.zone.name if intent is not None else str(zone_id)
 
     def _others(self, unreadable: list[Unreadable]) -> list[dict[str, Any]]:
         """Processes in which something has gone wrong. Adds to ``unreadable``."""

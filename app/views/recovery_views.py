@@ -19,8 +19,8 @@ from rebalance.controllers.planned_resets import PartitionReset
 from rebalance.controllers.recovery import PartitionRestart
 from rebalance.controllers.store_requests import LossReset
 from rebalance.core.keys import PartitionId
-from rebalance.core.move_status import PartitionView
-from rebalance.core.partition_state import global_state, local_state
+from rebalance.core.move_status import PartitionView, StoreOwners
+from rebalance.core.partition_state import copies_of, global_state, local_state
 from rebalance.core.records import LogPosition
 from rebalance.core.recovery import silent_of
 from rebalance.core.recovery_candidates import ResetCandidate, Use, living_voters, possible_voters
@@ -31,12 +31,14 @@ def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -
     placed, alive = views.placed(zone.zone_id), views.alive()
     for number in numbers or range(zone.partitions):
         view, _ = views.view(PartitionId(zone.zone_id, number), placed)
-        voters = possible_voters(view, alive)
+        owners = view.owners
+        voters = possible_voters(view, alive) if owners is None else frozenset(owners.in_sync)
+        living = living_voters(view, alive) if owners is None else _answering(owners, alive)
         yield {
             "partition": number,
             "state": global_state(view, alive).value,
             "voters": len(voters),
-            "voters_alive": len(living_voters(view, alive)),
+            "voters_alive": len(living),
             "generation": view.configuration.generation if view.configuration is not None else 0,
             "recovering_on": _recovering_on(view),
             "restarting": views.restarting(PartitionId(zone.zone_id, number)),
@@ -45,10 +47,10 @@ def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -
                     "node": node,
                     "state": local_state(view, node, alive).value,
                     "voter": node in voters,
-                    **_position(view.members[node].position),
-                    "reason": view.members[node].reason,
+                    **_position(view.members[node].position if owners is None else None),
+                    "reason": view.members[node].reason if owners is None else _role(owners, node),
                 }
-                for node in sorted(view.members)
+                for node in sorted(copies_of(view))
             ],
         }
 
@@ -111,6 +113,20 @@ def _recovering_on(view: PartitionView) -> str | None:
     """The node that founds the group anew now."""
     pending = view.pending
     return pending.primary if pending is not None and pending.forced else None
+
+
+def _answering(owners: StoreOwners, alive: frozenset[str]) -> frozenset[str]:
+    """Of the in-sync set."""
+    return (alive.intersection(owners.in_sync) & owners.servers) - owners.silent
+
+
+def _role(owners: StoreOwners, node: str) -> str:
+    """Of a copy of a store zone."""
+    if owners.is_lost:
+        return "lost: no copy is in sync"
+    if node == owners.leader:
+        return "primary"
+    return "backup" if node in owners.in_sync else "being filled"
 
 
 def _position(position: LogPosition | None) -> PositionBody:

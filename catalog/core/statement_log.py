@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from catalog.core.principals import Principal
 from catalog.core.zone import ZoneId
 
 Json = dict[str, Any]
@@ -43,13 +44,15 @@ class StatementState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NewStatement:
-    """A statement as it arrives. ``idempotency_key`` is unique within its protocol."""
+    """A statement as it arrives. ``idempotency_key`` is unique within its principal and protocol. ``principal``
+    sent it; None where nobody has to log in."""
 
     statement_id: str
     protocol: str
     sql: str
     sql_hash: str
     idempotency_key: str | None = None
+    principal: Principal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,12 @@ class StatementRow:
     progress: StatementProgress | None = None
     token: int = 0
     token_answer: Json | None = None
+    principal_source: str = ""
+    principal_name: str = ""
+
+    def is_of(self, principal: Principal) -> bool:
+        """Whether this principal sent it."""
+        return Principal(self.principal_source, self.principal_name) == principal
 
     def is_abandoned(self, now_us: int) -> bool:
         """Nobody works on it any more, and nobody has said how it ended."""

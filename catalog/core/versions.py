@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+from catalog.core.authorisation import NO_GRANTS, Grants
 from catalog.core.messages import Command
 from catalog.core.node_filter import NodeFilters
+from catalog.core.principals import Grant, Membership, User, UserRole
 from catalog.core.table import Table, TableId
 from catalog.core.zone import Node, Zone, ZoneId
 
@@ -69,7 +71,40 @@ class DefaultZoneEntry:
     zone_id: ZoneId
 
 
-CatalogEntry = ZoneEntry | TableEntry | DefaultZoneEntry
+@dataclass(frozen=True, slots=True)
+class UserEntry:
+    """One user as a version leaves it; DROPPED takes its grants and memberships along."""
+
+    kind: EntryKind
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
+class RoleEntry:
+    """One role as a version leaves it; DROPPED takes its grants and memberships along."""
+
+    kind: EntryKind
+    role: UserRole
+
+
+@dataclass(frozen=True, slots=True)
+class GrantEntry:
+    """A grant that is there from this version on, or not any more."""
+
+    kind: EntryKind
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipEntry:
+    """A membership that is there from this version on, or not any more."""
+
+    kind: EntryKind
+    membership: Membership
+
+
+PrincipalEntry = UserEntry | RoleEntry | GrantEntry | MembershipEntry
+CatalogEntry = ZoneEntry | TableEntry | DefaultZoneEntry | PrincipalEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +133,8 @@ class CatalogSnapshot:
     zones_by_name: tuple[Zone, ...] | None = field(default=None, compare=False, repr=False)
     """The same zones sorted by name, None until somebody asks: carried from version to version, so that a
     statement costs the same with ten zones and with ten thousand."""
+    grants: Grants = field(default=NO_GRANTS, compare=False)
+    """Of the newest version; of an earlier one, which nobody is authorised on, none."""
 
     def zone(self, name: str) -> Zone | None:
         by_name = self.zones_by_name
@@ -130,24 +167,38 @@ class CatalogSnapshot:
             return self
         zones, by_name, tables = self.zones, self.zones_by_name, self.tables
         next_zone_id, next_table_id = self.next_zone_id, self.next_table_id
-        default_zone_id = self.default_zone_id
+        default_zone_id, grants = self.default_zone_id, self.grants
         for entry in entries:
             if isinstance(entry, DefaultZoneEntry):
                 default_zone_id = entry.zone_id
+            elif isinstance(entry, PrincipalEntry):
+                grants = grants_after(grants, entry)
             elif isinstance(entry, ZoneEntry):
                 before = _find(zones, entry.zone.zone_id, _zone_id)
                 after = entry.zone if entry.kind is EntryKind.WRITTEN else None
                 next_zone_id = max(next_zone_id, ZoneId(entry.zone.zone_id + 1))
                 zones = _spliced(zones, before, after, _zone_id)
                 by_name = None if by_name is None else _spliced(by_name, before, after, _zone_name)
+                grants = grants if after is not None else grants.without_zone(entry.zone.zone_id)
             else:
                 known = _find(tables, entry.table.table_id, _table_id)
                 kept = entry.table if entry.kind is EntryKind.WRITTEN else None
                 next_table_id = max(next_table_id, TableId(entry.table.table_id + 1))
                 tables = _spliced(tables, known, kept, _table_id)
-        return CatalogSnapshot(
-            self.version + 1, zones, next_zone_id, tables, next_table_id, default_zone_id, by_name
-        )
+        version = self.version + 1
+        ids = zones, next_zone_id, tables, next_table_id, default_zone_id
+        return CatalogSnapshot(version, *ids, by_name, grants.at(version))
+
+
+def grants_after(grants: Grants, entry: PrincipalEntry) -> Grants:
+    is_written = entry.kind is EntryKind.WRITTEN
+    if isinstance(entry, UserEntry):
+        return grants.with_user(entry.user) if is_written else grants.without(entry.user.principal)
+    if isinstance(entry, RoleEntry):
+        return grants.with_role(entry.role) if is_written else grants.without(entry.role.principal)
+    if isinstance(entry, GrantEntry):
+        return grants.with_grant(entry.grant, is_held=is_written)
+    return grants.with_member(entry.membership, is_member=is_written)
 
 
 def _zone_id(zone: Zone) -> int:

@@ -17,6 +17,7 @@ from catalog.store.migrate import require_current
 from catalog.store.outbox import SqlOutbox
 from catalog.store.repository import read_history
 from catalog.store.statement_log import SqlStatementLog
+from catalog.store.token_rows import SqlTokens
 from catalog.store.unit_of_work import SqlUnitOfWork
 
 log = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ class CatalogStore:
         self.outbox = SqlOutbox(engine, now_us)
         self.statements = SqlStatementLog(engine, now_us)
         self.audit = SqlAudit(engine, now_us)
+        self.tokens = SqlTokens(engine)
         self.metastore_marks = SqlMetastoreMarks(engine, now_us)
 
     @classmethod

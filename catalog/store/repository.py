@@ -12,10 +12,20 @@ from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, sele
 
 from catalog.core import table as core
 from catalog.core.audit import Action, AuditEntry
+from catalog.core.authorisation import NO_GRANTS
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.rebalancing import PLACED, TIMERS
-from catalog.core.snapshot import CatalogSnapshot, EntryKind, TableEntry, ZoneEntry
 from catalog.core.statement_batch import NewVersion, StatementStamp
+from catalog.core.versions import (
+    CatalogSnapshot,
+    EntryKind,
+    GrantEntry,
+    PrincipalEntry,
+    RoleEntry,
+    TableEntry,
+    UserEntry,
+    ZoneEntry,
+)
 from catalog.core.zone import (
     ConsistencyMode,
     DistributionAlgorithm,
@@ -29,6 +39,7 @@ from catalog.core.zone import (
 from catalog.ports import VersionRecord
 from catalog.store.audit import insert_audit
 from catalog.store.audit_table import AUDIT_LOG
+from catalog.store.principal_rows import read_grants, write_principal
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -57,7 +68,8 @@ def read_snapshot(
 ) -> KnownSnapshot:
     """The catalog at a version, the newest when None; ``known`` again when that is the one asked for.
 
-    Queries without a common lock are consistent: all but the first read only rows that never change.
+    Queries without a common lock are consistent: all but the first read only rows that never change. Grants may
+    be those of a later version: no commit on the one that was read succeeds then.
     """
     versions = CATALOG_VERSIONS
     query = select(
@@ -75,7 +87,7 @@ def read_snapshot(
     if row is None:
         if version:
             raise StoreError(ErrorKind.INVALID_REQUEST, f"the catalog has no version {version}")
-        return KnownSnapshot(CatalogSnapshot(), "")
+        return KnownSnapshot(CatalogSnapshot(grants=read_grants(connection, 0)), "")
     if known and (known.snapshot.version, known.statement_id) == (row.version, row.statement_id):
         return known
     snapshot = CatalogSnapshot(
@@ -85,6 +97,7 @@ def read_snapshot(
         tables=_tables_at(connection, row.version),
         next_table_id=core.TableId(row.next_table_id),
         default_zone_id=None if row.default_zone_id is None else ZoneId(row.default_zone_id),
+        grants=read_grants(connection, row.version) if version is None else NO_GRANTS,
     )
     return KnownSnapshot(snapshot, row.statement_id)
 
@@ -128,6 +141,7 @@ def insert_versions(
     for version in versions:
         number = version.after.version
         for entry in version.entries:
+            write_principal(connection, entry)
             if isinstance(entry, ZoneEntry):
                 zone_id = entry.zone.zone_id
                 origins[zone_id] = _origin(connection, entry, version.stamp, base, origins.get(zone_id))
@@ -160,6 +174,7 @@ def _audit_entry(version: NewVersion) -> AuditEntry:
     words = _COMMENT.sub(" ", stamp.text).split()[:2] or [Action.ADOPT_METASTORE.value]
     names = [entry.zone.name for entry in entries if isinstance(entry, ZoneEntry)]
     names += [entry.table.name for entry in entries if isinstance(entry, TableEntry)]
+    names += dict.fromkeys(_principal_of(entry) for entry in entries if isinstance(entry, PrincipalEntry))
     return AuditEntry(
         action=" ".join(words).upper(),
         subject=", ".join(names),
@@ -169,6 +184,15 @@ def _audit_entry(version: NewVersion) -> AuditEntry:
         version_before=number - 1,
         version_after=number,
     )
+
+
+def _principal_of(entry: PrincipalEntry) -> str:
+    """The user or role that the entry is about."""
+    if isinstance(entry, UserEntry):
+        return entry.user.name
+    if isinstance(entry, RoleEntry):
+        return entry.role.name
+    return (entry.grant.grantee if isinstance(entry, GrantEntry) else entry.membership.user).name
 
 
 def _zones_at(connection: Connection, version: int) -> tuple[Zone, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from catalog.core.principals import Principal
 from catalog.core.statement_log import (
     REPEAT_PREFIX,
     CommittedStatement,
@@ -79,6 +80,7 @@ class SqlStatementLog:
             "expires_us": now + int(ttl_s * US_PER_S),
             "warnings": "[]",
             "token": 0,
+            **_principal_columns(new.principal),
         }
         while True:
             try:
@@ -90,6 +92,7 @@ class SqlStatementLog:
                 earlier = self._row_where(
                     STATEMENT_LOG.c.protocol == new.protocol,
                     STATEMENT_LOG.c.idempotency_key == new.idempotency_key,
+                    *_sent_by(new.principal),
                 )
             # None: it has expired between the two; then the insert has its way.
             if earlier is not None:
@@ -229,11 +232,14 @@ class SqlStatementLog:
             _give_up_repeat_key(connection, statement_id)
             return moved.rowcount == 1
 
-    def release(self, protocol: str, idempotency_key: str, older_than_s: float) -> None:
-        """Frees a key whose statement is older than this; the statement stays."""
+    def release(
+        self, protocol: str, idempotency_key: str, older_than_s: float, principal: Principal | None = None
+    ) -> None:
+        """Frees a key of a principal whose statement is older than this; the statement stays."""
         old = (
             STATEMENT_LOG.c.protocol == protocol,
             STATEMENT_LOG.c.idempotency_key == idempotency_key,
+            *_sent_by(principal),
             STATEMENT_LOG.c.created_us < self.now_us() - int(older_than_s * US_PER_S),
         )
         self._update(*old, idempotency_key=None)
@@ -279,6 +285,15 @@ class SqlStatementLog:
             else:
                 return
         raise conflict
+
+
+def _principal_columns(principal: Principal | None) -> dict[str, str]:
+    source, name = ("", "") if principal is None else (principal.source, principal.name)
+    return {"principal_source": source, "principal_name": name}
+
+
+def _sent_by(principal: Principal | None) -> tuple[ColumnElement[bool], ...]:
+    return tuple(STATEMENT_LOG.c[name] == value for name, value in _principal_columns(principal).items())
 
 
 def _owned(statement_id: str, owner: str) -> tuple[Any, ...]:

@@ -1,7 +1,8 @@
 """The tables of the statement log: what clients have asked for, and the answers until they expire.
 
-Invariants: a statement id is given once; of one protocol at most one row has an idempotency key; only the
-row's ``owner`` writes its outcome; pages are written in the transaction that ends the statement, never later.
+Invariants: a statement id is given once; of one principal and protocol at most one row has an idempotency
+key; only the row's ``owner`` writes its outcome; pages are written in the transaction that ends the statement,
+never later.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from catalog.store.tables import METADATA
@@ -43,7 +45,15 @@ STATEMENT_LOG = Table(
     Column("progress", Text, nullable=True, comment="JSON: partitions done and total"),
     Column("token", Integer, nullable=False, comment="the newest page token that was answered"),
     Column("token_answer", Text, nullable=True, comment="JSON: what it was answered with"),
-    UniqueConstraint("protocol", "idempotency_key", name="uq_statement_log_idempotency"),
+    Column("principal_source", String(255), nullable=False, server_default=text("''")),
+    Column("principal_name", String(128), nullable=False, server_default=text("''")),
+    UniqueConstraint(
+        "protocol",
+        "principal_source",
+        "principal_name",
+        "idempotency_key",
+        name="uq_statement_log_idempotency",
+    ),
 )
 
 Index("ix_statement_log_expires_us", STATEMENT_LOG.c.expires_us)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import structlog
 
 from rebalance.controllers.ring_mirror import RingReader
+from rebalance.core.epoch import EpochRecord, first_major
 from rebalance.core.keys import Keyspace
-from rebalance.core.topology_version import DiscoveryEvent, Trigger
+from rebalance.core.readable import readable
+from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.core.txn import (
     Compare,
     CompareOp,
@@ -78,7 +82,10 @@ class RingEvents:
                 key = keys.store_server(name, incarnation)
                 beats = Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
                 order = self._mirror.state.number + 1
+                # After an adoption: no version comes again that the lost life of the metastore had.
+                lowest = TopologyVersion(first_major(await self._epoch()) + 1)
                 event = self._event(Trigger.NODE_JOINED, name, order)
+                event = replace(event, version=max(event.version, lowest))
                 # Those of an earlier incarnation may have come late.
                 besides = self._without_suspicions(name)
                 return await self._append(event, incarnation, (beats, fence), besides)
@@ -148,6 +155,11 @@ class RingEvents:
 
     def _event(self, trigger: Trigger, name: str, order: int = 0) -> DiscoveryEvent:
         return DiscoveryEvent(self._mirror.state.cluster.version_after(trigger), trigger, name, order)
+
+    async def _epoch(self) -> int:
+        """As the fence of every write compares it. Raises RecordNotReadableError."""
+        record = readable(await self._metastore.get(self._keyspace.epoch), EpochRecord.decode)
+        return (record or EpochRecord()).epoch
 
     def _without_suspicions(self, name: str) -> tuple[Delete, ...]:
         return tuple(Delete(key) for key in self._mirror.suspicions(name)[:SUSPICIONS_MAX])

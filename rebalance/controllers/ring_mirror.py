@@ -138,10 +138,10 @@ class RingReader:
         if self._mirror.revision == self._owned_revision:
             return self._ownership
         results, state = self.results, self.state
-        known = self._ownership
-        if known.ring is not state or known.outcomes is not results.outcomes:
+        known, silent = self._ownership, self._silent(state)
+        if known.ring is not state or known.outcomes is not results.outcomes or known.silent != silent:
             gone = tuple(each.name for each in state.since(results.version).gone)
-            self._ownership = StoreOwnership(state, results.outcomes, gone, results.version)
+            self._ownership = StoreOwnership(state, results.outcomes, gone, results.version, silent)
         self._owned_revision = self._mirror.revision
         return self._ownership
 
@@ -154,6 +154,14 @@ class RingReader:
             except (RecordNotReadableError, ValueError):
                 self._unreadable_revision = self._mirror.revision
         return self._ownership
+
+    def _silent(self, state: RingState) -> frozenset[str]:
+        """Members that others suspect, or whose heartbeat is gone: no event says yet that they failed."""
+        keys, servers = self._keyspace, state.incarnations
+        pairs = (_names(item, keys.exchange_suspects) for item in self._mirror.below(keys.exchange_suspects))
+        suspected = {whom for who, whom in pairs if who in servers and whom in servers}
+        reaped = {name for name in servers if self._mirror.get(keys.store_server(name, servers[name])) is None}
+        return frozenset(suspected | reaped)
 
     def address(self, name: str) -> ServerAddress | None:
         """Where the server of that name listens; None: none takes part, or nobody knows."""
@@ -177,8 +185,8 @@ class RingReader:
 def _seen(item: KeyValue, keys: Keyspace) -> SeenHeartbeat:
     """That it changes is what counts, also where it cannot be read."""
     beat = read(item, decode_beat)
-    cut_from = () if isinstance(beat, Unreadable) else beat.cut_from
-    return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from)
+    cut_from, ttl_ms = ((), 0) if isinstance(beat, Unreadable) else (beat.cut_from, beat.ttl_ms)
+    return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from, ttl_ms)
 
 
 class RingMirror(RingReader):

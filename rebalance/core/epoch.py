@@ -18,6 +18,7 @@ from catalog.core.zone import ZoneIntent
 FIRST_EPOCH = 1
 REVISION_BITS = 48
 """At 10,000 writes a second a metastore counts this far in 890 years; 32,000 epochs fit into 63 bits."""
+MAJOR_BITS = 20
 EPOCH_MAX = 1 << (63 - REVISION_BITS)
 
 
@@ -29,6 +30,12 @@ def event_revision(epoch: int, revision: int) -> int:
 def split_event_revision(event: int) -> tuple[int, int]:
     """(epoch, revision) of an event revision."""
     return (event >> REVISION_BITS) + FIRST_EPOCH, event & ((1 << REVISION_BITS) - 1)
+
+
+def first_major(epoch: int) -> int:
+    """Major versions of the store servers' ring are above this in an epoch of the metastore, and those of each
+    epoch before are not, as positions of records name them. For 2,048 epochs of a million joins and ends."""
+    return (epoch - FIRST_EPOCH) << MAJOR_BITS
 
 
 @dataclass(frozen=True, slots=True)

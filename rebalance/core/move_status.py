@@ -51,7 +51,7 @@ class StoreOwners:
     serve it, the primary first; ``filling`` are copies that the primary waits for while they are filled. Empty:
     the partition was not opened yet, or nobody may lead it. ``epoch``: the exchange that made the primary;
     ``counter``: of a record that every copy in the set has. ``servers``: whose store servers take part now.
-    ``is_resting``: the zone is deactivated."""
+    ``silent``: those of them that others suspect. ``is_resting``: the zone is deactivated."""
 
     in_sync: tuple[str, ...] = ()
     effective: tuple[str, ...] = ()
@@ -61,6 +61,7 @@ class StoreOwners:
     counter: int = 0
     servers: AbstractSet[str] = frozenset()
     is_resting: bool = False
+    silent: AbstractSet[str] = frozenset()
 
     @property
     def leader(self) -> str:
@@ -170,7 +171,11 @@ def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
     assigned = view.pending or view.stable
     if assigned is None:
         return None
-    blocked = _down(assigned.nodes, alive) or _down(assigned.nodes, owners.servers, "SERVER_DOWN")
+    blocked = _first_of(
+        _down(assigned.nodes, alive),
+        _down(assigned.nodes, owners.servers, "SERVER_DOWN"),
+        _down(assigned.nodes, assigned.nodes - owners.silent, "SERVER_SILENT"),
+    )
     if blocked is not None:
         return blocked
     if owners.is_resting:

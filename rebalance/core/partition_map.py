@@ -157,10 +157,12 @@ class Reception(Enum):
     REPEATED = "REPEATED"  # the same sequence was heard already
     STALE = "STALE"  # a later one was heard already
     UNKNOWN_NODE = "UNKNOWN_NODE"  # the node is not part of this topology
+    GAP = "GAP"  # changes before these were not heard
 
 
-def with_single(full: FullMap, single: SingleMap) -> tuple[FullMap, Reception]:
-    """``full`` with the node's part replaced, its sequence one higher; or as it was, and why.
+def with_single(full: FullMap, single: SingleMap, since: int | None = None) -> tuple[FullMap, Reception]:
+    """``full`` with the node's part replaced, its sequence one higher; or as it was, and why. With ``since``
+    the single map has only what changed after the one of that sequence.
 
     Duplicates and messages that were overtaken change nothing (PME-109, PME-121).
     """
@@ -169,10 +171,37 @@ def with_single(full: FullMap, single: SingleMap) -> tuple[FullMap, Reception]:
     heard = full.heard.get(single.node, -1)
     if single.sequence <= heard:
         return full, Reception.REPEATED if single.sequence == heard else Reception.STALE
+    if since is not None and since != heard:
+        return full, Reception.GAP
     grown = MapStamp(full.stamp.order, full.stamp.sequence + 1)
-    nodes = {**full.nodes, single.node: single.copies}
+    copies = single.copies if since is None else {**full.nodes[single.node], **single.copies}
+    nodes = {**full.nodes, single.node: copies}
     merged = replace(full, stamp=grown, nodes=nodes, heard={**full.heard, single.node: single.sequence})
     return merged, Reception.TAKEN
+
+
+def changes_of(before: FullMap, after: FullMap) -> FullMap | None:
+    """``after`` with those copies only that ``before`` has otherwise, or not at all. None where ``before`` has
+    copies that ``after`` has not."""
+    nodes: dict[str, Mapping[int, CopyReport]] = {}
+    if not before.nodes.keys() <= after.nodes.keys():
+        return None
+    for node, copies in after.nodes.items():
+        known = before.nodes.get(node, {})
+        if copies is known:
+            continue
+        if not known.keys() <= copies.keys():
+            return None
+        changed = {number: copy for number, copy in copies.items() if known.get(number) != copy}
+        if changed or node not in before.nodes:
+            nodes[node] = changed
+    return replace(after, nodes=nodes)
+
+
+def with_changes(before: FullMap, changes: FullMap) -> FullMap:
+    """The reverse: the map of which ``changes_of`` was made with ``before``."""
+    nodes = {node: {**before.nodes.get(node, {}), **copies} for node, copies in changes.nodes.items()}
+    return replace(changes, nodes={**before.nodes, **nodes})
 
 
 def union(

@@ -157,7 +157,7 @@ def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:
 
 
 def _owner_state(owners: StoreOwners, node: str, alive: frozenset[str]) -> LocalState:
-    if node not in alive or node not in owners.servers:
+    if node not in alive or node not in owners.servers or node in owners.silent:
         return LocalState.UNAVAILABLE
     if owners.is_lost:
         return LocalState.BROKEN

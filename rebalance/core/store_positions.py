@@ -24,7 +24,7 @@ class StorePosition(NamedTuple):
     counter: int
 
     def __str__(self) -> str:
-        return f"{self.epoch >> MINOR_BITS}.{self.epoch & (1 << MINOR_BITS) - 1}:{self.counter}"
+        return f"{version_of(self.epoch)}:{self.counter}"
 
 
 NO_RECORD = StorePosition(0, 0)
@@ -37,3 +37,8 @@ def epoch_of(version: TopologyVersion) -> int:
     if version.major >> 31 or version.minor >> MINOR_BITS:
         raise ValueError(f"version {version} is beyond 2147483647.4294967295")
     return version.major << MINOR_BITS | version.minor
+
+
+def version_of(epoch: int) -> TopologyVersion:
+    """The reverse of ``epoch_of``."""
+    return TopologyVersion(epoch >> MINOR_BITS, epoch & (1 << MINOR_BITS) - 1)

@@ -75,6 +75,11 @@ def present(key: str) -> Compare:
     return Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
 
 
+def not_before(key: str, mod_revision: int) -> Compare:
+    """Guard: the key exists, and was not written last before that revision."""
+    return Compare(key, CompareTarget.MOD_REVISION, CompareOp.GREATER, max(mod_revision - 1, 0))
+
+
 @dataclass(frozen=True, slots=True)
 class Get:
     key: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rebalance.hosting.etcd_binary import EtcdBinary
-from rebalance.hosting.tls import TlsFiles
+from rebalance.hosting.tls import TlsFiles, tls_flags
 from rebalance.ports.groups import MemberEndpoints
 
 LOG_BYTES_MAX = 1 << 20
@@ -87,22 +87,8 @@ def member_command(
         **more,
         **({"force-new-cluster": "true"} if alone else {}),
     }
-    tls = _tls_flags(tuning.tls) if tuning.tls else {}
+    tls = tls_flags(tuning.tls) if tuning.tls else {}
     return [binary, *(f"--{flag}={value}" for flag, value in {**flags, **tls}.items())]
-
-
-def _tls_flags(files: TlsFiles) -> dict[str, object]:
-    """Clients and peers show a certificate too."""
-    return {
-        f"{peer}{flag}": value
-        for peer in ("", "peer-")
-        for flag, value in {
-            "trusted-ca-file": files.ca,
-            "cert-file": files.certificate,
-            "key-file": files.key,
-            "client-cert-auth": "true",
-        }.items()
-    }
 
 
 MIRROR_FLAGS: Mapping[str, int] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -14,6 +15,26 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def write_privately() -> None:
     """From now on: directories 0700 and files 0600, of this process and of its children."""
     os.umask(OTHERS)
+
+
+def replace_privately(path: Path, content: bytes) -> None:
+    """``path`` holds ``content``, all of it or what it held before, also when the machine stops in the middle.
+
+    The file is made anew with 0600 whatever the umask, under a name that nobody can have prepared: a link is
+    not followed, and what is there is not written to. Raises OSError.
+    """
+    draft = path.with_name(f"{path.name}.{os.urandom(8).hex()}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+        raise
 
 
 def tighten(directory: Path, ours: Sequence[str]) -> list[str]:

@@ -50,3 +50,17 @@ class TlsFiles:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_cert_chain(self.certificate, self.key)
         return context
+
+
+def tls_flags(files: TlsFiles) -> dict[str, object]:
+    """Of an etcd on whose ports both clients and peers show a certificate too."""
+    return {
+        f"{peer}{flag}": value
+        for peer in ("", "peer-")
+        for flag, value in {
+            "trusted-ca-file": files.ca,
+            "cert-file": files.certificate,
+            "key-file": files.key,
+            "client-cert-auth": "true",
+        }.items()
+    }

@@ -14,7 +14,7 @@ import lmdb
 import psutil
 import pytest
 
-from app.client.zone_client import ZoneClient
+from app.client.zone_client import Mode, ZoneClient
 from tests.bench.figures import percentile, ratio, report, timed
 from tests.e2e.installation import Installation, without_spark
 
@@ -85,7 +85,7 @@ async def spend(spent: Spent, processes: Sequence[psutil.Process], call: Call, z
 
 async def compare(whole: Installation, bare_s: float) -> None:
     processes = {name: whole.processes(*words) for name, (_, _, words) in ENGINES.items()}
-    async with ZoneClient([whole.url]) as client:
+    async with ZoneClient([whole.url], mode=Mode.DIRECT, tls=whole.tls) as client:
 
         async def put(zone: str, key: str) -> object:
             return await client.put(zone, key, VALUE)

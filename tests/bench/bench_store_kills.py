@@ -14,7 +14,7 @@ from time import monotonic
 import psutil
 import pytest
 
-from app.client.zone_client import ZoneClient
+from app.client.zone_client import Mode, ZoneClient
 from rebalance.store.core.store_limits import StoreLimits
 from tests.bench.figures import percentile
 from tests.e2e.installation import Installation, wait_for, without_spark
@@ -43,7 +43,7 @@ def is_ready(whole: Installation) -> bool:
 
 async def stall(whole: Installation, victim: psutil.Process) -> tuple[float, float]:
     """The longest put from the kill on, and the median before it, in seconds."""
-    async with ZoneClient([whole.url], time_limit_s=60) as client:
+    async with ZoneClient([whole.url], mode=Mode.DIRECT, tls=whole.tls, time_limit_s=60) as client:
         seconds: list[tuple[float, float]] = []
 
         async def write(task: int) -> None:

@@ -33,7 +33,7 @@ NAMES = ("n1", "n2", "n3")
 LARGE, SMALL = ZoneId(1), ZoneId(2)
 PARTITIONS = {LARGE: 4_096, SMALL: 904}
 MOVED = 96
-IDLE_S = 20.0
+IDLE_S = 60.0
 VALUE = b"x" * 100
 LIMIT_S = 300.0
 
@@ -43,7 +43,8 @@ def lists_of(partitions: int) -> list[tuple[str, ...]]:
 
 
 def anonymous_mib(pid: int) -> float:
-    line = re.search(r"Anonymous:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
+    """Without what is mapped of the store's file."""
+    line = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(line.group(1)) / 1024 if line is not None else 0.0
 
 
@@ -136,6 +137,9 @@ async def test_scale(tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore
             )
             await joined(servers, writer, putter)
             await moved(servers, writer, putter)
+        print("after the moves:")
+        await idle(servers)
+        async with putting(servers) as putter:
             await killed(servers, writer, putter, metastore, keyspace)
     finally:
         writing.cancel()

@@ -12,18 +12,16 @@ from catalog.core.zone import Node, Zone, ZoneId, zone_engine
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.store_control import LOOK_MS
 from rebalance.core.assignments import Strategy
+from rebalance.core.epoch import EpochRecord, first_major
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.limit_options import JOINER_S
 from rebalance.core.operation import OperationKind, OperationState
 from rebalance.core.records import GivenUpRecord
-from rebalance.core.store_positions import NO_RECORD
 from rebalance.core.topology_version import TopologyVersion, Trigger
 from rebalance.core.txn import Put, Txn, TxnResult
-from rebalance.exchange.core.result_record import PartitionOutcome, ResultRecord
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, Snapshot
 from rebalance.store.core.ring_codec import decode_event
-from rebalance.store.shell.store_ring import RingGapError, StoreRing
-from tests.fixtures.ring_world import LIMIT_S, TTL_MS, ZONE, RingWorld
+from tests.fixtures.ring_world import LIMIT_S, TTL_MS, ZONE, RingWorld, owned
 
 LISTS = {0: ("n1", "n2"), 1: ("n2", "n3"), 2: ("n3", "n1")}
 
@@ -31,11 +29,6 @@ LISTS = {0: ("n1", "n2"), 1: ("n2", "n3"), 2: ("n3", "n1")}
 @pytest.fixture
 def world(store: MetastoreHistory, keyspace: Keyspace) -> RingWorld:
     return RingWorld(store, keyspace)
-
-
-def owned(*nodes: str, in_sync: tuple[str, ...] = (), is_lost: bool = False) -> PartitionOutcome:
-    """``in_sync`` empty: the same nodes."""
-    return PartitionOutcome(in_sync or nodes, (), NO_RECORD, 1, nodes, is_lost)
 
 
 class Wrapped:
@@ -60,6 +53,19 @@ async def test_a_server_that_beats_is_joined_once(world: RingWorld) -> None:
     assert state.cluster.servers == {"n1": 1, "n2": 2, "n3": 3}
     assert state.incarnations == dict.fromkeys(("n1", "n2", "n3"), "i1")
     assert state.number == 3
+
+
+async def test_after_an_adoption_no_version_comes_again(world: RingWorld) -> None:
+    """Positions of records name versions: those of a life of the metastore that is lost are never given to
+    others."""
+    async with world.control():
+        await world.join("n1", "n2")
+    await world.store.commit(Txn((), (Put(world.keyspace.epoch, EpochRecord(3).encode()),)))
+    async with world.control():
+        await world.join("n3", "n4")
+    state = await world.state()
+    assert state.cluster.version == TopologyVersion(first_major(3) + 2)
+    assert state.cluster.servers == {"n1": 1, "n2": 2, "n3": 3, "n4": 4}
 
 
 async def test_a_server_fails_when_its_heartbeat_has_not_changed_for_the_whole_time(world: RingWorld) -> None:
@@ -403,53 +409,3 @@ def test_a_zone_has_the_engine_on_which_all_its_nodes_agree() -> None:
     assert zone_engine(ZONE, (bulk, plain)) == "store"
     assert zone_engine(ZONE, (bulk, plain, other)) == ""
     assert zone_engine(ZONE, (plain,)) == ""
-
-
-# Results
-
-
-async def test_two_thousand_results_leave_a_bounded_number_of_keys(world: RingWorld) -> None:
-    """And what they say: to the controller that folds them, to one that begins anew, and to a server that
-    starts."""
-    await world.publish()
-    await world.assign("stable", LISTS)
-    async with world.control(results_kept=20) as control:
-        await world.join("n1", "n2", "n3")
-        await world.until(lambda state: bool(state.cluster.zones))
-        await world.conclude({number: owned(*nodes) for number, nodes in LISTS.items()})
-        for number in range(2_000):
-            nodes = ("n1", "n2") if number % 2 else ("n2", "n1")
-            await world.conclude({0: owned(*nodes)})
-        await world.until_few(world.keyspace.exchange, 60)
-        await world.until_owners(control, 0, ("n1", "n2"))
-    assert await world.store.get(world.keyspace.folded_results) is not None
-    async with world.control() as control:
-        await world.until_owners(control, 0, ("n1", "n2"))
-        await world.until_owners(control, 2, LISTS[2])
-    start = await StoreRing(world.store, world.keyspace, "n4", "i1", ("127.0.0.1", 1)).start()
-    outcomes = start.results.outcomes[ZONE.zone_id]
-    assert [outcome.in_sync for outcome in outcomes] == list(LISTS.values())
-
-
-async def test_a_coordinator_whose_results_are_folded_ends(world: RingWorld) -> None:
-    """It must not take its own result for committed, as nothing follows the one that it knows."""
-    ring = StoreRing(world.store, world.keyspace, "n1", "i1", ("127.0.0.1", 1))
-    async with world.control(results_kept=2):
-        await world.join("n1")
-        for _ in range(20):
-            await world.conclude({0: owned("n1")})
-        await world.until_few(world.keyspace.exchange_results, 4)
-    first = TopologyVersion(1)
-    record = ResultRecord(TopologyVersion(30), TopologyVersion(30), first, {ZONE.zone_id: {0: owned("n2")}})
-    with pytest.raises(RingGapError, match=r"results after that of 1\.0 are folded"):
-        await ring.commit_result(record)
-
-
-async def test_a_zone_that_the_ring_has_no_more_is_not_folded(world: RingWorld) -> None:
-    async with world.control(results_kept=2):
-        await world.join("n1")
-        for _ in range(20):
-            await world.conclude({0: owned("n1")}, ZoneId(77))
-        await world.until_few(world.keyspace.exchange_results, 4)
-    assert await world.store.get(world.keyspace.folded_results) is not None
-    assert (await world.store.range(world.keyspace.folded_result_parts(""))).items == ()

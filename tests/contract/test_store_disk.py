@@ -60,6 +60,11 @@ def write_at(position: StorePosition) -> WriteId:
     return WRITES[POSITIONS.index(position) % len(WRITES)]
 
 
+def record_of_size(size: int) -> LogRecord:
+    """The first of a log."""
+    return LogRecord(WRITES[0], POSITIONS[0], NO_RECORD, 1_000, (KeyChange(b"a", b"x" * size),))
+
+
 partitions = st.sampled_from(PARTITIONS)
 positions = st.sampled_from(POSITIONS)
 values = st.sampled_from((None, b"", b"v", b"value"))
@@ -198,3 +203,31 @@ def test_a_reader_sees_nothing_new_until_it_is_renewed(tmp_path: Path) -> None:
         assert driven.disk.reader.mark("one") == b"1"
         driven.disk.reader.renew()
         assert driven.disk.reader.mark("one") == b"2"
+
+
+def test_a_small_write_is_on_the_disk_when_the_caller_has_carried_it_out(tmp_path: Path) -> None:
+    partition, record = PARTITIONS[0], record_of_size(100)
+    with driven_disk(tmp_path) as driven:
+        driven.carry_out(BEGINNING)
+        order = WriteDisk(7, (KeepRecords(partition, (record,)),))
+        assert driven.disk.write_here(order) == DiskDone(7)
+        assert driven.disk.reader.records(partition, NO_RECORD, 1) == ()
+        driven.disk.reader.renew()
+        assert driven.disk.reader.records(partition, NO_RECORD, 1) == (record,)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        (KeepRecords(PARTITIONS[0], tuple(record_of_size(20 << 10) for _ in range(4))),),
+        (KeepRecords(PARTITIONS[0], (record_of_size(100),)),) * 5,
+        (ClearBatch(PARTITIONS[0], POSITIONS[-1], 1),),
+        (KeepRows(PARTITIONS[0], (StoredRow(b"a", b"v", POSITIONS[0]),)),),
+    ],
+)
+def test_no_caller_waits_for_a_large_transaction(tmp_path: Path, large: tuple[DiskChange, ...]) -> None:
+    with driven_disk(tmp_path) as driven:
+        driven.carry_out(BEGINNING)
+        assert driven.disk.write_here(WriteDisk(7, large)) is None
+        driven.disk.reader.renew()
+        assert driven.disk.reader.records(PARTITIONS[0], NO_RECORD, 1) == ()

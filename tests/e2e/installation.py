@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -20,6 +21,8 @@ import httpx
 import psutil
 import pytest
 
+from app.security.local_authority import LocalAuthority
+from rebalance.hosting.tls import TlsFiles
 from tests.fixtures.warm_zonectl import warm_zonectl
 
 MARK = "LC_ZK_TEST_MARK"
@@ -132,6 +135,23 @@ class Installation:
 
     def _readiness(self) -> httpx.Response:
         return httpx.get(f"{self.url}/readyz", timeout=ANSWER_S, verify=WITHOUT_TLS)
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """What etcd, members and store servers ask for; None: they ask for nothing."""
+        return LocalAuthority.of_machines(self.directory).files
+
+    @property
+    def machines(self) -> ssl.SSLContext | bool:
+        """The same, for ``verify`` of a request to a member's address."""
+        return WITHOUT_TLS if self.tls is None else self.tls.context()
+
+    @property
+    def of_services(self) -> dict[str, str]:
+        """Settings of a further process of the installation, which reaches etcd and members."""
+        names = ("ca", "certificate", "key")
+        tls = {f"ZONEKEEPER_TLS_{name.upper()}": str(getattr(self.tls, name)) for name in names}
+        return {**tls, "ZONEKEEPER_METASTORE_TLS": "true"} if self.tls is not None else {}
 
     @property
     def url(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
-from tests.fixtures.installation_dumps import endpoint, etcdctl
+from tests.fixtures.installation_dumps import etcdctl, etcdctl_command
 
 pytestmark = pytest.mark.timeout(600)
 COMPACTIONS = 10
@@ -87,7 +87,7 @@ def compacting(installation: Installation) -> Iterator[list[int]]:
         while not ended.wait(0.05):
             status = etcdctl(installation, "endpoint", "status", "-w", "fields")
             revision = int(next(line for line in status.splitlines() if '"Revision"' in line).split(":")[1])
-            command = ["etcdctl", "--endpoints", endpoint(installation), "compact", str(revision)]
+            command = [*etcdctl_command(installation), "compact", str(revision)]
             if (
                 revision > revisions[-1]
                 and subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -17,7 +17,14 @@ import pytest
 
 from rebalance.core.keys import Keyspace
 from tests.e2e.installation import WITH_SPARK, Installation, wait_for, writing
-from tests.fixtures.installation_dumps import all_over, catalog_dump, endpoint, etcd_dump, etcdctl
+from tests.fixtures.installation_dumps import (
+    all_over,
+    catalog_dump,
+    endpoint,
+    etcd_dump,
+    etcdctl,
+    etcdctl_command,
+)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -47,9 +54,11 @@ def test_alter_moves_replicas_under_a_continuous_writer(installation: Installati
 
 @contextmanager
 def watching(installation: Installation, prefix: str) -> Iterator[Callable[[], list[dict[str, str | None]]]]:
-    """For the length of the block: every revision below the prefix so far, as the end of each changed key and
-    its new value, None where the key was deleted."""
-    command = ["etcdctl", "--endpoints", endpoint(installation), "watch", "--prefix", prefix, "-w", "json"]
+    """Every revision below the prefix since the block began, as the end of each changed key and its new value,
+    None where the key was deleted. It starts from a revision: what comes before etcdctl watches is seen."""
+    before = json.loads(etcdctl(installation, "get", prefix, "--prefix", "-w", "json"))
+    since = ("--rev", str(before["header"]["revision"] + 1))
+    command = [*etcdctl_command(installation), "watch", "--prefix", prefix, *since, "-w", "json"]
     environment = {**os.environ, "ETCDCTL_API": "3"}
     with (
         TemporaryFile("w+b") as output,
@@ -175,13 +184,18 @@ def test_other_clients_read_the_documented_keys(installation: Installation) -> N
     script = (
         "import warnings; warnings.simplefilter('ignore')\n"
         "import etcd3, sys\n"
-        "client = etcd3.client(host='127.0.0.1', port=int(sys.argv[1]))\n"
+        "names = ('ca_cert', 'cert_cert', 'cert_key')\n"
+        "tls = dict(zip(names, sys.argv[4:]))\n"
+        "client = etcd3.client(host='127.0.0.1', port=int(sys.argv[1]), **tls)\n"
         "print(client.get(sys.argv[2])[0].decode())\n"
         "print(len(list(client.get_prefix(sys.argv[3]))))\n"
     )
     port = endpoint(installation).rpartition(":")[2]
+    tls = installation.tls
+    assert tls is not None
+    shown = (tls.ca, tls.certificate, tls.key)
     done = subprocess.run(
-        [sys.executable, "-c", script, port, stable_key, keys.nodes],
+        [sys.executable, "-c", script, port, stable_key, keys.nodes, *map(str, shown)],
         env={**os.environ, "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"},
         capture_output=True,
         text=True,

@@ -12,6 +12,7 @@ import pytest
 
 from rebalance.hosting.child import spawn, stop
 from tests.e2e.installation import MARK, WITH_SPARK, ZONECTL, Installation, wait_for, without_spark, writing
+from tests.fixtures.installation_dumps import endpoint
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -40,13 +41,13 @@ def leader(victim: Installation) -> int:
 @pytest.fixture
 def leading_controller(victim: Installation) -> Iterator[int]:
     """A controller process of its own, beside the one in the server, that leads."""
-    state = json.loads((victim.directory / "state.json").read_text())
     work = victim.directory.parent / "controller"
     work.mkdir(exist_ok=True)
     environment = {
         **without_spark(work),
         MARK: victim.mark,
-        "ZONEKEEPER_METASTORE": f"127.0.0.1:{state['etcd_client']}",
+        **victim.of_services,
+        "ZONEKEEPER_METASTORE": endpoint(victim),
         "ZONEKEEPER_DATA_DIR": str(work),
     }
     process = spawn([*ZONECTL, "controller"], log=work / "controller.log", env=environment)

@@ -33,7 +33,7 @@ def without_zones(five_nodes: Installation) -> Iterator[None]:
 
 async def fenced(installation: Installation) -> None:
     """All of its nodes have published how long they serve unheard."""
-    metastore = EtcdMetastore([endpoint(installation)])
+    metastore = EtcdMetastore([endpoint(installation)], tls=installation.tls)
     try:
         await publish_fences(metastore, Keyspace())
     finally:
@@ -44,7 +44,8 @@ def follows_nobody(installation: Installation, zone: str, name: str) -> bool:
     """What the member itself says: a leader sends its log for an election time after it lost its majority."""
     (partition,) = installation.partitions(zone)
     (url,) = (each["client_url"] for each in partition["members"] if each["node"] == name)
-    answer = httpx.post(f"{url}/v3/maintenance/status", json={}, timeout=ANSWER_S)
+    status = f"{url}/v3/maintenance/status"
+    answer = httpx.post(status, json={}, timeout=ANSWER_S, verify=installation.machines)
     return "leader" not in answer.raise_for_status().json()
 
 

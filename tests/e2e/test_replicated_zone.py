@@ -202,8 +202,9 @@ def group_voters(installation: Installation, zone: str) -> set[str]:
     """Of the zone's only partition: what a member of the group itself lists."""
     (partition,) = installation.partitions(zone)
     url = next(each["client_url"] for each in partition["members"] if each["role"] == "VOTER")
-    answer = httpx.post(f"{url}/v3/cluster/member/list", json={}, timeout=ANSWER_S).raise_for_status().json()
-    return {each["name"] for each in answer["members"] if not each.get("isLearner", False)}
+    listed = f"{url}/v3/cluster/member/list"
+    answer = httpx.post(listed, json={}, timeout=ANSWER_S, verify=installation.machines).raise_for_status()
+    return {each["name"] for each in answer.json()["members"] if not each.get("isLearner", False)}
 
 
 @pytest.mark.row("IEP-031", shows="service")
@@ -249,8 +250,9 @@ def joined(installation: Installation, name: str, disk: str) -> Iterator[None]:
     command = [*ZONECTL, "node", "--name", name, "--attributes", json.dumps({"disk": disk})]
     command += ["--metastore", endpoint(installation), "--data-dir", str(directory)]
     command += ["--ports", f"{ports.start}-{ports.stop - 1}"]
+    environment = {**os.environ, **installation.of_services, MARK: installation.mark}
     with (installation.directory.parent / f"{name}.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, MARK: installation.mark})
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
         wait_for(f"node {name}", lambda: is_alive(installation, name))
         yield
@@ -314,7 +316,7 @@ def copied(installation: Installation, zone: str, node: str) -> set[str]:
     asked = {"key": encoded(DATUM_PREFIX), "range_end": encoded(DATUM_PREFIX[:-1] + b"0"), "serializable": True}
     for partition in installation.partitions(zone):
         (url,) = (each["client_url"] for each in partition["members"] if each["node"] == node)
-        answer = httpx.post(f"{url}/v3/kv/range", json=asked, timeout=ANSWER_S, verify=WITHOUT_TLS)
+        answer = httpx.post(f"{url}/v3/kv/range", json=asked, timeout=ANSWER_S, verify=installation.machines)
         kvs = answer.raise_for_status().json()["kvs"]
         keys |= {base64.b64decode(each["key"]).removeprefix(DATUM_PREFIX).decode() for each in kvs}
     return keys

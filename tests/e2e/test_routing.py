@@ -27,7 +27,10 @@ def test_programs_read_and_write_by_the_map(installation: Installation) -> None:
     assert [len(each["voters"]) for each in first.json()["partitions"]] == [1] * 4
     assert int(first.headers["zonekeeper-map-version"]) == first.json()["version"]
     servers = [installation.url]
-    with BlockingZoneClient(servers) as direct, BlockingZoneClient(servers, mode=Mode.ROUTED) as routed:
+    with (
+        BlockingZoneClient(servers, mode=Mode.DIRECT, tls=installation.tls) as direct,
+        BlockingZoneClient(servers) as routed,
+    ):
         for key in KEYS:
             stored = direct.put("routed", key, f"direct {key}", f"op-{key}")
             assert stored.partition == partition_of(key, 4)

@@ -44,7 +44,10 @@ def test_programs_read_and_write_a_store_zone(installation: Installation) -> Non
     assert routing["engine"] == "store"
     assert {len(partition["voters"]) for partition in routing["partitions"]} == {3}
     servers = [installation.url]
-    with BlockingZoneClient(servers) as direct, BlockingZoneClient(servers, mode=Mode.ROUTED) as routed:
+    with (
+        BlockingZoneClient(servers, mode=Mode.DIRECT, tls=installation.tls) as direct,
+        BlockingZoneClient(servers) as routed,
+    ):
         for key in KEYS:
             stored = direct.put("stored", key, f"direct {key}", f"op-{key}")
             assert not stored.repeated

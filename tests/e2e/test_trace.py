@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,14 +14,15 @@ from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberStat
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import KeyEvent, WatchReset
 from tests.e2e.installation import Installation, wait_for
+from tests.fixtures.installation_dumps import endpoint
 
 pytestmark = pytest.mark.timeout(600)
 KEYS = Keyspace()
 Steps = list[tuple[str, int]]
 
 
-async def record(endpoint: str, events: list[KeyEvent], watching: asyncio.Event) -> None:
-    metastore = EtcdMetastore([endpoint])
+async def record(installation: Installation, events: list[KeyEvent], watching: asyncio.Event) -> None:
+    metastore = EtcdMetastore([endpoint(installation)], tls=installation.tls)
     try:
         async for change in metastore.watch(KEYS.prefix):
             if isinstance(change, WatchReset):
@@ -38,10 +38,9 @@ async def steps_of(
 ) -> Steps:
     """The steps of ``partition`` while ``statement`` is executed and converges, and until it ``has_all``:
     nodes report on their own account, and so perhaps later."""
-    state = json.loads((installation.directory / "state.json").read_text())
     events: list[KeyEvent] = []
     watching = asyncio.Event()
-    recording = asyncio.create_task(record(f"127.0.0.1:{state['etcd_client']}", events, watching))
+    recording = asyncio.create_task(record(installation, events, watching))
     try:
         async with asyncio.timeout(240):
             await watching.wait()

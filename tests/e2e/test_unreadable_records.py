@@ -40,12 +40,13 @@ class Stored:
 class Store:
     """etcd beside Zonekeeper, by keys below its prefix."""
 
-    def __init__(self, address: str) -> None:
-        self._url = f"http://{address}/v3/kv"
+    def __init__(self, installation: Installation) -> None:
+        self._url = f"https://{endpoint(installation)}/v3/kv"
+        self._machines = installation.machines
 
     def _call(self, what: str, **body: Any) -> Any:
         answer = httpx.post(
-            f"{self._url}/{what}", json=body, timeout=ANSWER_S, verify=WITHOUT_TLS, trust_env=False
+            f"{self._url}/{what}", json=body, timeout=ANSWER_S, verify=self._machines, trust_env=False
         )
         answer.raise_for_status()
         return answer.json()
@@ -78,7 +79,7 @@ class World:
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
-        self.store = Store(endpoint(installation))
+        self.store = Store(installation)
         self._replicas = 1
 
     def prepare(self) -> None:

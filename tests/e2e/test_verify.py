@@ -14,6 +14,7 @@ from aetcd import rpc
 
 from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
+from rebalance.hosting.tls import TlsFiles
 from tests.e2e.installation import ANSWER_S, WITHOUT_TLS, Installation, wait_for
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("all copies are read before and after a move")]
@@ -34,9 +35,9 @@ def faults(found: dict[str, Any]) -> dict[str, tuple[set[str], set[str]]]:
     return {each["node"]: (set(each["lacking"]), set(each["different"])) for each in bad}
 
 
-async def tamper(url: str, lost: str, changed: str) -> None:
+async def tamper(url: str, tls: TlsFiles | None, lost: str, changed: str) -> None:
     """Straight at one copy's own store, past the group."""
-    channel = open_channel(url, None)
+    channel = open_channel(url, tls)
     try:
         kv = rpc.KVStub(channel)
         await kv.DeleteRange(rpc.DeleteRangeRequest(key=DATUM_PREFIX + lost.encode()), timeout=ANSWER_S)
@@ -74,7 +75,7 @@ def test_samples_before_and_after_a_move_and_a_forged_copy(five_nodes: Installat
     # Its own node would notice at once, and make the copy anew.
     agent.send_signal(signal.SIGSTOP)
     try:
-        asyncio.run(tamper(forged["mirror"]["client_url"], lost, changed))
+        asyncio.run(tamper(forged["mirror"]["client_url"], installation.tls, lost, changed))
         code, found = verify(installation, "-p", "0", "--samples", "20")
     finally:
         agent.send_signal(signal.SIGCONT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from shutil import copytree, rmtree
 
 import pytest
 
@@ -73,6 +74,33 @@ async def test_a_heartbeat_whose_key_was_deleted_does_not_bring_it_back(
     await metastore.commit(Txn((), (Delete(keyspace.store_server("n1", "i1")),)))
     assert not await ring.heartbeat(NO_VERSION)
     assert await ring.address_of("n1", "i1") is None
+
+
+async def test_heartbeats_are_refused_by_a_metastore_that_was_restored_from_a_backup(
+    own_etcd: EtcdServer, keyspace: Keyspace
+) -> None:
+    """Also where the backup has the server's key: it may be older than what the server has heard since."""
+    data, backup = own_etcd.directory / "data", own_etcd.directory / "backup"
+    metastore = EtcdMetastore([own_etcd.endpoint], CALL_S)
+    try:
+        ring = ring_of(metastore, keyspace)
+        await ring.appear()
+        assert await ring.heartbeat(NO_VERSION)
+        own_etcd.kill()
+        copytree(data, backup)
+        own_etcd.restart()
+        assert await ring.heartbeat(NO_VERSION)
+        own_etcd.kill()
+        own_etcd.restart()
+        assert await ring.heartbeat(NO_VERSION), "it was only restarted"
+        own_etcd.kill()
+        rmtree(data)
+        copytree(backup, data)
+        own_etcd.restart()
+        assert not await ring.heartbeat(NO_VERSION)
+        assert await ring_of(metastore, keyspace).address_of("n1", "i1") is not None
+    finally:
+        await metastore.close()
 
 
 async def test_events_come_in_order_and_once_from_where_the_server_began(

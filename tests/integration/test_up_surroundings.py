@@ -1,28 +1,35 @@
-"""What ``zonectl up`` leaves open on its machine: files, environments, command lines; which etcd it runs, and
-what it tells of its addresses. Real processes, each looked at through /proc."""
+"""What ``zonectl up`` leaves open on its machine: ports, files, environments, command lines; which etcd it
+runs, and what it tells of its addresses. Real processes, each looked at through /proc, and by another user."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from sqlalchemy import make_url
 
+from app.security.local_authority import LocalAuthority
 from rebalance.hosting.environment import ETCD
 from rebalance.hosting.etcd_binary import BUNDLED, dotted, find_etcd
+from rebalance.hosting.tls import TlsFiles
 from tests.e2e.installation import without_spark
 from tests.fixtures.databases import new_postgres
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.other_user import missing, tried
 from tests.fixtures.up_process import (
     ENDED_WITHIN_S,
     SERVED_WITHIN_S,
@@ -46,7 +53,22 @@ SECRETS = {
 OF_THE_SHELL = {"PWD", "OLDPWD", "SHLVL", "_"}
 """What /bin/sh adds on the way to a child."""
 READ_OR_WRITE = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
-WORKERS = ("etcd", "java", "app.sql.sandbox", "spark.driver", "pyspark.daemon", " serve ", " node ")
+ZONES = (
+    "CREATE ZONE kept (PARTITIONS 2); CREATE ZONE mirrored (PARTITIONS 1, REPLICAS 4, QUORUM SIZE 2);"
+    "CREATE ZONE stored (PARTITIONS 1, REPLICAS 2) STORAGE PROFILES ['bulk']"
+)
+WORKERS = (
+    "/members/",
+    "/mirrors/",
+    " store serve ",
+    "etcd",
+    "java",
+    "app.sql.sandbox",
+    "spark.driver",
+    "pyspark.daemon",
+    " serve ",
+    " node ",
+)
 
 
 @dataclass(frozen=True)
@@ -94,12 +116,14 @@ def is_whole(up: Up) -> bool:
 
 @pytest.fixture(scope="module")
 def whole(postgres_server: str) -> Iterator[Up]:
-    """An installation with everything: Spark, PostgreSQL, a zone, and secrets around it."""
+    """An installation with everything: Spark, PostgreSQL, zones of members, of a mirror and of store servers,
+    and secrets around it; below a directory of everybody, by somebody whose files are open to all."""
     url = make_url(new_postgres(postgres_server)).set(password=PASSWORD).render_as_string(hide_password=False)
     with starting() as run:
-        up = run("--nodes", "2", environment={**SECRETS, "ZONEKEEPER_CATALOG_URL": url}).served()
-        until(lambda: up.living() == 2, SERVED_WITHIN_S, up.printed)
-        created = up.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 2); SELECT 1", "--wait", "--timeout", "90")
+        up = run("--nodes", "4", environment={**SECRETS, "ZONEKEEPER_CATALOG_URL": url}, umask=0).served()
+        up.directory.parent.chmod(0o755)
+        until(lambda: up.living() == 4, SERVED_WITHIN_S, up.printed)
+        created = up.ctl("sql", "-e", f"{ZONES}; SELECT 1", "--wait", "--timeout", "90")
         assert created.returncode == 0, created.stderr
         until(lambda: is_whole(up), SERVED_WITHIN_S, lambda: str([each.line for each in told_to(up)]))
         yield up
@@ -122,6 +146,79 @@ def test_nothing_of_an_installation_is_open_to_others(whole: Up) -> None:
     assert PASSWORD not in "".join(path.read_text() for path in (up.directory / "logs").glob("*.log"))
 
 
+LISTENERS = (
+    *("--name zonekeeper", "/members/", "/mirrors/", "store serve"),
+    *("spark.driver", "java", "pyspark.daemon"),
+)
+PID_BYTES = 4
+REFUSALS = (
+    *("\x15\x03", "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server"),
+    *("!xsAuthentication error", "!zspy4j.Py4JException: Unknown command received", "\x00\x00\x00\x03err"),
+)
+"""Of who waits for TLS or a certificate, and of Spark's processes, which have secrets of their own."""
+
+
+def refused(text: str, line: str = "") -> bool:
+    """A Python worker of Spark gives its process's number before it asks for the secret."""
+    rest = text[PID_BYTES:] if "pyspark.daemon" in line else text
+    return not rest or rest.startswith(REFUSALS)
+
+
+def listening(up: Up) -> tuple[dict[int, str], set[str]]:
+    """Ports and the command lines behind them; names of Unix sockets."""
+    ports, sockets = {}, set()
+    for process in up.tree():
+        with suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            for connection in process.net_connections("all"):
+                if connection.status == psutil.CONN_LISTEN:
+                    ports[connection.laddr.port] = line
+                elif connection.family == socket.AF_UNIX and connection.laddr:
+                    sockets.add(str(connection.laddr))
+    return ports, sockets
+
+
+def lacking(up: Up) -> list[str]:
+    """Of what is to listen."""
+    lines = listening(up)[0].values()
+    return [word for word in LISTENERS if not any(word in line for line in lines)]
+
+
+@pytest.mark.slow("some hundred connections, many of which nobody answers")
+@pytest.mark.skipif(bool(missing()), reason=missing() or "as another user")
+def test_another_user_of_the_machine_gets_nothing(whole: Up, tmp_path: Path, own_etcd: EtcdServer) -> None:
+    """Every port but the API's, every socket, every file, every process. An etcd without TLS, tried the same
+    way, shows what would be seen."""
+    up = whole
+    until(lambda: lacking(up) == [], SERVED_WITHIN_S, lambda: str(lacking(up)))
+    ports, sockets = listening(up)
+    api = int(str(up.run_file()["url"]).rpartition(":")[2])
+    assert " serve " in ports.pop(api)
+    assert any(path.endswith("spark.sock") for path in sockets)
+    paths = [str(path) for path in (up.directory, *up.directory.rglob("*"))]
+    pids = [up.process.pid, *(process.pid for process in up.tree())]
+    stranger = LocalAuthority.of_machines(tmp_path).renewed(datetime.now(UTC))
+    without = {own_etcd.client_port, own_etcd.peer_port}
+    answers, is_open = tried(sorted(ports.keys() | without), sorted(sockets), paths, pids, stranger)
+
+    done = {answer.way for answer in answers if answer.port in without and " 200 OK" in answer.text}
+    assert done == {f"{way}, plain" for way in ("put", "read", "members", "metrics")}
+    given = [
+        (line[:80], answer)
+        for answer in answers
+        if (line := ports.get(answer.port)) and not refused(answer.text, line)
+    ]
+    assert given == []
+    assert is_open == []
+    # They are silent because of the certificate, and for no other reason.
+    tls = up.run_file()["addresses"]["tls"]
+    owner = TlsFiles(*(Path(tls[name]) for name in ("ca", "certificate", "key"))).context()
+    etcds = [port for port, line in ports.items() if Path(line.split(" ", 1)[0]).name == "etcd"]
+    assert len(etcds) >= 2 * len(("metastore", "kept 0", "kept 1", *("voter",) * 3, "mirror"))
+    for port in etcds:
+        assert httpx.get(f"https://127.0.0.1:{port}/version", verify=owner, timeout=60).status_code == 200
+
+
 def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
     """As the README does it, with what is printed."""
     up = whole
@@ -135,6 +232,7 @@ def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
     for line in (
         f"etcd at {told['etcd']}",
         f"members at {members}",
+        f"certificate for etcd and members: {told['tls']['certificate']}",
         f"console at {told['console']}",
         "Spark at",
     ):
@@ -142,7 +240,10 @@ def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
     assert told["console"] == f"{up.run_file()['url']}/console"
 
     etcdctl = shutil.which("etcdctl") or str(Path(sys.executable).with_name("etcdctl"))
-    command = [etcdctl, "--endpoints", told["etcd"], "get", "--prefix", "zonekeeper/partition/1/0/assignments"]
+    tls = told["tls"]
+    shown = ["--cacert", tls["ca"], "--cert", tls["certificate"], "--key", tls["key"]]
+    prefix = "zonekeeper/partition/1/0/assignments"
+    command = [etcdctl, "--endpoints", told["etcd"], *shown, "get", "--prefix", prefix]
     environment = {**os.environ, "ETCDCTL_API": "3"}
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert '"peers":["n' in answer.stdout, answer.stderr

@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 from app.client.errors import ReadTimedOutError, ServersUnavailableError
 from app.client.zone_client import Mode, ZoneClient
 from rebalance.groups.router import TIME_LIMIT_S
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.linearizability.history import Action, Recorder
 from tests.linearizability.lossy_network import LossyNetwork, LossyRouting
@@ -73,6 +75,7 @@ class Load:
         prefix: str = "",
         limit_s: float = TIME_LIMIT_S,
         pause_s: float = PAUSE_S,
+        tls: TlsFiles | None = None,
     ) -> None:
         self.recorder = Recorder()
         self.figures = {way: Figures() for way in Way}
@@ -82,14 +85,12 @@ class Load:
         self._seed = seed
         self._prefix = prefix
         self._pause_s = pause_s
+        straight = partial(ZoneClient, urls, mode=Mode.DIRECT, time_limit_s=limit_s, tls=tls)
         self._clients = {
-            Way.DIRECT: [ZoneClient(urls, time_limit_s=limit_s)],
-            Way.ROUTED: [ZoneClient(urls, mode=Mode.ROUTED, time_limit_s=limit_s)],
-            Way.LOSSY: [ZoneClient(urls, time_limit_s=limit_s, transport=LossyRouting(self.network))],
-            Way.SPREAD: [
-                ZoneClient(urls, time_limit_s=limit_s, transport=RotatedRouting(place))
-                for place in range(SPREAD_PLACES)
-            ],
+            Way.DIRECT: [straight()],
+            Way.ROUTED: [ZoneClient(urls, time_limit_s=limit_s)],
+            Way.LOSSY: [straight(transport=LossyRouting(self.network))],
+            Way.SPREAD: [straight(transport=RotatedRouting(place)) for place in range(SPREAD_PLACES)],
         }
         self._once: list[str] = []
 
@@ -174,9 +175,10 @@ async def load(
     prefix: str = "",
     limit_s: float = TIME_LIMIT_S,
     pause_s: float = PAUSE_S,
+    tls: TlsFiles | None = None,
 ) -> AsyncIterator[Load]:
     """So many ``clients`` work for the length of the block."""
-    running = Load(urls, zone, seed, prefix, limit_s, pause_s)
+    running = Load(urls, zone, seed, prefix, limit_s, pause_s, tls)
     tasks = [
         asyncio.create_task(running.run_client(number, way))
         for number, way in enumerate([way for way, count in clients.items() for _ in range(count)])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from app.supervision.child_plan import DEMO_INHERITS, NODE_INHERITS, SERVER_INHERITS
+from app.supervision.privacy import keep_private
 from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM, environment
-from rebalance.hosting.private_files import tighten
+from rebalance.hosting.private_files import replace_privately, tighten
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("app", "catalog", "parser", "rebalance", "spark")
@@ -117,3 +119,47 @@ def test_a_directory_of_everybody_stays_open(tmp_path: Path) -> None:
     assert tighten(tmp_path, ("logs",)) == []
     assert (mode(tmp_path), mode(tmp_path / "logs")) == (0o1777, 0o700)
     assert len(tighten(tmp_path / "nowhere", ("logs",))) == 1
+
+
+def test_a_secret_is_its_owners_from_the_first_moment(tmp_path: Path) -> None:
+    """Whatever the umask, and whatever stands in its place: a link is replaced, not followed."""
+    outside, secret = tmp_path / "outside", tmp_path / "secret"
+    outside.write_text("somebody else's")
+    secret.symlink_to(outside)
+    before = os.umask(0)
+    try:
+        replace_privately(secret, b"first")
+        assert (secret.read_bytes(), mode(secret), secret.is_symlink()) == (b"first", 0o600, False)
+        secret.chmod(0o644)
+        replace_privately(secret, b"second")
+        assert (secret.read_bytes(), mode(secret)) == (b"second", 0o600)
+    finally:
+        os.umask(before)
+    assert outside.read_text() == "somebody else's"
+    assert {path.name for path in tmp_path.iterdir()} == {"outside", "secret"}
+
+
+def test_a_secret_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    with pytest.raises(OSError, match="secret"):
+        replace_privately(tmp_path / "secret", b"value")
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def test_files_of_others_in_a_data_directory_are_warned_of(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        data = tmp_path / "data"
+        assert keep_private(data) == []
+        data.mkdir(mode=0o755)
+        data.chmod(0o755)
+        (data / "notes.txt").write_text("")
+        (data / "catalog.sqlite").write_text("")
+        (warning,) = keep_private(data)
+        assert warning == f"the names of {data}, which holds other files too: it is left as it is"
+        assert mode(data / "catalog.sqlite") == 0o600
+        (data / "notes.txt").unlink()
+        assert keep_private(data) == []
+        assert mode(data) == 0o700
+    finally:
+        os.umask(before)

@@ -9,9 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
 
-SHARED_CLASSES = {
-    "ReadFrom": "which replica answers a read: the API's parameter, and the same as the CLI's option",
-}
+SHARED_CLASSES = {}
 """Names that two classes have, and why. At most ten."""
 
 SUBJECTS = {

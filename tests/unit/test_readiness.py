@@ -66,6 +66,11 @@ WELL = ObservedParts("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
             "SERVER_DOWN: no store server takes part for n1, n3",
         ),
         (
+            {"lost_partitions": ({"zone": "BULK", "partitions": 2},)},
+            InstallationPart.ZONES,
+            "PARTITION_LOST: 2 partitions have no in-sync copy left in zone BULK",
+        ),
+        (
             {"outbox_s": LATE_S},
             InstallationPart.QUEUE,
             "OUTBOX_LATE: a version has not been published for 30 s",

@@ -115,6 +115,10 @@ SAMPLES: list[tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], str]] =
         '{"v":1,"host":"10.0.0.1","port":7001,"finished":"3.1","cut_from":["n2"]}',
     ),
     (
+        *(ServerBeat("10.0.0.1", 7001, V31, ttl_ms=9_000), encode_beat, decode_beat),
+        '{"v":1,"host":"10.0.0.1","port":7001,"finished":"3.1","ttl_ms":9000}',
+    ),
+    (
         *(FoldHead(V31, "00000000000000000099", 2), encode_fold, decode_fold),
         '{"v":1,"version":"3.1","parts":"00000000000000000099","chunks":2}',
     ),

@@ -10,13 +10,14 @@ import pytest
 
 from app.cli.follow import FollowProgress
 from app.views.published_map import map_json
+from app.views.recovery_views import partition_states
 from app.views.routing_view import RoutingView
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keys import PartitionId
-from rebalance.core.txn import Put, Txn
+from rebalance.core.txn import Delete, Put, Txn
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.kernels.partition_map_codec import decode_map
-from tests.fixtures.committed_ring import outcome
+from tests.fixtures.committed_ring import incarnation_of, outcome
 from tests.unit.store_world import NAMES, PARTITIONS, ZONE, Stored, stored_zone
 
 
@@ -77,6 +78,39 @@ async def test_a_server_that_failed_leads_nothing_and_is_not_routed_to(stored: S
         assert stored.endpoints.route(PartitionId(ZONE, number)).voters == tuple(urls)
 
 
+@pytest.mark.parametrize("is_suspected", [True, False])
+async def test_a_server_that_does_not_answer_is_named_before_it_has_failed(
+    stored: Stored, is_suspected: bool
+) -> None:
+    """Another member suspects it, or its heartbeat was deleted. Its copies count again once it answers."""
+    await stored.commit(stored.owned)
+    keys, metastore = stored.world.keyspace, stored.world.metastore
+    suspicion, heartbeat = keys.suspicion("n1", "n2"), keys.store_server("n2", incarnation_of("n2"))
+    beat = stored.world.mirror.get(heartbeat)
+    assert beat is not None
+    change = Put(suspicion, b"") if is_suspected else Delete(heartbeat)
+    await metastore.commit(Txn((), (change,)))
+    await stored.world.settle()
+    assert stored.progress() == ("MOVING", {"SERVER_SILENT: n2": PARTITIONS})
+    copies = stored.views.partition(PartitionId(ZONE, 0))["copies"]
+    expected = {"n1": "HEALTHY", "n2": "UNAVAILABLE", "n3": "HEALTHY"}
+    assert {copy["node"]: copy["state"] for copy in copies} == expected
+    states = await stored.column("SELECT * FROM global_zone_partition_states", "PARTITION_STATE")
+    assert set(states) == {("DEGRADED",)}
+    back = Delete(suspicion) if is_suspected else Put(heartbeat, beat.value)
+    await metastore.commit(Txn((), (back,)))
+    await stored.world.settle()
+    assert stored.progress() == ("CONVERGED", {})
+
+
+async def test_only_members_make_a_server_silent(stored: Stored) -> None:
+    """What was left by one that has gone says nothing."""
+    await stored.commit(stored.owned)
+    await stored.world.put(stored.world.keyspace.suspicion("n9", "n2"), b"")
+    await stored.world.settle()
+    assert stored.progress() == ("CONVERGED", {})
+
+
 async def test_all_servers_are_asked_about_a_partition_that_nobody_leads(stored: Stored) -> None:
     """They know who is awaited, and who serves what is left."""
     await stored.commit([PartitionOutcome(in_sync=("n2",)), *stored.owned[1:]])
@@ -97,6 +131,23 @@ async def test_a_lost_partition_says_so(stored: Stored) -> None:
         "SELECT * FROM local_zone_partition_states", "PARTITION_ID", "NODE_NAME", "PARTITION_STATE"
     )
     assert [row[1:] for row in local if row[0] == 0] == [("n2", "BROKEN")]
+
+
+async def test_the_states_of_a_recovery_name_copies_and_who_is_in_sync(stored: Stored) -> None:
+    names = stored.lists[0]
+    lost = PartitionOutcome(in_sync=("n2",), is_lost=True)
+    await stored.commit([outcome(*names[:2], filling=names[2:]), lost, *stored.owned[2:]])
+    (zone,) = (await stored.world.catalog.snapshot()).zones
+    filling, failed, whole = partition_states(stored.views, zone, [0, 1, 2])
+    assert (filling["voters"], filling["voters_alive"]) == (2, 2)
+    roles = {replica["node"]: (replica["voter"], replica["reason"]) for replica in filling["replicas"]}
+    assert roles == {
+        names[0]: (True, "primary"),
+        names[1]: (True, "backup"),
+        names[2]: (False, "being filled"),
+    }
+    assert [(replica["node"], replica["state"]) for replica in failed["replicas"]] == [("n2", "BROKEN")]
+    assert (whole["state"], whole["voters_alive"], len(whole["replicas"])) == ("AVAILABLE", 3, 3)
 
 
 async def test_a_move_names_what_is_filled_and_what_is_left_over(stored: Stored) -> None:
@@ -149,6 +200,8 @@ async def test_sql_says_who_leads(stored: Stored) -> None:
     reasons = await stored.column("EXPLAIN PARTITION kept.0", "NODE_NAME", "STATE", "REASON")
     assert {name: state for name, state, _ in reasons} == dict.fromkeys(NAMES, "HEALTHY")
     assert [name for name, _, reason in reasons if "it is the primary" in str(reason)] == [primaries[0][1]]
+    counts = await stored.column("SELECT * FROM nodes", "NODE_NAME", "MEMBERS", "STORE_COPIES")
+    assert counts == [(name, 0, PARTITIONS) for name in NAMES]
     affinity = await stored.column("SELECT * FROM affinity", "PRIMARY_NODE", "IS_IDEAL")
     assert affinity == [(name, True) for _, name in primaries]
     leading = "SELECT * FROM assignments WHERE is_leader"

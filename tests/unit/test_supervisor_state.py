@@ -23,6 +23,9 @@ from app.supervision.installation_state import (
     save_state,
 )
 from rebalance.hosting.free_ports import first_ephemeral_port, free_block, free_port
+from rebalance.hosting.tls import TlsFiles
+
+TLS = TlsFiles(Path("/tls/ca.pem"), Path("/tls/cert.pem"), Path("/tls/key.pem"))
 
 
 @contextmanager
@@ -100,7 +103,8 @@ def test_a_damaged_state_is_refused(text: str, tmp_path: Path) -> None:
 
 def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     with DataDirectory(tmp_path / "data") as directory:
-        addresses = Addresses("http://127.0.0.1:1", "", "127.0.0.1:2", {"n1": "127.0.0.1:3-4"}, "local[*]")
+        members = {"n1": "127.0.0.1:3-4"}
+        addresses = Addresses("http://127.0.0.1:1", "", "127.0.0.1:2", members, "local[*]", TLS)
         directory.write_run(addresses, {"etcd": 7})
         body = json.loads((tmp_path / "data" / "run.json").read_text())
         assert (body["url"], body["pid"], body["children"]) == (addresses.api, os.getpid(), {"etcd": 7})
@@ -110,6 +114,7 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
             "etcd": "127.0.0.1:2",
             "nodes": {"n1": "127.0.0.1:3-4"},
             "spark": "local[*]",
+            "tls": {"ca": "/tls/ca.pem", "certificate": "/tls/cert.pem", "key": "/tls/key.pem"},
         }
         with pytest.raises(UpError, match=rf"pid {os.getpid()}\b"), DataDirectory(tmp_path / "data"):
             pass
@@ -159,7 +164,13 @@ def test_a_wrong_topology_is_refused(text: str, tmp_path: Path) -> None:
 def test_the_plan(tmp_path: Path) -> None:
     ports = Ports(7400, 2379, 2380, {"n1": range(20_000, 20_200), "n2": range(21_000, 21_010), "n9": range(1)})
     children = plan_children(
-        tmp_path, ports, default_topology(2), etcd="/bin/etcd", host="127.0.0.1", member_limit=100
+        tmp_path,
+        ports,
+        default_topology(2),
+        etcd="/bin/etcd",
+        tls=TLS,
+        host="127.0.0.1",
+        member_limit=100,
     )
     assert [child.name for child in children] == ["etcd", "server", "n1", "n2"]
     assert [child.name for child in sorted(children, key=lambda child: child.rank)][-2:] == ["server", "etcd"]
@@ -168,5 +179,11 @@ def test_the_plan(tmp_path: Path) -> None:
     assert first[first.index("--ports") + 1] == "20000-20199"
     assert json.loads(first[first.index("--attributes") + 1]) == {"region": "EU"}
     assert json.loads(second[second.index("--attributes") + 1]) == {"region": "US"}
+    # All but etcd are told by settings what etcd is told by flags.
+    assert f"--trusted-ca-file={TLS.ca}" in children[0].argv
+    assert {"--client-cert-auth=true", "--peer-client-cert-auth=true"} <= set(children[0].argv)
+    for child in children[1:]:
+        assert child.env["ZONEKEEPER_TLS_KEY"] == str(TLS.key)
+        assert child.env["ZONEKEEPER_METASTORE_TLS"] == "true"
     # A block chosen under a smaller limit keeps its size: it sets the limit.
     assert second[second.index("--member-limit") + 1] == "5"

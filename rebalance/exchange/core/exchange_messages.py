@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_map import FullMap, SingleMap
+from rebalance.core.partition_map import FullMap, MapStamp, SingleMap
 from rebalance.core.store_positions import StorePosition
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import Outcomes
@@ -35,6 +35,8 @@ class SingleMessage:
     ``basis``: the last finished exchange of the sender. ``history``: by zone and partition the earliest
     position from which its log can replay updates (PME-055). ``wants_affinity``: it cannot compute assignments
     by itself (PME-036).
+    ``since``: in an update without an exchange, of maps that have only what changed after those of these
+    sequences. One without maps asks for the full maps.
     """
 
     sender: str
@@ -45,6 +47,7 @@ class SingleMessage:
     history: Mapping[tuple[ZoneId, int], StorePosition] = field(default_factory=dict)
     is_client: bool = False
     wants_affinity: bool = False
+    since: Mapping[ZoneId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class FullMessage:
     - ``lost``: partitions without an owner. ``rebalanced``: nothing is late and nothing moves.
     - ``outcomes``: what was committed of the exchange; empty where results are not kept.
     - ``digests``: by zone that of the ideal lists that the coordinator has.
+    - ``since``: in an update without an exchange, of maps that have only what changed after those of these
+      stamps.
     """
 
     exchange: TopologyVersion | None
@@ -87,6 +92,7 @@ class FullMessage:
     basis: TopologyVersion | None = None
     outcomes: Outcomes = field(default_factory=dict)
     digests: Mapping[ZoneId, int] = field(default_factory=dict)
+    since: Mapping[ZoneId, MapStamp] = field(default_factory=dict)
 
     def covers(self, version: TopologyVersion) -> bool:
         """Whether the exchange of ``version`` ended with this message."""

@@ -53,9 +53,9 @@ from rebalance.exchange.core.state_updates import StateUpdates
 
 
 class ExchangeWorker(StateUpdates):
-    """``cluster``: as of the event before the node's own join; ``affinity``: None on a node that cannot compute
-    assignments and fetches them (PME-036). With ``results`` the outcome of an exchange is committed before
-    anybody is told."""
+    """``cluster``: as of the event before the node's own join; ``affinity``: the ideal lists as this node has
+    them; where the coordinator's are other ones these are fetched (PME-036). With ``results`` the outcome of an
+    exchange is committed before anybody is told."""
 
     def __init__(
         self,
@@ -63,14 +63,12 @@ class ExchangeWorker(StateUpdates):
         order: int,
         cluster: Cluster,
         affinity: AffinityFunction,
-        can_calculate: bool = True,
         results: ResultState | None = None,
         gone: Sequence[GoneServer] = (),
     ) -> None:
         super().__init__(name, order, cluster, results, gone)
         self.begins_after = cluster.version
         self._affinity = affinity
-        self._can_calculate = can_calculate
         self._obeys = 0
         self._full: FullMessage | None = None
         self._inbox = ExchangeInbox()
@@ -138,21 +136,14 @@ class ExchangeWorker(StateUpdates):
         if running is None:
             return []
         self._local = maps
-        wants = not self._can_calculate
-        running.own = SingleMessage(
-            self.name, self.order, version, self.held.basis, maps, history, wants_affinity=wants
-        )
+        running.own = SingleMessage(self.name, self.order, version, self.held.basis, maps, history)
         return self._report(running) + self._go_on()
 
     def tick(self) -> list[Effect]:
         """The resend period is over: whatever may have been lost is sent again."""
         running = self.running
         if running is None:
-            if not self.is_idle:
-                return []
-            self._idle_ticks += 1
-            again: list[Effect] = self._publish() if self.is_coordinator and self.held.has_updates else []
-            return again + self._notify() + self._confirm() + self._ask_switch()
+            return self._tick_at_rest() if self.is_idle else []
         coordinator = self.cluster.coordinator
         match running.phase:
             case Phase.LATCH:
@@ -210,7 +201,7 @@ class ExchangeWorker(StateUpdates):
         if self.is_coordinator:
             # What the servers hold may differ in copies that are on their way out: one map for all again.
             self.held = self.held.restamped(self.order)
-            published = self._publish()
+            published = self._publish(self.held.update_message(self.order))
         return [Finished(event.version, plan.type), MapsChanged(), *published]
 
     def _report(self, running: RunningExchange) -> list[Effect]:
@@ -325,8 +316,7 @@ class ExchangeWorker(StateUpdates):
 
     def _on_full(self, message: FullMessage) -> list[Effect]:
         if message.exchange is None:
-            before, self.held = self.held, self.held.with_update(message)
-            return [MapsChanged()] if self.held is not before else []
+            return self._on_update(message)
         running = self.running
         if message.order < self._obeys:
             return []
@@ -346,9 +336,9 @@ class ExchangeWorker(StateUpdates):
         if message.order < self._obeys:
             self._full = None
             return []
-        function = self._affinity if self._can_calculate else None
+        function: AffinityFunction | None = self._affinity
         after, joins = self.cluster_at(message.version), running is not None and running.is_join_of(self.name)
-        if function is not None and not has_digests(message, after, function):
+        if not has_digests(message, after, self._affinity):
             function = None
             if not message.ideal:
                 return self._fetch_lists(message)
@@ -442,5 +432,5 @@ class ExchangeWorker(StateUpdates):
 
     def _prepare(self, running: RunningExchange) -> list[Effect]:
         after = self.cluster_at(running.version)
-        wanted = wanted_copies(self.name, after, self._affinity) if self._can_calculate else {}
+        wanted = wanted_copies(self.name, after, self._affinity)
         return self._enter(running, Phase.PREPARE, Prepare(running.version, wanted))

@@ -11,8 +11,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_map import FullMap, MapStamp, Reception, SingleMap, with_single
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.partition_map import (
+    FullMap,
+    MapStamp,
+    Reception,
+    SingleMap,
+    changes_of,
+    with_changes,
+    with_single,
+)
 from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.in_sync_sets import can_agree
@@ -37,7 +44,6 @@ class HeldMaps:
     maps: Mapping[ZoneId, FullMap] = field(default_factory=dict)
     affinities: Mapping[ZoneId, ZoneAffinity] = field(default_factory=dict)
     lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
-    positions: Mapping[tuple[ZoneId, int], StorePosition] = field(default_factory=dict)
     rebalanced: bool = False
     results: ResultState | None = None
     """What was committed until now; None where results are not kept."""
@@ -66,14 +72,22 @@ class HeldMaps:
         outcomes = self.results.outcomes.get(zone, ()) if self.results is not None else ()
         return outcomes[partition] if partition < len(outcomes) else None
 
-    def lags_behind(self, single: SingleMap) -> bool:
-        """Whether the full map has other states for that node's copies. Counters and sizes change with every
-        update, and are told with the next exchange."""
+    def news_of(self, single: SingleMap) -> tuple[SingleMap, int | None] | None:
+        """What the full map does not have of that node's states, and the sequence after which that changed; the
+        whole map without a sequence where copies are gone; None where there is nothing. Counters and sizes
+        change with every update, and are told with the next exchange."""
         full = self.maps.get(single.zone)
         if full is None or single.node not in full.nodes:
-            return False
-        told = {number: each.state for number, each in full.nodes[single.node].items()}
-        return told != {number: each.state for number, each in single.copies.items()}
+            return None
+        known = full.nodes[single.node]
+        if not known.keys() <= single.copies.keys():
+            return single, None
+        copies = {
+            number: copy
+            for number, copy in single.copies.items()
+            if (other := known.get(number)) is None or other.state is not copy.state
+        }
+        return (replace(single, copies=copies), full.heard.get(single.node, -1)) if copies else None
 
     def after_exchange(
         self,
@@ -88,7 +102,6 @@ class HeldMaps:
             message.maps,
             affinities,
             message.lost,
-            message.positions,
             message.rebalanced,
             self.results and self.results.after_message(message.version, message.outcomes, zones),
         )
@@ -120,7 +133,7 @@ class HeldMaps:
         for zone, single in message.maps.items():
             if zone not in maps:
                 continue
-            changed, reception = with_single(maps[zone], single)
+            changed, reception = with_single(maps[zone], single, message.since.get(zone))
             receptions.append(reception)
             if reception is Reception.TAKEN:
                 # Maps of a coordinator that went are continued under the order of the one that is.
@@ -130,20 +143,49 @@ class HeldMaps:
             return replace(self, maps=maps), Reception.TAKEN
         return self, receptions[0] if receptions else Reception.STALE
 
-    def with_update(self, message: FullMessage) -> HeldMaps:
-        """A full message without an exchange: newer maps of the same basis replace those that are held."""
-        if message.version != self.basis:
-            return self
-        newer = {
-            zone: each
-            for zone, each in message.maps.items()
-            if zone in self.maps and each.stamp > self.maps[zone].stamp
-        }
-        return replace(self, maps={**self.maps, **newer}) if newer else self
+    def with_update(self, message: FullMessage) -> tuple[HeldMaps, bool]:
+        """A full message without an exchange: newer maps of the same basis replace those that are held, or
+        change them. And whether changes before these are missing here."""
+        newer: dict[ZoneId, FullMap] = {}
+        is_missing = False
+        for zone, full in message.maps.items() if message.version == self.basis else ():
+            held = self.maps.get(zone)
+            if held is None or full.stamp <= held.stamp:
+                continue
+            since = message.since.get(zone)
+            if since is None:
+                newer[zone] = full
+            elif since == held.stamp:
+                newer[zone] = with_changes(held, full)
+            else:
+                is_missing = True
+        return (replace(self, maps={**self.maps, **newer}) if newer else self), is_missing
+
+    def changes_after(self, before: HeldMaps, order: int) -> FullMessage:
+        """What the coordinator tells the others after a change of states (PME-118, PME-121): of thousands of
+        copies a few."""
+        maps: dict[ZoneId, FullMap] = {}
+        since: dict[ZoneId, MapStamp] = {}
+        for zone, full in self.maps.items():
+            known = before.maps[zone]
+            if known is full:
+                continue
+            changes = changes_of(known, full)
+            maps[zone] = full if changes is None else changes
+            if changes is not None:
+                since[zone] = known.stamp
+        return FullMessage(None, self.basis, order, maps, since=since)
+
+    def stamps_message(self, order: int) -> FullMessage:
+        """Which maps are current: whoever has missed changes asks for all."""
+        maps = {zone: replace(full, nodes={}) for zone, full in self.maps.items()}
+        return FullMessage(
+            None, self.basis, order, maps, since={zone: full.stamp for zone, full in maps.items()}
+        )
 
     def update_message(self, order: int) -> FullMessage:
-        """What the coordinator tells the others after a change of states (PME-118, PME-121)."""
-        return FullMessage(None, self.basis, order, self.maps, self.positions, lost=self.lost)
+        """All maps, for somebody who has missed changes."""
+        return FullMessage(None, self.basis, order, self.maps)
 
     def restamped(self, order: int) -> HeldMaps:
         """The maps as the next change of the coordinator of ``order``."""

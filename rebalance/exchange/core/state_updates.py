@@ -12,7 +12,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.partition_map import FullMap, Reception, SingleMap
 from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_effects import AskSwitch, Effect, MapsChanged, Send
-from rebalance.exchange.core.exchange_messages import SingleMessage
+from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.result_record import GoneServer, ResultState
@@ -83,12 +83,32 @@ class StateUpdates:
     def _on_state(self, message: SingleMessage) -> list[Effect]:
         if not self.is_coordinator:
             return []
-        self.held, reception = self.held.with_state(message, self.order)
+        before = self.held
+        self.held, reception = before.with_state(message, self.order)
         if reception is Reception.TAKEN:
-            return [MapsChanged(), *self._publish()]
-        if reception is Reception.REPEATED:
+            return [MapsChanged(), *self._publish(self.held.changes_after(before, self.order))]
+        asks = message.basis == before.basis and not message.maps
+        if asks or reception in (Reception.REPEATED, Reception.GAP):
             return [Send(message.sender, self.held.update_message(self.order))]
         return []
+
+    def _on_update(self, message: FullMessage) -> list[Effect]:
+        """What the coordinator tells between exchanges. Whoever has missed something asks for all, and is told
+        again by the next tick that it has."""
+        before = self.held
+        self.held, is_missing = before.with_update(message)
+        effects: list[Effect] = [MapsChanged()] if self.held is not before else []
+        coordinator = self.cluster.coordinator
+        if is_missing and coordinator is not None and not self.is_coordinator:
+            effects.append(Send(coordinator, SingleMessage(self.name, self.order, None, before.basis)))
+        return effects
+
+    def _tick_at_rest(self) -> list[Effect]:
+        self._idle_ticks += 1
+        stamps: list[Effect] = []
+        if self.is_coordinator and self.held.has_updates:
+            stamps = self._publish(self.held.stamps_message(self.order))
+        return stamps + self._notify() + self._confirm() + self._ask_switch()
 
     def _confirm(self) -> list[Effect]:
         """A client may have been told of an exchange that no living server knows: it asks the new
@@ -101,18 +121,19 @@ class StateUpdates:
 
     def _notify(self) -> list[Effect]:
         """Tells of copies whose state the full map does not have yet."""
-        late = {zone: single for zone, single in self._local.items() if self.held.lags_behind(single)}
+        news = {zone: item for zone, single in self._local.items() if (item := self.held.news_of(single))}
         coordinator = self.cluster.coordinator
-        if not late or coordinator is None:
+        if not news or coordinator is None:
             return []
-        message = SingleMessage(self.name, self.order, None, self.held.basis, late)
+        maps = {zone: single for zone, (single, _) in news.items()}
+        since = {zone: sequence for zone, (_, sequence) in news.items() if sequence is not None}
+        message = SingleMessage(self.name, self.order, None, self.held.basis, maps, since=since)
         if not self.is_coordinator:
             return [Send(coordinator, message)]
         return [*self._on_state(message), *self._ask_switch()]
 
-    def _publish(self) -> list[Effect]:
+    def _publish(self, message: FullMessage) -> list[Effect]:
         """To everybody else, clients too."""
-        message = self.held.update_message(self.order)
         others = sorted({*self.cluster.servers, *self.cluster.clients} - {self.name})
         return [Send(node, message) for node in others]
 

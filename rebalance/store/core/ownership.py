@@ -20,12 +20,13 @@ NO_OUTCOME = PartitionOutcome()
 @dataclass(frozen=True, slots=True, eq=False)
 class StoreOwnership:
     """Equal only to itself. ``outcomes``: of the last result, which is of version ``result``; ``gone``: who
-    left or failed since, in order."""
+    left or failed since, in order; ``silent``: members that may have failed, but were not found so yet."""
 
     ring: RingState = field(default_factory=RingState)
     outcomes: Outcomes = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     result: TopologyVersion = NO_VERSION
+    silent: frozenset[str] = frozenset()
 
     @property
     def servers(self) -> AbstractSet[str]:
@@ -39,6 +40,10 @@ class StoreOwnership:
     def is_resting(self, zone_id: ZoneId) -> bool:
         """Whether the zone is deactivated."""
         return self.has(zone_id) and zone_id not in self.ring.cluster.open_zones
+
+    def lost_partitions(self, zone_id: ZoneId) -> int:
+        """How many partitions of the zone are lost."""
+        return sum(outcome.is_lost for outcome in self.outcomes.get(zone_id, ()))
 
     def outcome(self, zone_id: ZoneId, partition: int) -> PartitionOutcome:
         """An empty one before the first result."""
@@ -65,7 +70,7 @@ class StoreOwnership:
         """Partitions of which something may be different."""
         outcomes, known = self.outcomes.get(zone_id, ()), before.outcomes.get(zone_id, ())
         count = self.ring.cluster.zones[zone_id].partitions if self.has(zone_id) else len(known)
-        is_same = self.servers == before.servers and self.gone == before.gone
+        is_same = self.servers == before.servers and self.gone == before.gone and self.silent == before.silent
         is_same = is_same and self.is_resting(zone_id) == before.is_resting(zone_id)
         if not is_same or self.has(zone_id) != before.has(zone_id) or len(outcomes) != len(known):
             return range(count)
@@ -86,4 +91,5 @@ class StoreOwnership:
             outcome.position.counter,
             self.servers,
             self.is_resting(zone_id),
+            self.silent,
         )

@@ -144,12 +144,14 @@ class FoldHead:
 @dataclass(frozen=True, slots=True)
 class ServerBeat:
     """The value of ``exchange/servers/<name>/<incarnation>``: where it listens, the last exchange that it
-    finished, and before it joins the members that it does not reach."""
+    finished, before it joins the members that it does not reach, and after how long without a heartbeat it is
+    failed (0: as the controller has it)."""
 
     host: str
     port: int
     finished: TopologyVersion
     cut_from: tuple[str, ...] = ()
+    ttl_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ _VERSIONS = {"exchange": VERSION, "version": VERSION, "previous": VERSION, "rows
 _HEAD: Codec[ResultHead] = Codec(ResultHead, omit=("parts", "chunks", "rows"), forms=_VERSIONS)
 _FOLD: Codec[FoldHead] = Codec(FoldHead, forms={"version": VERSION})
 _CHUNK: Codec[_Chunk] = Codec(_Chunk, forms={"rows": ROWS})
-_BEAT: Codec[ServerBeat] = Codec(ServerBeat, omit=("cut_from",), forms={"finished": VERSION})
+_BEAT: Codec[ServerBeat] = Codec(ServerBeat, omit=("cut_from", "ttl_ms"), forms={"finished": VERSION})
 
 # Each ``decode`` raises RecordNotReadableError, whatever the bytes are.
 encode_event, decode_event = _RECORD.encode, _RECORD.decode

@@ -16,12 +16,14 @@ from rebalance.store.core.ring_records import RingState
 @dataclass(frozen=True, slots=True)
 class SeenHeartbeat:
     """The key ``exchange/servers/<name>/<incarnation>`` and its mod revision. ``cut_from``: members that the
-    server does not reach, as long as it has not joined."""
+    server does not reach, as long as it has not joined. ``ttl_ms``: after how long without a change it is
+    failed, as it stops before that by itself; 0: it does not say."""
 
     name: str
     incarnation: str
     revision: int
     cut_from: Collection[str] = ()
+    ttl_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,9 @@ STEADY_TTLS = 60
 
 
 class RingKeeper:
-    """``held_out``: by name, why a server that wishes to join does not, as of the last look. One that does not
+    """``ttl_ms``: of servers that do not name their own.
+
+    ``held_out``: by name, why a server that wishes to join does not, as of the last look. One that does not
     reach a member would be suspected and evicted again, and everybody would stand still each time; where it
     reaches all and is evicted all the same, it waits longer each time. A process that was over, so that its
     heartbeats had ended before its eviction, does not."""
@@ -93,6 +97,7 @@ class RingKeeper:
         self.held_out: dict[str, str] = {}
         self._ttl_ms = ttl_ms
         self._seen: dict[tuple[str, str], tuple[int, int]] = {}
+        self._ttls: dict[tuple[str, str], int] = {}
         self._evicted: dict[str, tuple[int, int]] = {}
         self._evictions: dict[str, tuple[int, int]] = {}
         self._beating: frozenset[str] = frozenset()
@@ -105,20 +110,24 @@ class RingKeeper:
         self.held_out = {}
         self._count_evictions(now_ms, view, members)
         self._remember(now_ms, view, beats, members)
+        # One whose heartbeat cannot be read any more goes by what it has said before.
+        self._ttls |= {(item.name, item.incarnation): item.ttl_ms for item in view.heartbeats if item.ttl_ms}
+        self._ttls = {member: ttl_ms for member, ttl_ms in self._ttls.items() if member in self._seen}
         for name, incarnation in sorted(members.items()):
             revision, since_ms = self._seen[name, incarnation]
             evicted_ms = self._evicted[name][1] if name in self._evicted else now_ms
             # Without a key the process is over: only who has reaped it deletes that of a member.
-            if not revision or max(now_ms - since_ms, now_ms - evicted_ms) >= self._ttl_ms:
+            if not revision or max(now_ms - since_ms, now_ms - evicted_ms) >= self._ttl(name, incarnation):
                 return FailServer(view.state.number, name, incarnation, revision)
         # The newest incarnation of a name first; one that has stopped beating does not join any more.
         for (name, incarnation), revision in sorted(beats.items(), key=lambda beat: -beat[1]):
             age_ms = now_ms - self._seen[name, incarnation][1]
             if members.get(name) == incarnation:
                 continue
-            if age_ms >= self._ttl_ms:
+            ttl_ms = self._ttl(name, incarnation)
+            if age_ms >= ttl_ms:
                 return RetireHeartbeat(name, incarnation, revision)
-            if name in members or name in view.evicting or age_ms >= self._ttl_ms // 2:
+            if name in members or name in view.evicting or age_ms >= ttl_ms // 2:
                 continue
             reason = self._why_not(now_ms, name, members.keys() & cut_from[name, incarnation])
             if not reason:
@@ -126,6 +135,9 @@ class RingKeeper:
             self.held_out[name] = reason
         suspect = suspected(view, members)
         return EvictServer(view.state.number, suspect) if suspect is not None else None
+
+    def _ttl(self, name: str, incarnation: str) -> int:
+        return self._ttls.get((name, incarnation), self._ttl_ms)
 
     def _why_not(self, now_ms: int, name: str, unreached: Collection[str]) -> str:
         if unreached:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from rebalance.core.store_positions import epoch_of
-from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import (
     Apply,
     AskSwitch,
@@ -31,17 +30,17 @@ from rebalance.exchange.core.exchange_messages import (
     FullMessage,
     LatchCount,
     LatchOpen,
-    Lists,
     SingleMessage,
     SingleRequest,
 )
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.store.core.copy_list import list_copies
 from rebalance.store.core.copy_moves import CopyMoves
-from rebalance.store.core.disk_changes import KeepMark, StoreReader
+from rebalance.store.core.disk_changes import StoreReader
 from rebalance.store.core.disk_queue import DiskQueue, LogStored
 from rebalance.store.core.exchange_log import ExchangeLog
 from rebalance.store.core.fill_work import FillWork
+from rebalance.store.core.finished_mark import FinishedMark
 from rebalance.store.core.peer_watch import PeerWatch
 from rebalance.store.core.replication import Replication
 from rebalance.store.core.request_desk import RequestDesk
@@ -94,7 +93,6 @@ from rebalance.store.core.store_messages import (
     SupplyRequest,
 )
 
-FINISHED_MARK = "finished"
 NEVER_LEAVES_MS = 1 << 62
 
 
@@ -135,8 +133,9 @@ class StoreServer:
         self._switched_ms = -limits.switch_ms
         self._leave_ms = NEVER_LEAVES_MS
         self._disk_ms = 0
-        self._mark = (start.metastore_epoch, 0)
-        self._refuse_older_metastore()
+        self._mark = FinishedMark(reader, start)
+        if self._mark.refusal:
+            self._stop(self._mark.refusal)
 
     @property
     def worker(self) -> ExchangeWorker | None:
@@ -313,14 +312,10 @@ class StoreServer:
 
     def _join(self, before: Cluster, order: int) -> None:
         self.books.worker = ExchangeWorker(
-            *(self.name, order, before, self._lists),
+            *(self.name, order, before, self._ring.lists_of),
             results=self._start.results,
             gone=self._ring.gone,
         )
-
-    def _lists(self, zone: ZoneSpec, nodes: tuple[str, ...]) -> Lists:
-        """The ideal lists of the zone's revision, of servers that are there."""
-        return tuple(tuple(node for node in ideal if node in nodes) for ideal in self._ring.lists_of(zone))
 
     # The exchange
 
@@ -384,21 +379,10 @@ class StoreServer:
         books.disk.holds_bulk = False
         self._preparing = self._awaiting = self._commit = None
         books.wakes = books.changed = True
-        self._mark = max(self._mark, (self._start.metastore_epoch, epoch_of(version)))
-        books.disk.add(KeepMark(FINISHED_MARK, "{} {}".format(*self._mark).encode()))
+        books.disk.add(self._mark.finished(version))
         self._replication.go_on()
         if books.worker is not None:
             self._ring.finished(books.worker.cluster_at(version))
-
-    def _refuse_older_metastore(self) -> None:
-        """A metastore that was restored from a backup knows less than this server finished."""
-        mark = self.books.reader.mark(FINISHED_MARK)
-        if mark is None:
-            return
-        epoch, version = map(int, mark.split())
-        known = (self._start.metastore_epoch, epoch_of(self._start.ring.cluster.version))
-        if known < (epoch, version):
-            self._stop(f"the metastore is older than what this server finished: {known} < {(epoch, version)}")
 
     # Messages and the disk
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from rebalance.store.core.store_effects import Reply
 from rebalance.store.core.store_messages import (
@@ -68,8 +68,9 @@ class FrameConnection(asyncio.Protocol):
     # asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(high=0)
+        transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
+        # With 0 asyncio's TLS stops writing although nothing waits, and never begins again.
+        transport.set_write_buffer_limits(high=1)
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None and own_socket.family != socket.AF_UNIX:
             own_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)

@@ -11,15 +11,17 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from time import monotonic
 
 import lmdb
 import structlog
 
+from rebalance.store.core.disk_changes import DiskChange, KeepRecords
 from rebalance.store.core.store_effects import WriteDisk
 from rebalance.store.core.store_inputs import DiskDone, DiskRefused, RoomChanged
 from rebalance.store.shell.disk_format import DISK_FORMAT
@@ -37,6 +39,11 @@ ROOM_AGAIN = 1.25
 FULL_BYTES = 256 << 10
 """A file system with less than this free is full."""
 STOPPED = None
+HERE_CHANGES_MAX = 4
+HERE_BYTES_MAX = 64 << 10
+"""Of a transaction that the event loop's thread carries out itself."""
+HERE_S = 0.003
+"""So long the event loop may stand still for one, on average."""
 
 Report = Callable[[DiskDone | DiskRefused | RoomChanged], None]
 
@@ -95,6 +102,7 @@ class LmdbDisk:
             raise
         self.reader = LmdbReader(self._environment, self._databases)
         self.has_room = self._has_room_now(had_room=True)
+        self._usual_s = 0.0
         self._orders: SimpleQueue[WriteDisk | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write_all, name="store disk", daemon=True)
         self._thread.start()
@@ -102,6 +110,13 @@ class LmdbDisk:
     def write(self, order: WriteDisk) -> None:
         """Answered by ``report``, in order: DiskDone once it is synced, or DiskRefused."""
         self._orders.put(order)
+
+    def write_here(self, order: WriteDisk) -> DiskDone | DiskRefused | None:
+        """A small transaction in the caller's thread: handing it to the other one and back takes as long as the
+        commit itself. None: it is large, or commits were slow lately, so ``write`` has to be asked."""
+        if self._usual_s > HERE_S or not _is_small(order.changes):
+            return None
+        return self._outcome(order)
 
     def look_for_room(self) -> None:
         """Others fill file systems, too: reports RoomChanged where that is so, after what is being written."""
@@ -125,6 +140,7 @@ class LmdbDisk:
                 self._report(RoomChanged(has_room))
 
     def _outcome(self, order: WriteDisk) -> DiskDone | DiskRefused:
+        began_s = monotonic()
         try:
             with self._environment.begin(write=True) as txn:
                 carry_out(txn, self._databases, order.changes)
@@ -135,6 +151,8 @@ class LmdbDisk:
         except Exception as error:
             log.error("a disk transaction failed", error=str(error), exc_info=error)
             return DiskRefused(order.ticket, no_room=False)
+        if _is_small(order.changes):
+            self._usual_s += (monotonic() - began_s - self._usual_s) / 8
         return DiskDone(order.ticket)
 
     def _is_lack_of_room(self, error: lmdb.Error) -> bool:
@@ -158,6 +176,18 @@ class LmdbDisk:
         system = os.statvfs(self._directory)
         file_bytes = (self._directory / "data.mdb").stat().st_size
         return min(self._limits.map_bytes, file_bytes + system.f_bavail * system.f_frsize) - used
+
+
+def _is_small(changes: Sequence[DiskChange]) -> bool:
+    """Of a write or two, and not of many."""
+    if len(changes) > HERE_CHANGES_MAX:
+        return False
+    size = 0
+    for change in changes:
+        if not isinstance(change, KeepRecords):
+            return False
+        size += sum(record.size for record in change.records)
+    return size <= HERE_BYTES_MAX
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from contextlib import aclosing
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits
 from rebalance.core.bandwidth import ByteRates
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import readable
 from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.core.txn import (
     Compare,
@@ -23,6 +25,7 @@ from rebalance.core.txn import (
     Txn,
     absent,
     as_read,
+    not_before,
     present,
 )
 from rebalance.exchange.core.result_record import ResultRecord
@@ -75,13 +78,18 @@ class StoreRing:
         name: str,
         incarnation: str,
         address: tuple[str, int],
+        ttl_ms: int = 0,
     ) -> None:
+        """``ttl_ms``: after how long without a heartbeat the controllers are to fail it; 0: as they have it."""
         self.state = RingState()
         self._metastore = metastore
         self._keyspace = keyspace
         self._name = name
         self._incarnation = incarnation
         self._address = address
+        self._ttl_ms = ttl_ms
+        self._beaten = 0
+        """Revision of the last heartbeat that is known to be written."""
 
     @property
     def order(self) -> int:
@@ -91,9 +99,11 @@ class StoreRing:
 
     # The beginning
 
-    async def start(self, metastore_epoch: int = 0) -> StoreStart:
-        """Everything as of one revision. Raises RingGapError, MetastoreError, RecordNotReadableError."""
+    async def start(self) -> StoreStart:
+        """Everything as of one revision, after the epoch. Raises RingGapError, MetastoreError,
+        RecordNotReadableError."""
         keys = self._keyspace
+        epoch = readable(await self._metastore.get(keys.epoch), EpochRecord.decode) or EpochRecord()
         snapshot = await self._metastore.range(keys.exchange)
         values = {item.key: item.value for item in snapshot.items}
         ring = values.get(keys.exchange_ring)
@@ -101,7 +111,7 @@ class StoreRing:
         for record in _events(keys, snapshot.items):
             state = _following(state, record)
         self.state = state
-        return StoreStart(state, result_state(keys, values), metastore_epoch)
+        return StoreStart(state, result_state(keys, values), epoch.epoch)
 
     async def appear(self, cut_from: Sequence[str] = ()) -> None:
         """Create the key of the heartbeats, which controllers take for the wish to join; they wait while there
@@ -110,6 +120,7 @@ class StoreRing:
         guards = (absent(self._keyspace.eviction(self._name)), absent(key))
         try:
             result = await self._metastore.commit(Txn(guards, (self._beat(key, NO_VERSION, cut_from),)))
+            self._beaten = result.revision if result.succeeded else 0
         except MetastoreUnavailableError:
             if await self._metastore.get(key) is None:
                 raise
@@ -120,11 +131,13 @@ class StoreRing:
     # While it runs
 
     async def heartbeat(self, finished: TopologyVersion, cut_from: Sequence[str] = ()) -> bool:
-        """False when it was refused: the name is being evicted, or the key is gone. Raises MetastoreError when
-        it was not heard of."""
+        """False when it was refused: the name is being evicted, the key is gone, or it is an earlier one, as in
+        a metastore that was restored from a backup. Raises MetastoreError when it was not heard of."""
         key = self._keyspace.store_server(self._name, self._incarnation)
-        guards = (absent(self._keyspace.eviction(self._name)), present(key))
-        return (await self._metastore.commit(Txn(guards, (self._beat(key, finished, cut_from),)))).succeeded
+        guards = (absent(self._keyspace.eviction(self._name)), not_before(key, self._beaten))
+        result = await self._metastore.commit(Txn(guards, (self._beat(key, finished, cut_from),)))
+        self._beaten = result.revision if result.succeeded else self._beaten
+        return result.succeeded
 
     async def address_of(self, name: str, incarnation: str) -> tuple[str, int] | None:
         item = await self._metastore.get(self._keyspace.store_server(name, incarnation))
@@ -263,7 +276,7 @@ class StoreRing:
         return records
 
     def _beat(self, key: str, finished: TopologyVersion, cut_from: Sequence[str]) -> Put:
-        return Put(key, encode_beat(ServerBeat(*self._address, finished, tuple(cut_from))))
+        return Put(key, encode_beat(ServerBeat(*self._address, finished, tuple(cut_from), self._ttl_ms)))
 
 
 def _following(state: RingState, record: RingRecord) -> RingState:

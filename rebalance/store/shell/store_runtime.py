@@ -1,7 +1,8 @@
 """The loop of a store server: inputs to its core one at a time, effects carried out in order.
 
-A round ticks, hands in what has come, and then sends: what goes to one place in a round goes as one frame, and
-a transaction takes all writes that came while the one before was under way. Nothing waits for a timer.
+A round ticks, hands in what has come, sends, and then asks the disk: what goes to one place in a round goes as
+one frame, and a transaction takes all writes that came while the one before was under way. Nothing waits for a
+timer.
 """
 
 from __future__ import annotations
@@ -113,14 +114,15 @@ class StoreRuntime:
         self._metastore = metastore
         self._keyspace = keyspace
         self._host = host
-        self._limits = limits
+        self._limits = limits or StoreLimits()
         self._inbox: deque[StoreInput] = deque()
-        self._wake = asyncio.Event()
+        self._is_round_due = True  # until everything that a round needs is there
+        self._order: WriteDisk | None = None
         self._finished = NO_VERSION
         self._ticked_ms = -FRESH_MS
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[object] = set()
-        self._reason: str | None = None
+        self._over: asyncio.Future[str]
         self._network = StoreNetwork(
             self._hello, self._give, self._address_of, boottime_ms, tls, self._read_copy
         )
@@ -132,6 +134,7 @@ class StoreRuntime:
         """``listening`` is called with the port. Raises StoreDiskError, OSError for a port that is taken,
         RingError, and MetastoreError when the metastore does not answer at the beginning."""
         loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
         directory, disk_limits = self._place
 
         def report(given: DiskDone | DiskRefused | RoomChanged) -> None:
@@ -142,7 +145,10 @@ class StoreRuntime:
             self.port = await self._network.listen(self._host, self.port)
             listening(self.port)
             address = (self._host, self.port)
-            self._ring = StoreRing(self._metastore, self._keyspace, self._name, self.incarnation, address)
+            self._ring = StoreRing(
+                *(self._metastore, self._keyspace, self._name, self.incarnation, address),
+                ttl_ms=self._limits.ttl_ms,
+            )
             start = await self._ring.start()
             self._server = StoreServer(self._name, self.incarnation, self._disk.reader, start, self._limits)
             if not self._disk.has_room:
@@ -150,7 +156,9 @@ class StoreRuntime:
             await self._appear()
             self._begin(self._follow_rates())
             self._begin(self._hear())
-            return await self._rounds()
+            self._is_round_due = False
+            self._begin(self._come_back())
+            return await self._over
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -163,27 +171,52 @@ class StoreRuntime:
         case, once the server has begun."""
         self._give(LeaveAsked())
 
-    async def _rounds(self) -> str:
+    async def _come_back(self) -> None:
+        """Rounds when nothing happens, too: for the core's clock, and for the room on the disk."""
         loop = asyncio.get_running_loop()
         room_at = loop.time() + ROOM_S
-        while self._reason is None:
-            self._tick()
-            for _ in range(min(len(self._inbox), ROUND_INPUTS_MAX)):
-                # What the ring removes takes its messages out of the inbox.
-                if self._inbox and self._reason is None:
-                    self._take(self._inbox.popleft())
-            self._network.flush()
+        while True:
+            self._plan_round()
+            await asyncio.sleep(TICK_S)
             if loop.time() >= room_at:
                 room_at = loop.time() + ROOM_S
                 self._disk.look_for_room()
-            if self._inbox:
-                await asyncio.sleep(0)
-                continue
-            self._wake.clear()
-            timer = loop.call_later(TICK_S, self._wake.set)
-            await self._wake.wait()
-            timer.cancel()
-        return self._reason
+
+    def _plan_round(self) -> None:
+        """After what else has come by then, which is taken together."""
+        if not self._is_round_due:
+            self._is_round_due = True
+            asyncio.get_running_loop().call_soon(self._round)
+
+    def _round(self) -> None:
+        self._is_round_due = False
+        if self._over.done():
+            return
+        try:
+            self._take_all()
+        except Exception as error:
+            self._over.set_exception(error)
+
+    def _take_all(self) -> None:
+        """Peers are sent to before the disk is asked: their commits take longer to be heard of."""
+        self._tick()
+        for _ in range(min(len(self._inbox), ROUND_INPUTS_MAX)):
+            # What the ring removes takes its messages out of the inbox.
+            if self._inbox and not self._over.done():
+                self._take(self._inbox.popleft())
+        self._network.flush()
+        if self._order is not None:
+            self._write(self._order)
+            self._order = None
+        if self._inbox:
+            self._plan_round()
+
+    def _write(self, order: WriteDisk) -> None:
+        done = None if self._inbox else self._disk.write_here(order)
+        if done is None:
+            self._disk.write(order)
+        else:
+            self._inbox.append(done)
 
     def _tick(self) -> None:
         now_ms = boottime_ms()
@@ -193,7 +226,7 @@ class StoreRuntime:
 
     def _give(self, given: StoreInput) -> None:
         self._inbox.append(given)
-        self._wake.set()
+        self._plan_round()
 
     def _take(self, given: StoreInput) -> None:
         if isinstance(given, DiskDone | DiskRefused):
@@ -209,7 +242,7 @@ class StoreRuntime:
     def _carry_out(self, effect: StoreEffect) -> None:
         match effect:
             case WriteDisk():
-                self._disk.write(effect)
+                self._order = effect
             case SendServer(to, order, message):
                 self._network.send(to, order, message)
             case Reply():
@@ -227,7 +260,7 @@ class StoreRuntime:
             case SetSuspect():
                 self._begin(self._suspect(effect))
             case StopServer(reason):
-                self._reason = reason
+                self._end(reason)
             case LeaveRing():
                 self._begin(self._leave())
             case Entered(version, kind, phase, awaited):
@@ -261,8 +294,11 @@ class StoreRuntime:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of the store server ended", error=str(error), exc_info=error)
-            self._reason = self._reason or f"{type(error).__name__}: {error}"
-            self._wake.set()
+            self._end(f"{type(error).__name__}: {error}")
+
+    def _end(self, reason: str) -> None:
+        if not self._over.done():
+            self._over.set_result(reason)
 
     def _begin_once(self, effect: ReadTargets | CommitResult | AskAffinityChange) -> None:
         """The core asks again and again; one of a kind is under way at a time."""
@@ -335,10 +371,9 @@ class StoreRuntime:
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self._ring.leave()
-            self._reason = "it left the ring"
+            self._end("it left the ring")
         except (MetastoreError, TimeoutError) as error:
-            self._reason = f"the metastore did not take its leave: {error}"
-        self._wake.set()
+            self._end(f"the metastore did not take its leave: {error}")
 
     # The network
 

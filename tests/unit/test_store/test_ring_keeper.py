@@ -63,6 +63,21 @@ def test_a_server_fails_a_ttl_after_its_last_change_was_seen() -> None:
     assert keeper.look(7_000, RingView(state, beats(a=5, b=4))) == FailServer(2, "b", "b-1", 4)
 
 
+def test_a_server_says_after_how_long_it_fails() -> None:
+    """It serves for nearly as long, whatever the controller would wait. What it has said before holds once its
+    heartbeat cannot be read."""
+    keeper = RingKeeper(5_000)
+    state = ring("a", "b")
+    slow = SeenHeartbeat("b", "b-1", 2, ttl_ms=20_000)
+    keeper.look(0, RingView(state, (*beats(a=1), slow)))
+    assert keeper.look(19_999, RingView(state, (*beats(a=2), slow))) is None
+    assert keeper.look(20_000, RingView(state, (*beats(a=3), slow))) == FailServer(2, "b", "b-1", 2)
+    unreadable = SeenHeartbeat("b", "b-1", 3)
+    assert keeper.look(20_001, RingView(state, (*beats(a=4), unreadable))) is None
+    assert keeper.look(40_000, RingView(state, (*beats(a=5), unreadable))) is None
+    assert keeper.look(40_001, RingView(state, (*beats(a=6), unreadable))) == FailServer(2, "b", "b-1", 3)
+
+
 def test_a_new_controller_begins_its_clock_anew() -> None:
     state = ring("a", "b")
     RingKeeper(5_000).look(0, RingView(state, beats(a=1, b=2)))

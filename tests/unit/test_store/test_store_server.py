@@ -6,10 +6,11 @@ from rebalance.core.store_positions import epoch_of
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import ResultState
 from rebalance.store.core.disk_changes import KeepMark
+from rebalance.store.core.finished_mark import FINISHED_MARK
 from rebalance.store.core.ring_records import RingState, StoreStart
 from rebalance.store.core.store_effects import StopServer
 from rebalance.store.core.store_inputs import Ticked
-from rebalance.store.core.store_server import FINISHED_MARK, StoreServer
+from rebalance.store.core.store_server import StoreServer
 from rebalance.store.simulation.store_disk import SimulatedDisk
 
 
@@ -20,3 +21,12 @@ def test_a_metastore_older_than_what_was_finished_stops_the_server() -> None:
     server = StoreServer("a", "a-1", disk, StoreStart(RingState(), ResultState()))
     assert [type(each) for each in server.step(Ticked(0))] == [StopServer]
     assert server.step(Ticked(100)) == []
+
+
+def test_a_metastore_that_was_adopted_is_served_under() -> None:
+    """It knows less, and an operator has said that this is what is true now."""
+    disk = SimulatedDisk()
+    disk.commit((KeepMark(FINISHED_MARK, f"1 {epoch_of(TopologyVersion(7))}".encode()),))
+    for epoch, refuses in ((1, True), (2, False)):
+        server = StoreServer("a", "a-1", disk, StoreStart(RingState(), ResultState(), epoch))
+        assert (StopServer in map(type, server.step(Ticked(0)))) is refuses

@@ -1,0 +1,120 @@
+"""Every request and every socket logs in here, behind the edge and before any route.
+
+What is open without login is on a list, and holds nothing that a stranger may not know. A password or token
+that comes without TLS is refused, with the address that takes it: it has been read on its way, perhaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.edge.fields import SQL_USER, Fields
+from app.edge.refusals import answer
+from app.login import Login, logged_in
+from app.security.access_view import AccessView
+from app.security.credentials import read_credential
+from app.security.login_check import LoginCheck, LoginLimitedError
+from app.security.policy import SEE_SYSTEM, Subject, is_surface
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
+from catalog.core.principals import SYSTEM, Privilege
+
+OPEN = frozenset({("GET", path) for path in ("/healthz", "/readyz", "/v1/info")} | {("HEAD", "/v1/statement")})
+"""Methods and paths that need no login. ``/readyz`` says no more than whether it is ready, and ``/v1/info`` and
+HEAD ``/v1/statement`` are what drivers probe first: a version that every server of a release has."""
+SQL_PROTOCOL = "/v1/"
+CHALLENGES = ('Basic realm="Zonekeeper", charset="UTF-8"', 'Bearer realm="Zonekeeper"')
+SECURE_SCHEMES = frozenset({"https", "wss"})
+SOCKET_ANSWER = "websocket.http.response"
+NO_CREDENTIAL = "log in with a user and password, or with a token: `zonectl login {url}`"
+
+
+class Authentication:
+    """``https_url``: the address at which passwords and tokens are accepted; empty: only a proxy knows it."""
+
+    def __init__(
+        self, app: ASGIApp, check: LoginCheck, access: AccessView, https_url: Callable[[], str]
+    ) -> None:
+        self._app = app
+        self._check = check
+        self._access = access
+        self._https_url = https_url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        fields = Fields.of(scope)
+        try:
+            login = await self._login(scope, fields)
+        except StatementError as error:
+            is_open = _is_open(scope) and not isinstance(error, RefusedError)
+            if not is_open:
+                await _refuse(error, scope, receive, send)
+                return
+            login = None
+        if login is None:
+            await self._app(scope, receive, send)
+            return
+        with logged_in(login):
+            await self._app(scope, receive, send)
+
+    async def _login(self, scope: Scope, fields: Fields) -> Login | None:
+        """None: nobody has, where nobody has to. Raises RefusedError and StoreError."""
+        try:
+            credential = read_credential(fields.all(b"authorization"))
+        except ValueError as error:
+            raise RefusedError(ErrorKind.UNAUTHENTICATED, str(error)) from error
+        if credential is None:
+            if _is_open(scope):
+                return None
+            url = self._https_url() or "https://HOST"
+            raise RefusedError(ErrorKind.UNAUTHENTICATED, NO_CREDENTIAL.format(url=url))
+        if scope["scheme"] not in SECURE_SCHEMES:
+            place = self._https_url() or "the proxy's https address"
+            message = f"passwords and tokens are accepted at {place} only"
+            raise RefusedError(ErrorKind.CREDENTIAL_NOT_ENCRYPTED, message)
+        client = scope.get("client")
+        login = await self._check.login(credential, client[0] if client else "")
+        if is_surface(scope["path"]):
+            await self._require(login, *SEE_SYSTEM)
+        return await self._named(login, scope, fields)
+
+    async def _require(self, login: Login, privilege: Privilege, subject: Subject) -> None:
+        assert subject is Subject.SYSTEM, "files and pages belong to no zone"
+        decision = login.caller.decide(await self._access.grants(), privilege, SYSTEM)
+        if not decision.is_allowed:
+            raise RefusedError(ErrorKind.PRIVILEGE_MISSING, decision.reason)
+
+    async def _named(self, login: Login, scope: Scope, fields: Fields) -> Login:
+        """X-Trino-User is a claim: who is logged in decides, and may name another user with IMPERSONATE."""
+        stated = fields.first(SQL_USER.lower().encode()).strip()
+        name = login.caller.principal.name
+        if not scope["path"].startswith(SQL_PROTOCOL) or not stated or stated.lower() == name.lower():
+            return login
+        grants = await self._access.grants()
+        if not login.caller.may(grants, Privilege.IMPERSONATE, SYSTEM):
+            message = f"{SQL_USER} names another user than {name}, which needs IMPERSONATE ON SYSTEM"
+            raise RefusedError(ErrorKind.PRIVILEGE_MISSING, message)
+        return replace(login, acts_for=stated)
+
+
+def _is_open(scope: Scope) -> bool:
+    return scope["type"] == "http" and (scope["method"], scope["path"]) in OPEN
+
+
+async def _refuse(error: StatementError, scope: Scope, receive: Receive, send: Send) -> None:
+    status, headers, body = answer(error)
+    if error.kind is ErrorKind.UNAUTHENTICATED:
+        headers += [(b"www-authenticate", challenge.encode()) for challenge in CHALLENGES]
+    if isinstance(error, LoginLimitedError):
+        headers.append((b"retry-after", str(error.wait_s).encode()))
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": f"{SOCKET_ANSWER}.start", "status": status, "headers": headers})
+        await send({"type": f"{SOCKET_ANSWER}.body", "body": body})
+        return
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,108 @@
+"""A credential is proved: by the user's password, an opaque token of the catalog, or a JWT of the issuer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import structlog
+
+from app.login import Login, Proof
+from app.security.access_view import AccessView
+from app.security.credentials import BearerCredential, Credential, PasswordCredential
+from app.security.jwt import JwtChecks, is_jwt
+from app.security.login_limits import LoginLimits, Wait
+from app.security.passwords import PasswordChecks, StoredPassword
+from app.security.token_secrets import PREFIX
+from catalog.core.access_tokens import digest_of
+from catalog.core.authorisation import Caller, Grants
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.principals import LOCAL, Principal, User, local_user
+
+log = structlog.get_logger(__name__)
+
+WRONG_PASSWORD = "the user or the password is not right"
+WRONG_TOKEN = "the token does not exist, has expired or was revoked"
+
+
+class LoginLimitedError(RefusedError):
+    """``wait_s``: whole seconds until another login may be tried."""
+
+    def __init__(self, wait: Wait) -> None:
+        self.wait_s = math.ceil(wait.seconds)
+        message = f"too many logins have failed from this address: try again in {self.wait_s} s"
+        super().__init__(ErrorKind.LOGIN_LIMITED, message)
+
+
+def utc_now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+class LoginCheck:
+    """``clock``: seconds, monotonic. ``now_us``: microseconds since 1970."""
+
+    def __init__(
+        self,
+        access: AccessView,
+        passwords: PasswordChecks,
+        jwts: JwtChecks | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now_us: Callable[[], int] = utc_now_us,
+    ) -> None:
+        self._access = access
+        self._passwords = passwords
+        self._jwts = jwts
+        self._clock = clock
+        self._now_us = now_us
+        self._limits = LoginLimits()
+
+    async def login(self, credential: Credential, address: str) -> Login:
+        """``address``: where the request comes from. Raises RefusedError (UNAUTHENTICATED, LOGIN_LIMITED) and
+        StoreError (GRANTS_UNAVAILABLE)."""
+        grants = await self._access.grants()
+        if isinstance(credential, PasswordCredential):
+            return await self._by_password(credential, address, grants)
+        return await self._by_token(credential, address, grants)
+
+    async def _by_password(self, credential: PasswordCredential, address: str, grants: Grants) -> Login:
+        name = credential.user.lower()
+        wait = self._limits.wait(address, name, self._clock())
+        if wait is not None:
+            raise LoginLimitedError(wait)
+        user = grants.users.get(local_user(name))
+        stored = StoredPassword(name, user.password_hash, user.changed_version) if user is not None else None
+        is_right = await self._passwords.is_right(stored, credential.password)
+        if user is None or not user.is_active or not is_right:
+            raise self._failure(address, name, WRONG_PASSWORD)
+        return Login(Caller(user.principal), Proof.PASSWORD)
+
+    async def _by_token(self, credential: BearerCredential, address: str, grants: Grants) -> Login:
+        """What is wrong is counted, but never holds up what is right: nobody guesses a token."""
+        text = credential.token
+        digest = digest_of(text)
+        if self._jwts is not None and is_jwt(text) and not text.startswith(PREFIX):
+            try:
+                identity = await self._jwts.identity(text)
+            except RefusedError as error:
+                raise self._failure(address, digest, error.message) from error
+            caller = Caller(identity.principal, identity.roles)
+            return Login(caller, Proof.JWT, expires_us=int(identity.expires_s * 1_000_000))
+        token = await self._access.token(digest) if text.startswith(PREFIX) else None
+        if token is None or not token.is_valid(self._now_us()) or not _is_active(grants, token.owner):
+            raise self._failure(address, digest, WRONG_TOKEN)
+        return Login(Caller(token.owner, scope=token.scope), Proof.TOKEN, token, token.expires_us)
+
+    def _failure(self, address: str, name: str, reason: str) -> RefusedError:
+        now = self._clock()
+        wait = self._limits.wait(address, name, now)
+        if wait is not None:
+            return LoginLimitedError(wait)
+        self._limits.failed(address, name, now)
+        log.info("login failed", address=address)
+        return RefusedError(ErrorKind.UNAUTHENTICATED, reason)
+
+
+def _is_active(grants: Grants, owner: Principal) -> bool:
+    user: User | None = grants.users.get(owner)
+    return owner.source == LOCAL and user is not None and user.is_active

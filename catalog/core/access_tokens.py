@@ -1,0 +1,142 @@
+"""Opaque tokens: 256 random bits that are shown once, of which the catalog keeps the SHA-256.
+
+A token is its owner's: it never allows more than the owner may, and no more than its scope lists. One that is
+requested with another token is within that one's scope and lifetime. Times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from catalog.core.authorisation import Held, holds
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.principals import (
+    ALL_ZONES,
+    SYSTEM,
+    GrantObject,
+    Principal,
+    Privilege,
+    privileges_of,
+    zone_object,
+)
+from catalog.core.zone import ZoneId
+
+DAY_US = 86_400 * 1_000_000
+LIFETIME_DAYS = 30
+LIFETIME_DAYS_MAX = 90
+
+_CLAUSE = re.compile(
+    r"\s*([A-Z]+(?:\s*,\s*[A-Z]+)*)\s+ON\s+(SYSTEM|ALL\s+ZONES|ZONE\s+(\d{1,9}))\s*", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """As the catalog keeps it. ``digest`` is the SHA-256 of the secret, in hex. ``scope`` None: all that its
+    owner may. ``revoked_us`` None: it was not revoked."""
+
+    token_id: str
+    digest: str
+    owner: Principal
+    scope: Held | None = field(hash=False)
+    created_us: int
+    expires_us: int
+    revoked_us: int | None = None
+
+    def is_valid(self, now_us: int) -> bool:
+        return self.revoked_us is None and now_us < self.expires_us
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """``lifetime_us`` None: the default, or as long as the token by which it is requested."""
+
+    scope: Held | None = field(default=None, hash=False)
+    lifetime_us: int | None = None
+
+
+def digest_of(secret: str) -> str:
+    """Needs no salt: nobody can try 2^256 secrets."""
+    return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def issue(
+    request: TokenRequest, owner: Principal, secret: str, now_us: int, parent: AccessToken | None = None
+) -> AccessToken:
+    """``parent``: the token by which it is requested, if it is by one.
+
+    Raises RefusedError: INVALID_REQUEST for a lifetime out of bounds, TOKEN_TOO_BROAD for a scope or a
+    lifetime beyond the parent's.
+    """
+    lifetime_us = LIFETIME_DAYS * DAY_US if request.lifetime_us is None else request.lifetime_us
+    if not 0 < lifetime_us <= LIFETIME_DAYS_MAX * DAY_US:
+        message = f"a token is valid for up to {LIFETIME_DAYS_MAX} days"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    scope, expires_us = request.scope, now_us + lifetime_us
+    if parent is not None:
+        if request.lifetime_us is None:
+            expires_us = min(expires_us, parent.expires_us)
+        if expires_us > parent.expires_us:
+            message = "a token that is requested with another one does not outlive it"
+            raise RefusedError(ErrorKind.TOKEN_TOO_BROAD, message)
+        scope = parent.scope if scope is None else scope
+        if not is_within(scope, parent.scope):
+            message = (
+                f"its scope is {scope_text(parent.scope)}, and a token that it requests has no broader one"
+            )
+            raise RefusedError(ErrorKind.TOKEN_TOO_BROAD, message)
+    digest = digest_of(secret)
+    return AccessToken(digest[:12], digest, owner, scope, now_us, expires_us)
+
+
+def is_within(scope: Held | None, outer: Held | None) -> bool:
+    """Whether everything that ``scope`` allows, ``outer`` allows, too."""
+    if outer is None:
+        return True
+    if scope is None:
+        return False
+    return all(
+        holds(outer, privilege, target) for target, privileges in scope.items() for privilege in privileges
+    )
+
+
+def scope_text(scope: Held | None) -> str:
+    """As ``scope_of`` reads it; empty: no limit."""
+    clauses = (
+        f"{', '.join(sorted(privilege.value for privilege in privileges))} ON {target}"
+        for target, privileges in sorted((scope or {}).items(), key=lambda item: str(item[0]))
+    )
+    return "; ".join(clauses)
+
+
+def scope_of(text: str) -> Held | None:
+    """Of ``SEE, READ ON ALL ZONES; OPERATE ON SYSTEM; WRITE ON ZONE 7``, where a zone is given by its id.
+    Empty: no limit. Raises RefusedError (INVALID_REQUEST), naming the part that is wrong."""
+    if not text.strip():
+        return None
+    scope: dict[GrantObject, frozenset[Privilege]] = {}
+    for clause in text.split(";"):
+        target, privileges = _clause(clause)
+        scope[target] = scope.get(target, frozenset()) | privileges
+    return scope
+
+
+def _clause(text: str) -> tuple[GrantObject, frozenset[Privilege]]:
+    match = _CLAUSE.fullmatch(text)
+    if match is None:
+        message = f"{text.strip()!r} is no part of a scope such as SEE, READ ON ALL ZONES; OPERATE ON SYSTEM"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    names, kind, zone_id = match.groups()
+    named: Mapping[str, GrantObject] = {"SYSTEM": SYSTEM, "ALL ZONES": ALL_ZONES}
+    target = zone_object(ZoneId(int(zone_id))) if zone_id else named[" ".join(kind.upper().split())]
+    accepted = {privilege.value: privilege for privilege in privileges_of(target.kind)}
+    privileges = set()
+    for name in (part.strip().upper() for part in names.split(",")):
+        if name not in accepted:
+            message = f"{name} is no privilege ON {target}; there are {', '.join(sorted(accepted))}"
+            raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+        privileges.add(accepted[name])
+    return target, frozenset(privileges)

@@ -1,0 +1,261 @@
+"""Who may do what: the grants of one catalog version as a value, and the one function that decides on them.
+
+Pure. Nothing else in the project compares privileges; whoever asks names a principal, a privilege and an
+object, and gets a decision with its reason in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from catalog.core.principals import (
+    ALL_ZONES,
+    LOCAL,
+    READY_PRIVILEGES,
+    SYSTEM,
+    Grant,
+    GrantObject,
+    Membership,
+    ObjectKind,
+    Principal,
+    Privilege,
+    User,
+    UserRole,
+    role,
+)
+from catalog.core.zone import ZoneId
+
+Held = Mapping[GrantObject, frozenset[Privilege]]
+"""Privileges by object, as they are granted: nothing that follows from them is written out."""
+
+_NOTHING: frozenset[Privilege] = frozenset()
+
+
+class Permission(Enum):
+    """ALLOWED; HIDDEN: the zone is not to be seen, and answers as one that does not exist (404); MISSING: it
+    may be seen, and the privilege is missing (403)."""
+
+    ALLOWED = "allowed"
+    HIDDEN = "hidden"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    """``reason`` is for the person who asked; of a hidden zone it is for logs only."""
+
+    access: Permission
+    reason: str
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.access is Permission.ALLOWED
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """Users, roles and grants as the catalog has them at ``version``. Never changed: ``with_...`` makes
+    another.
+
+    Invariants: every member of ``roles_of`` and every grantee is a user or a role that is there, or a principal
+    of another source than the catalog; each privilege fits its object; no empty sets are kept.
+    """
+
+    version: int = 0
+    users: Mapping[Principal, User] = field(default_factory=dict)
+    roles: Mapping[Principal, UserRole] = field(default_factory=dict)
+    roles_of: Mapping[Principal, frozenset[Principal]] = field(default_factory=dict)
+    held: Mapping[Principal, Held] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        version: int,
+        users: Iterable[User] = (),
+        roles: Iterable[UserRole] = (),
+        memberships: Iterable[Membership] = (),
+        grants: Iterable[Grant] = (),
+    ) -> Grants:
+        roles_of: dict[Principal, set[Principal]] = {}
+        for membership in memberships:
+            roles_of.setdefault(membership.user, set()).add(membership.role)
+        held: dict[Principal, dict[GrantObject, set[Privilege]]] = {}
+        for grant in grants:
+            held.setdefault(grant.grantee, {}).setdefault(grant.object, set()).add(grant.privilege)
+        return cls(
+            version,
+            {user.principal: user for user in users},
+            {one.principal: one for one in roles},
+            {principal: frozenset(members) for principal, members in roles_of.items()},
+            {
+                principal: {target: frozenset(names) for target, names in objects.items()}
+                for principal, objects in held.items()
+            },
+        )
+
+    def named(self, name: str) -> Principal | None:
+        """The user of the catalog, or the role, of this name: they share their names."""
+        for principal in (Principal(LOCAL, name), role(name)):
+            if principal in self.users or principal in self.roles:
+                return principal
+        return None
+
+    @property
+    def memberships(self) -> tuple[Membership, ...]:
+        pairs = (Membership(one, user) for user, roles in self.roles_of.items() for one in roles)
+        return tuple(sorted(pairs, key=lambda pair: (str(pair.user), str(pair.role))))
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        every = (
+            Grant(grantee, privilege, target)
+            for grantee, held in self.held.items()
+            for target, privileges in held.items()
+            for privilege in privileges
+        )
+        return tuple(
+            sorted(every, key=lambda grant: (str(grant.grantee), str(grant.object), grant.privilege.value))
+        )
+
+    def at(self, version: int) -> Grants:
+        return self if version == self.version else replace(self, version=version)
+
+    def with_user(self, user: User) -> Grants:
+        return replace(self, users={**self.users, user.principal: user})
+
+    def with_role(self, one: UserRole) -> Grants:
+        return replace(self, roles={**self.roles, one.principal: one})
+
+    def without(self, principal: Principal) -> Grants:
+        """Without the user or role, all that it was granted, and its memberships."""
+        members = {user: roles - {principal} for user, roles in self.roles_of.items() if user != principal}
+        return Grants(
+            self.version,
+            {key: user for key, user in self.users.items() if key != principal},
+            {key: one for key, one in self.roles.items() if key != principal},
+            {user: roles for user, roles in members.items() if roles},
+            {key: held for key, held in self.held.items() if key != principal},
+        )
+
+    def without_zone(self, zone_id: ZoneId) -> Grants:
+        """Without what was granted on a zone that is gone."""
+        gone = GrantObject(ObjectKind.ZONE, zone_id)
+        if not any(gone in held for held in self.held.values()):
+            return self
+        left = {
+            grantee: {target: privileges for target, privileges in held.items() if target != gone}
+            for grantee, held in self.held.items()
+        }
+        return replace(self, held={grantee: held for grantee, held in left.items() if held})
+
+    def with_grant(self, grant: Grant, *, is_held: bool) -> Grants:
+        """With the grant, or without it."""
+        objects = dict(self.held.get(grant.grantee, {}))
+        before = objects.pop(grant.object, _NOTHING)
+        after = before | {grant.privilege} if is_held else before - {grant.privilege}
+        if after:
+            objects[grant.object] = after
+        held = {grantee: one for grantee, one in self.held.items() if grantee != grant.grantee}
+        return replace(self, held={**held, grant.grantee: objects} if objects else held)
+
+    def with_member(self, membership: Membership, *, is_member: bool) -> Grants:
+        """With the membership, or without it."""
+        before = self.roles_of.get(membership.user, frozenset())
+        after = before | {membership.role} if is_member else before - {membership.role}
+        roles_of = {user: roles for user, roles in self.roles_of.items() if user != membership.user}
+        return replace(self, roles_of={**roles_of, membership.user: after} if after else roles_of)
+
+    def administrators(self) -> tuple[Principal, ...]:
+        """The active users of the catalog that hold ADMIN, sorted by name."""
+        users = (principal for principal, user in self.users.items() if user.is_active)
+        return tuple(sorted((one for one in users if may(self, one, Privilege.ADMIN, SYSTEM)), key=str))
+
+
+NO_GRANTS = Grants()
+READY_GRANTS = Grants(
+    roles={role(name): UserRole(role(name), is_ready=True) for name in READY_PRIVILEGES},
+    held={role(name): held for name, held in READY_PRIVILEGES.items()},
+)
+"""Of a catalog in which nobody has made a user yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, once it is known. ``roles`` are those that another source vouches for, besides those of the
+    catalog. ``scope`` is the most that its token or its session lets it do; None: all that it is granted."""
+
+    principal: Principal
+    roles: tuple[Principal, ...] = ()
+    scope: Held | None = field(default=None, hash=False)
+
+    def decide(self, grants: Grants, privilege: Privilege, target: GrantObject) -> AccessDecision:
+        return decide(grants, self.principal, privilege, target, roles=self.roles, scope=self.scope)
+
+    def may(self, grants: Grants, privilege: Privilege, target: GrantObject) -> bool:
+        return self.decide(grants, privilege, target).is_allowed
+
+    def seen_zones(self, grants: Grants, zone_ids: Iterable[ZoneId]) -> frozenset[ZoneId] | None:
+        """Those of the zones that it may see; None: all, also those that are gone."""
+        if self.may(grants, Privilege.SEE, ALL_ZONES):
+            return None
+        seen = (one for one in zone_ids if self.may(grants, Privilege.SEE, GrantObject(ObjectKind.ZONE, one)))
+        return frozenset(seen)
+
+
+def decide(
+    grants: Grants,
+    principal: Principal,
+    privilege: Privilege,
+    target: GrantObject,
+    *,
+    roles: Collection[Principal] = (),
+    scope: Held | None = None,
+) -> AccessDecision:
+    """Whether ``principal`` may do what ``privilege`` stands for with ``target``; ``roles`` and ``scope`` as a
+    ``Caller`` has them.
+
+    A user of the catalog that is gone or not active may do nothing. ADMIN ON SYSTEM implies everything. On
+    zones each privilege implies SEE, as nothing can be done with what is not there; ALL ZONES stands for each
+    of them.
+    """
+    if principal.source == LOCAL:
+        user = grants.users.get(principal)
+        if user is None or not user.is_active:
+            return _refused(target, f"user {principal.name} does not exist or cannot log in", is_seen=False)
+    subjects = (principal, *roles, *grants.roles_of.get(principal, ()))
+
+    def is_held(needed: Privilege) -> bool:
+        granted = any(holds(grants.held.get(subject, {}), needed, target) for subject in subjects)
+        return granted and (scope is None or holds(scope, needed, target))
+
+    if is_held(privilege):
+        return AccessDecision(Permission.ALLOWED, f"{principal} has {privilege.value} ON {target}")
+    reason = f"{principal} needs {privilege.value} ON {_named(target)}"
+    return _refused(target, reason, is_seen=is_held(Privilege.SEE))
+
+
+def may(grants: Grants, principal: Principal, privilege: Privilege, target: GrantObject) -> bool:
+    return decide(grants, principal, privilege, target).is_allowed
+
+
+def holds(held: Held, privilege: Privilege, target: GrantObject) -> bool:
+    """Whether what is granted to one subject, or what a scope lists, includes a privilege."""
+    if Privilege.ADMIN in held.get(SYSTEM, _NOTHING):
+        return True
+    privileges = held.get(target, _NOTHING)
+    if target.kind is ObjectKind.ZONE:
+        privileges |= held.get(ALL_ZONES, _NOTHING)
+    is_implied = privilege is Privilege.SEE and target.kind is not ObjectKind.SYSTEM
+    return bool(privileges) if is_implied else privilege in privileges
+
+
+def _refused(target: GrantObject, reason: str, *, is_seen: bool) -> AccessDecision:
+    is_hidden = target.kind is ObjectKind.ZONE and not is_seen
+    return AccessDecision(Permission.HIDDEN if is_hidden else Permission.MISSING, reason)
+
+
+def _named(target: GrantObject) -> str:
+    """The zone's name is known to who asks, and not here."""
+    return "the zone" if target.kind is ObjectKind.ZONE else target.kind.value

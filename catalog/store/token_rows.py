@@ -1,0 +1,82 @@
+"""Opaque tokens in the catalog's database: digests of secrets, and what they allow whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Engine, RowMapping, delete, insert, select, update
+
+from catalog.core.access_tokens import DAY_US, LIFETIME_DAYS_MAX, AccessToken, scope_of, scope_text
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.principals import Principal
+from catalog.store.connections import reading, writing
+from catalog.store.principal_tables import TOKENS, USERS
+
+KEPT_US = LIFETIME_DAYS_MAX * DAY_US
+"""A token that has expired or was revoked is shown for so long after it was made, and then deleted."""
+
+
+class SqlTokens:
+    """All calls block and raise StoreError. Every one of them is a transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def by_digest(self, digest: str) -> AccessToken | None:
+        with reading(self._engine) as connection:
+            row = connection.execute(select(TOKENS).where(TOKENS.c.secret_hash == digest)).mappings().first()
+        return None if row is None else _token(row)
+
+    def all(self, owner: Principal | None) -> tuple[AccessToken, ...]:
+        """The newest first; None: of all users."""
+        query = select(TOKENS).order_by(TOKENS.c.created_us.desc(), TOKENS.c.token_id)
+        if owner is not None:
+            query = query.where(TOKENS.c.owner_source == owner.source, TOKENS.c.owner_name == owner.name)
+        with reading(self._engine) as connection:
+            return tuple(map(_token, connection.execute(query).mappings()))
+
+    def add(self, token: AccessToken) -> None:
+        """Raises RefusedError (UNAUTHENTICATED) when the owner is no active user at this moment."""
+        owner = token.owner
+        same = (USERS.c.source == owner.source, USERS.c.name == owner.name, USERS.c.is_active)
+        with writing(self._engine) as connection:
+            if connection.execute(select(USERS.c.name).where(*same)).first() is None:
+                raise RefusedError(
+                    ErrorKind.UNAUTHENTICATED, f"user {owner.name} does not exist or cannot log in"
+                )
+            old = TOKENS.c.created_us < token.created_us - KEPT_US
+            connection.execute(delete(TOKENS).where(old, TOKENS.c.expires_us < token.created_us))
+            connection.execute(insert(TOKENS), _row(token))
+            connection.commit()
+
+    def revoke(self, token_id: str, now_us: int) -> None:
+        """Once: a later call changes nothing."""
+        same = (TOKENS.c.token_id == token_id, TOKENS.c.revoked_us.is_(None))
+        with writing(self._engine) as connection:
+            connection.execute(update(TOKENS).where(*same).values(revoked_us=now_us))
+            connection.commit()
+
+
+def _row(token: AccessToken) -> dict[str, Any]:
+    return {
+        "token_id": token.token_id,
+        "secret_hash": token.digest,
+        "owner_source": token.owner.source,
+        "owner_name": token.owner.name,
+        "scope": scope_text(token.scope),
+        "created_us": token.created_us,
+        "expires_us": token.expires_us,
+        "revoked_us": token.revoked_us,
+    }
+
+
+def _token(row: RowMapping) -> AccessToken:
+    return AccessToken(
+        token_id=row["token_id"],
+        digest=row["secret_hash"],
+        owner=Principal(row["owner_source"], row["owner_name"]),
+        scope=scope_of(row["scope"]),
+        created_us=row["created_us"],
+        expires_us=row["expires_us"],
+        revoked_us=row["revoked_us"],
+    )

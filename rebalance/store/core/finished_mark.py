@@ -1,0 +1,44 @@
+"""What a server has finished, kept on its disk: a metastore that was restored from before that is not served
+under, until an operator has adopted it."""
+
+from __future__ import annotations
+
+from rebalance.core.store_positions import epoch_of, version_of
+from rebalance.core.topology_version import TopologyVersion
+from rebalance.store.core.disk_changes import KeepMark, StoreReader
+from rebalance.store.core.ring_records import StoreStart
+
+FINISHED_MARK = "finished"
+
+
+class FinishedMark:
+    """The highest (epoch of the metastore, version) that was finished here."""
+
+    def __init__(self, reader: StoreReader, start: StoreStart) -> None:
+        stored = reader.mark(FINISHED_MARK)
+        self._epoch = start.metastore_epoch
+        self._known = self._epoch, epoch_of(start.ring.cluster.version)
+        self._highest = (0, 0)
+        if stored is not None:
+            epoch, version = stored.split()
+            self._highest = int(epoch), int(version)
+
+    @property
+    def refusal(self) -> str:
+        """Why the server must not begin; empty: it may."""
+        if self._known >= self._highest:
+            return ""
+        highest, known = _named(self._highest), _named(self._known)
+        return (
+            f"the metastore was restored from a backup: it is at {known}, and this server finished {highest}; "
+            "restore the newer one, or go on with what is there: `zonectl metastore adopt`"
+        )
+
+    def finished(self, version: TopologyVersion) -> KeepMark:
+        self._highest = max(self._highest, (self._epoch, epoch_of(version)))
+        return KeepMark(FINISHED_MARK, "{} {}".format(*self._highest).encode())
+
+
+def _named(mark: tuple[int, int]) -> str:
+    epoch, version = mark
+    return f"version {version_of(version)} of epoch {epoch}"

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
+from app.actor import current_principal
 from app.api.problems import answers, documented, problem_document
 from app.api.statement_models import (
     WAIT_S_MAX,
@@ -18,7 +19,6 @@ from app.api.statement_models import (
     LoggedStatementRequest,
 )
 from app.contract.statements import LoggedStatement, ResultRows
-from app.login import current_principal
 from app.services import Services, ServicesOf
 from app.sql.abandoned import REST
 from app.sql.paging import page_offset, page_token

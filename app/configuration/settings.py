@@ -49,6 +49,22 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address that the API listens on")
     port: int = Field(0, ge=0, le=65535, description="port that the API listens on; 0: a free one")
+    auth: bool = Field(False, description="users have to log in; needs TLS")
+    https_certificate: Path | None = Field(
+        None,
+        description="PEM file: the certificate of the API and those of its issuers; read again when it changes",
+    )
+    https_key: Path | None = Field(None, description="PEM file: its key")
+    https_port: int = Field(0, ge=0, le=65535, description="port of HTTPS, beside that of HTTP; 0: a free one")
+    jwt_issuer: str = Field("", description="issuer (`iss`) whose JWTs are accepted; empty: none are")
+    jwt_audience: str = Field("", description="audience (`aud`) that JWTs must name")
+    jwt_keys_url: str = Field("", description="https address of the issuer's JSON Web Key Set")
+    jwt_algorithms: str = Field("RS256,ES256,EdDSA", description="algorithms of JWTs, comma-separated")
+    jwt_user_claim: str = Field("sub", description="claim that names the user")
+    jwt_roles_claim: str = Field("groups", description="claim that lists the user's groups")
+    jwt_roles: str = Field(
+        "{}", description='JSON object from groups to roles, as {"zone-admins": "administrator"}'
+    )
     console: bool = Field(True, description="serve the admin console at /console")
     url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
 

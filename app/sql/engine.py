@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from app.login import current_caller
+from app.actor import current_caller
 from app.request_audit import Audit
 from app.security.statement_policy import SEES_ALL_ZONES, authorise_call, require
 from app.sql.calls import Procedures

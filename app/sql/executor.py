@@ -14,8 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from app.actor import current_actor
-from app.login import current_caller
+from app.actor import current_actor, current_caller
 from app.security.statement_policy import authorised
 from app.sql.ddl_files import FileCommand
 from app.sql.desired_state import CatalogPlan, desired_catalog, plan_changes

@@ -18,9 +18,8 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from app.actor import current_actor
+from app.actor import current_actor, current_caller
 from app.errors import problem
-from app.login import current_caller
 from app.sql.abandoned import outcome_of_abandoned
 from app.sql.script_reader import ScriptReader
 from app.sql.statement_ids import numbered

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote_plus
 
-from app.actor import acting, current_actor
+from app.actor import acting, current_actor, current_principal
 from app.errors import problem
-from app.login import current_principal
 from app.sql.abandoned import TRINO
 from app.sql.jobs import StatementJobs
 from app.sql.metadata_show import rewrite_show

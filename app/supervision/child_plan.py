@@ -119,6 +119,7 @@ def plan_children(
     etcd: str,
     tls: TlsFiles,
     host: str,
+    insecure: bool = False,
     member_limit: int,
     server_silence_s: float = 0.0,
     node_silence_s: float = 0.0,
@@ -132,6 +133,7 @@ def plan_children(
         argv=(
             *zonectl("serve", "--controllers", "--migrate", "--host", host, "--port", str(ports.api)),
             *("--metastore", endpoint, "--data-dir", str(directory)),
+            *(("--insecure",) if insecure else ()),
         ),
         rank=StopRank.SERVER,
         log=logs / "server.log",

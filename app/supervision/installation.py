@@ -37,13 +37,14 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """``port`` 0: the earlier one, or a free one. ``demo``: run it once the API answers; ``leave_after_demo``:
-    and end with its exit code. ``..._silence_s``: ``ChildSpec``."""
+    """``port`` 0: the earlier one, or a free one. ``insecure``: ``app.security.protections``. ``demo``: run it
+    once the API answers; ``leave_after_demo``: and end with its exit code. ``..._silence_s``: ``ChildSpec``."""
 
     data_dir: Path
     nodes: Sequence[NodeSpec]
     host: str = "127.0.0.1"
     port: int = 0
+    insecure: bool = False
     member_limit: int = 100
     etcd: Path | None = None
     tls: TlsFiles | None = None
@@ -94,6 +95,7 @@ def up(options: UpOptions) -> int:
             etcd=etcd.path,
             tls=tls,
             host=options.host,
+            insecure=options.insecure,
             member_limit=options.member_limit,
             server_silence_s=options.server_silence_s,
             node_silence_s=options.node_silence_s,

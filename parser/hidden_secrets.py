@@ -1,4 +1,5 @@
-"""Statements as they may be kept and shown: what follows PASSWORD is replaced.
+"""Statements as they may be kept and shown: what follows PASSWORD is replaced, and every string of a statement
+that makes or alters users.
 
 Works on tokens, so that a text that is no statement, or not one of ours, is kept without its secrets, too.
 """
@@ -6,6 +7,7 @@ Works on tokens, so that a text that is no statement, or not one of ours, is kep
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -40,12 +42,12 @@ def hide_secrets(text: str) -> str:
 
 def _may_hold_one(text: str) -> bool:
     upper = text.upper()
-    return any(mark in upper for mark in _MARKS)
+    return any(word in upper for word in (*_MARKS, *_NAMED))
 
 
 def _spans(piece: Piece) -> Iterator[tuple[int, int, str]]:
     """Start, end and what is shown instead, in the whole text."""
-    is_marked = False
+    is_marked = _is_on_users(piece)
     for at, token in enumerate(piece.tokens):
         if is_marked and token.token_type is not TokenType.STRING and _begins_a_bare_secret(piece, at):
             yield piece.offset + token.start, piece.offset + piece.tokens[-1].end + 1, HIDDEN
@@ -60,10 +62,16 @@ def _spans(piece: Piece) -> Iterator[tuple[int, int, str]]:
         is_marked = is_marked or (token.token_type is TokenType.VAR and token.text.upper() in _MARKS)
 
 
+def _is_on_users(piece: Piece) -> bool:
+    """CREATE or ALTER of one, also behind EXPLAIN and the like."""
+    words = [token.text.upper() for token in piece.tokens[:4]]
+    return any(verb in ("CREATE", "ALTER") and what in _NAMED for verb, what in pairwise(words))
+
+
 def _begins_a_bare_secret(piece: Piece, at: int) -> bool:
     """Whether something without quotes stands where a secret would: then all behind it is one."""
     before, token = piece.tokens[at - 1], piece.tokens[at]
-    if len(piece.tokens) < 2 or piece.tokens[1].text.upper() not in _NAMED:
+    if not _is_on_users(piece):
         return False
     is_behind_mark = before.token_type is TokenType.VAR and before.text.upper() in (*_MARKS, "BY")
     return (is_behind_mark or before.text == "=") and token.text.upper() not in _BETWEEN

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup tools browser run demo check test lint rows format soak bench screenshots lock clean
+.PHONY: help setup tools browser run demo check test lint rows format soak bench screenshots lock sbom secrets clean
 
 # What tests start by the hundred is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -83,6 +83,13 @@ screenshots: setup browser ## docs/screenshots, light and dark
 
 lock: $(STAMP) ## new versions in requirements.lock
 	@scripts/lock.sh
+
+sbom: ## what is shipped, as CycloneDX: dist/sbom.cdx.json
+	@mkdir -p dist
+	@python3 scripts/shipped.py sbom >dist/sbom.cdx.json
+
+secrets: ## passwords for docker-compose.yml in ./secrets, made once
+	@scripts/secrets.sh
 
 clean: ## remove .venv and caches; data directories stay
 	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from catalog.core.audit import NOBODY, Actor
+from catalog.core.authorisation import Caller
+from catalog.core.principals import Principal
 from catalog.core.zone import Origin
 
 _CURRENT: ContextVar[Actor] = ContextVar("actor", default=NOBODY)
@@ -19,6 +21,18 @@ _CURRENT: ContextVar[Actor] = ContextVar("actor", default=NOBODY)
 def current_actor() -> Actor:
     """``NOBODY`` outside of requests."""
     return _CURRENT.get()
+
+
+def current_caller() -> Caller | None:
+    """Who is authorised for what is being done now. None where nobody has to log in, and for what a server does
+    by itself."""
+    return _CURRENT.get().caller
+
+
+def current_principal() -> Principal | None:
+    """Whose is what is being done now; None where there is no caller."""
+    caller = current_caller()
+    return None if caller is None else caller.principal
 
 
 def current_origin() -> Origin:

@@ -18,6 +18,7 @@ from app.api import (
     routing,
     statement_jobs,
     statements,
+    tokens,
     trino,
     verify,
     zones,
@@ -26,6 +27,7 @@ from app.api.actors import ActorMiddleware
 from app.api.addresses import AddressMiddleware
 from app.api.bodies import require_json
 from app.api.document import documented_api
+from app.api.route_guard import authorise, check_routes
 from app.console.mount import Console
 from app.edge.policies import CONSOLE as PATH
 from app.edge.policies import DOCS
@@ -37,13 +39,14 @@ Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` an
 
 
 def build_app(services: Services, verified_header: str = "", console: Console | None = None) -> FastAPI:
-    """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is."""
+    """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is. Raises
+    RuntimeError when a route has no row in the table of privileges."""
     # The documentation's page is in the package: FastAPI's own would be fetched from elsewhere.
     app = documented_api(
         title="Zonekeeper",
         version="0.2.0",
         description=DESCRIPTION,
-        dependencies=[Depends(require_json)],
+        dependencies=[Depends(authorise), Depends(require_json)],
         responses=problems.EVERYWHERE,
         redoc_url=None,
         static_url=f"{DOCS}/files",
@@ -53,8 +56,9 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.add_middleware(AddressMiddleware)
     problems.install(app)
     data = (kv, verify, routing, rebalance, recovery, operations, audit)
-    for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
+    for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, tokens, health, trino):
         app.include_router(module.router)
     if console is not None:
         app.mount(PATH, console)
+    check_routes(app)
     return app

@@ -11,6 +11,7 @@ from enum import Enum
 
 from catalog.core.access_tokens import AccessToken
 from catalog.core.authorisation import Caller
+from catalog.core.principals import LOCAL
 
 
 class Proof(Enum):
@@ -30,18 +31,20 @@ class Login:
     expires_us: int | None = None
     acts_for: str = ""
 
+    @property
+    def shown_name(self) -> str:
+        """For the audit: users of the catalog by their names, others with their source, both where two are
+        named."""
+        principal = self.caller.principal
+        name = principal.name if principal.source == LOCAL else str(principal)
+        return f"{name} for {self.acts_for}" if self.acts_for else name
+
 
 _CURRENT: ContextVar[Login | None] = ContextVar("login", default=None)
 
 
 def current_login() -> Login | None:
     return _CURRENT.get()
-
-
-def current_caller() -> Caller | None:
-    """Who is authorised for what is being done now."""
-    login = _CURRENT.get()
-    return None if login is None else login.caller
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from app.client.zone_router import ZoneRouter
 from app.request_audit import Audit
+from app.security.access_view import AccessView
 from app.sql.engine import SqlEngine
 from app.sql.jobs import StatementJobs
 from app.sql.operation_reverse import OperationReverse
@@ -57,6 +58,8 @@ class Services:
     operations: OperationControl
     reverse: OperationReverse
     audit: Audit
+    access: AccessView | None = None
+    """None: nobody has to log in."""
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -10,6 +10,9 @@ from typing import Protocol
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.statement_batch import NewVersion
 from catalog.core.zone import ZoneId
+
+HashPassword = Callable[[str], str]
+"""Makes of a password what is kept of it: text that names its algorithm, too. Slow on purpose."""
 
 
 class CommitOutcome(Enum):

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.core.messages import Command
+from catalog.core.messages import AlterUser, Command, CreateUser
 from catalog.core.node_filter import NodeFilters
 from catalog.core.snapshot import (
     CatalogSnapshot,
@@ -25,11 +25,13 @@ from catalog.core.snapshot import (
     apply_command,
 )
 from catalog.core.statement_batch import (
+    Authorise,
     CommandScript,
     ExecutedStatement,
     NewVersion,
     ScriptRun,
     StatementStamp,
+    allow_nobody,
     decide,
     fail,
     outcome_unknown,
@@ -66,13 +68,16 @@ class CatalogService:
         attempts_max: int = ATTEMPTS_MAX,
         pause: Callable[[float], None] = time.sleep,
         filters: NodeFilters = JSON_PATH,
+        authorise: Authorise = allow_nobody,
     ) -> None:
+        """``authorise`` decides for scripts that have a caller."""
         self._unit_of_work = unit_of_work
         self._defaults = defaults or ZoneDefaults()
         self._checks = tuple(checks)
         self._attempts_max = attempts_max
         self._pause = pause
         self._filters = filters
+        self.authorise = authorise
 
     def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         return self._unit_of_work.snapshot(version)
@@ -105,7 +110,7 @@ class CatalogService:
         while waiting := [run for run in runs if not run.is_over]:
             try:
                 base = self._unit_of_work.snapshot()
-                versions = decide(base, waiting, self.judge, VERSIONS_MAX)
+                versions = decide(base, waiting, self._decide, VERSIONS_MAX, self.authorise)
                 outcome = CommitOutcome.COMMITTED
                 if versions:
                     outcome = self._unit_of_work.commit(base, versions)
@@ -136,6 +141,11 @@ class CatalogService:
             if outcome is CommitOutcome.COMMITTED:
                 return version.after.version
         raise self._conflict()
+
+    def _decide(self, snapshot: CatalogSnapshot, command: Command, topology: Topology) -> Change:
+        if isinstance(command, CreateUser | AlterUser) and command.password and not command.password.hashed:
+            raise ValueError("a password is hashed before its statement is executed")
+        return self.judge(snapshot, command, topology)
 
     def _conflict(self) -> StoreError:
         message = f"other statements took the next version {self._attempts_max} times in a row"

@@ -1,4 +1,4 @@
-"""DDL of zones and tables as a sqlglot dialect: which statements there are.
+"""Changes of zones, tables, users and grants as a sqlglot dialect: which statements there are.
 
 Invariant: every statement is either one of our commands or an error; nothing is kept as opaque text."""
 
@@ -22,12 +22,13 @@ from catalog.core.messages import (
     RenameZone,
     SetDefaultZone,
 )
-from parser.table_rules import TableRules
+from parser.principal_rules import PrincipalRules
 
-STATEMENTS = "CREATE, ALTER or DROP of a ZONE or a TABLE"
+OBJECTS = "ZONE, TABLE, USER or ROLE"
+STATEMENTS = f"CREATE, ALTER or DROP of a {OBJECTS}, GRANT or REVOKE"
 
 _OBJECTS = """
-    INDEX VIEW SCHEMA DATABASE SEQUENCE USER ROLE FUNCTION PROCEDURE TRIGGER TYPE COLUMN UNIQUE
+    INDEX VIEW SCHEMA DATABASE SEQUENCE FUNCTION PROCEDURE TRIGGER TYPE COLUMN UNIQUE
     TEMPORARY TEMP MATERIALIZED CACHE
 """
 OTHER_OBJECTS = frozenset(_OBJECTS.split())
@@ -35,7 +36,7 @@ OTHER_OBJECTS = frozenset(_OBJECTS.split())
 
 _STATEMENTS = """
     SELECT WITH VALUES TABLE EXPLAIN DESCRIBE INSERT UPDATE DELETE MERGE COPY CALL SET RESET
-    USE GRANT REVOKE PREPARE EXECUTE DEALLOCATE ANALYZE KILL
+    USE PREPARE EXECUTE DEALLOCATE ANALYZE KILL
 """
 OTHER_STATEMENTS = frozenset(_STATEMENTS.split())
 """First words of statements of other SQL."""
@@ -50,7 +51,7 @@ class CommandNode(exp.Expression):
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
 
-class DialectRules(TableRules):
+class DialectRules(PrincipalRules):
     """The statements. A rule starts behind the statement's first word."""
 
     STATEMENT_PARSERS: ClassVar[dict[TokenType, Callable[[Any], exp.Expr]]] = {
@@ -67,6 +68,10 @@ class DialectRules(TableRules):
             self.refuse(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, self._curr)
         if self.word() in OTHER_STATEMENTS:
             self._not_supported(self.word())
+        if self.word() in ("GRANT", "REVOKE"):
+            is_granted = self.word() == "GRANT"
+            self._advance()
+            return CommandNode(this=self.grant(is_granted=is_granted))
         rule = self.STATEMENT_PARSERS.get(self._curr.token_type)
         if rule is None:
             self.fail(STATEMENTS)
@@ -76,12 +81,14 @@ class DialectRules(TableRules):
     def _create_statement(self) -> Command:
         if self.word() == "OR":
             self._not_supported("CREATE OR REPLACE")
-        is_table = self._object("CREATE") == "TABLE"
+        what = self._object("CREATE")
         exists = self.take_word("IF") is not None
         if exists:
             self.expect_words("NOT", "EXISTS")
-        if is_table:
+        if what == "TABLE":
             return self.create_table(exists)
+        if what in ("USER", "ROLE"):
+            return self.create_user(exists) if what == "USER" else self.create_role(exists)
         name = self.read_name()
         options: list[OptionClause] = []
         if self.take_word("WITH"):
@@ -103,10 +110,14 @@ class DialectRules(TableRules):
         return bool(options and self._curr) and self._curr.token_type == TokenType.L_PAREN
 
     def _alter_statement(self) -> Command:
-        is_table = self._object("ALTER") == "TABLE"
+        what = self._object("ALTER")
+        if what == "ROLE":
+            self._not_supported("ALTER ROLE")
         exists = self._if_exists()
-        if is_table:
+        if what == "TABLE":
             return self.alter_table(exists)
+        if what == "USER":
+            return self.alter_user(exists)
         name = self.read_name()
         if self.take_word("RENAME"):
             self.expect_words("TO")
@@ -133,8 +144,11 @@ class DialectRules(TableRules):
         return options
 
     def _drop_statement(self) -> Command:
-        is_table = self._object("DROP") == "TABLE"
+        what = self._object("DROP")
+        is_table = what == "TABLE"
         exists = self._if_exists()
+        if what in ("USER", "ROLE"):
+            return self.drop_principal(what, exists)
         name = self.read_name("a table name" if is_table else "a zone name")
         self.expect_end()
         return DropTable(name, exists, **self.origin()) if is_table else DropZone(name, exists, **self.origin())
@@ -146,12 +160,13 @@ class DialectRules(TableRules):
         return True
 
     def _object(self, verb: str) -> str:
-        """ZONE or TABLE, and moves behind it."""
+        """ZONE, TABLE, USER or ROLE, and moves behind it."""
         word = self.word()
         if word in OTHER_OBJECTS:
             self._not_supported(f"{verb} {word}")
-        if word not in ("ZONE", "TABLE"):
-            self.fail("ZONE or TABLE")
+        if word not in ("ZONE", "TABLE", "USER", "ROLE"):
+            self.fail(OBJECTS)
+        self.is_secret = word in ("USER", "ROLE")
         self._advance()
         return word
 

@@ -17,6 +17,7 @@ from catalog.core.messages import Name as WrittenName
 from parser.calls import Call, CallRules
 from parser.dialect import ZoneDdl
 from parser.errors import Lines, SourceMap, check_characters
+from parser.hidden_secrets import hide_secrets
 from parser.script import Piece as CutPiece
 from parser.script import split_script
 from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
@@ -36,6 +37,9 @@ class ShowKind(Enum):
     CREATE_ZONE = "CREATE ZONE"
     SCHEMAS = "SCHEMAS"
     CATALOGS = "CATALOGS"
+    USERS = "USERS"
+    ROLES = "ROLES"
+    GRANTS = "GRANTS"
     COLUMNS = "COLUMNS"
 
 
@@ -70,7 +74,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """``name`` is what FROM or CREATE ZONE names; ``like`` a LIKE pattern with ``escape``."""
+    """``name`` is what FROM, FOR or CREATE ZONE names; ``like`` a LIKE pattern with ``escape``."""
 
     kind: ShowKind
     name: QueryName | None = None
@@ -151,7 +155,7 @@ def cut_script(
     for read in read_each(text, limits, stop):
         if isinstance(read.statement, ParseError):
             raise read.statement
-        pieces.append(QueryPiece(len(pieces) + 1, read.cut.text, read.cut.offset, read.statement))
+        pieces.append(QueryPiece(len(pieces) + 1, hide_secrets(read.cut.text), read.cut.offset, read.statement))
     return tuple(pieces)
 
 
@@ -232,7 +236,9 @@ class QuestionRules(CallRules):
             self.fail(f"{', '.join(kinds)} or CREATE ZONE")
         self._advance()
         named = None
-        if self.take_keyword("FROM", "IN"):
+        if kind is ShowKind.GRANTS and self.take_keyword("FOR"):
+            named = self.name("a user or role name")
+        elif self.take_keyword("FROM", "IN"):
             named = self.name("a name")
         elif kind is ShowKind.COLUMNS:
             self.fail("FROM and the name of a table")

@@ -6,7 +6,6 @@ the wrong type: commands that the catalog will refuse) is written in the old for
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from catalog.core.messages import (
@@ -24,6 +23,7 @@ from catalog.core.messages import (
     OptionClause,
     OptionValue,
     OtherLiteral,
+    PrincipalCommand,
     RenameZone,
     UnknownOption,
     ZoneOption,
@@ -31,13 +31,14 @@ from catalog.core.messages import (
 from catalog.core.table import Column, Table, type_text
 from catalog.core.zone import Zone
 from catalog.core.zone_options import ROWS, ZONE_OPTIONS, OptionKind, value_of
-from parser.rules import RESERVED
-
-_PLAIN_NAME = re.compile("[A-Z_][A-Z0-9_]*")
+from parser.render_principals import render_name, render_principal_command
 
 
 def render(command: Command) -> str:
-    """One statement, no semicolon. Invariant: ``parse_ddl(render(c)) == (c,)`` for every parsed ``c``."""
+    """One statement, no semicolon. Invariant: ``parse_ddl(render(c)) == (c,)`` for every parsed ``c``. A
+    password is not written out."""
+    if isinstance(command, PrincipalCommand):
+        return render_principal_command(command)
     name = render_name(command.name)
     if isinstance(command, CreateZone | CreateTable):
         name = f"IF NOT EXISTS {name}" if command.if_not_exists else name
@@ -92,13 +93,6 @@ def render_added_columns(table: str, columns: Sequence[Column]) -> str:
 
 def _column_like(column: Column) -> str:
     return f"{render_name(Name(column.name))} {column.type}{_constraints(column.nullable, column.default)}"
-
-
-def render_name(name: Name) -> str:
-    """Unquoted where that means the same, and where a name needs quotes but was written without."""
-    if name.malformed or (_PLAIN_NAME.fullmatch(name.text) and name.text not in RESERVED):
-        return name.text
-    return '"' + name.text.replace('"', '""') + '"'
 
 
 def _table(command: CreateTable) -> str:

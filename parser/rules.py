@@ -37,6 +37,8 @@ class RuleParser(Parser):
 
     source: SourceMap
     stop: StopFlag = NEVER
+    is_secret: bool = False
+    """Messages show nothing of the text from here on."""
 
     def _advance(self, times: int = 1) -> None:
         super()._advance(times)
@@ -67,7 +69,8 @@ class RuleParser(Parser):
         """Syntax error at the current token."""
         word = "the end of the statement"
         if self._curr:
-            word = shortened(self.source.text[self._curr.start : self._curr.end + 1])
+            text = self.source.text[self._curr.start : self._curr.end + 1]
+            word = "something else" if self.is_secret else shortened(text)
         message = f"expected {expected}, found {word}"
         self.refuse(ErrorKind.SYNTAX_ERROR, f"{message}: {hint}" if hint else message, self._curr)
 

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.actor import acting
 from app.api.problems import problem_response
 from app.edge.fields import SQL_USER
+from app.login import current_login
 from catalog.core.audit import NAME_MAX, Actor, Channel
 from catalog.core.errors import ErrorKind, RefusedError
 
@@ -22,8 +23,9 @@ VIA = "Zonekeeper-Via"
 
 
 class ActorMiddleware:
-    """``verified_header``: the one that a proxy in front sets to a name which it has checked; the proxy must
-    remove it from what clients send. Empty: there is no such proxy, and no name is verified."""
+    """Who has logged in is known by then. ``verified_header``: the one that a proxy in front sets to a name
+    which it has checked; the proxy must remove it from what clients send. Empty: there is no such proxy, and no
+    name is verified."""
 
     def __init__(self, app: ASGIApp, verified_header: str = "") -> None:
         self._app = app
@@ -48,10 +50,12 @@ class ActorMiddleware:
     def _actor(self, scope: Scope) -> Actor:
         """Raises UnicodeDecodeError."""
         headers, client = Headers(scope=scope), scope.get("client")
-        address = client[0] if client else ""
+        address, login = client[0] if client else "", current_login()
         sql_user = headers.get(SQL_USER)
         channels = {"cli": Channel.CLI, "console": Channel.CONSOLE}
         channel = channels.get(headers.get(VIA, ""), Channel.SQL if sql_user else Channel.REST)
+        if login is not None:
+            return Actor(_shown(login.shown_name), True, channel, address, caller=login.caller)
         checked = headers.get(self._verified_header) if self._verified_header else None
         if checked:
             return Actor(_shown(checked), True, channel, address)

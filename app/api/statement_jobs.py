@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
+from app.actor import current_principal
 from app.api.problems import answers, documented, problem_document
 from app.api.statement_models import (
     WAIT_S_MAX,
@@ -39,8 +40,9 @@ PageToken = Annotated[str | None, Query(max_length=100, description="next_page_t
 
 async def run_logged(body: LoggedStatementRequest, key: str | None, services: Services) -> Response:
     """POST of a statement that is to be remembered: the same key and text has one effect and one answer."""
-    digest = hashlib.sha256(body.sql.encode(errors="surrogatepass")).hexdigest()
-    new = NewStatement(uuid.uuid4().hex, REST, body.sql, digest, key)
+    shown = await services.reader.shown(body.sql)
+    digest = hashlib.sha256(shown.encode(errors="surrogatepass")).hexdigest()
+    new = NewStatement(uuid.uuid4().hex, REST, shown, digest, key, current_principal())
     row, _ = await services.jobs.submit(new, script_work(body.sql, services.sql.run_script))
     if row.sql_hash != digest:
         message = "the idempotency key was used with another text"

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
+from starlette.types import ASGIApp
+
 from app.application import build_app
+from app.bootstrap.protection import access_of, certificate_of, with_login
 from app.bootstrap.stores import open_metastore
 from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
@@ -16,6 +19,8 @@ from app.console.mount import Console
 from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
 from app.request_audit import Audit
+from app.security.passwords import hash_password
+from app.security.statement_policy import check_complete
 from app.services import Services
 from app.sql.calls import Procedures
 from app.sql.engine import SqlEngine
@@ -27,6 +32,7 @@ from app.sql.operation_reverse import OperationReverse
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
 from app.sql.trino_names import LowerCaseNames
+from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
@@ -58,22 +64,33 @@ SANDBOX_WARM_UP_S = 2.0
 Started = Callable[[str], None]
 
 
-async def serve(settings: Settings, *, controllers: bool, on_started: Started) -> None:
-    """Until cancelled. ``on_started`` gets the API's URL once it is served.
+async def serve(
+    settings: Settings, *, controllers: bool, on_started: Started, unprotected: tuple[str, ...] = ()
+) -> None:
+    """Until cancelled. ``on_started`` gets each of the API's URLs once it is served. ``unprotected``: which
+    protections are missing on an address that others reach.
 
-    Raises OSError for an address that is taken and StoreError for a catalog that cannot be opened; a
-    metastore that is away is waited for.
+    Raises ValueError for settings that contradict each other, OSError for an address that is taken and
+    StoreError for a catalog that cannot be opened; a metastore that is away is waited for.
     """
     configure("server")
     keyspace = Keyspace(settings.metastore_prefix)
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
+        certificate = certificate_of(settings)
+        secure = (
+            stack.enter_context(listen(settings.host, settings.https_port)) if certificate is not None else None
+        )
+        https_url = "" if secure is None else f"https://{settings.host}:{secure.getsockname()[1]}"
         metastore = open_metastore(settings, stack)
         mirror = KeyspaceMirror(metastore, keyspace.prefix)
         ring = RingReader(mirror, keyspace)
         views = KeyspaceViews(mirror, keyspace, ownership=lambda: ring.shown)
         catalog = CatalogExecutor(
-            settings.catalog, ZoneDefaults(partitions=settings.default_partitions), _member_counts(views)
+            settings.catalog,
+            ZoneDefaults(partitions=settings.default_partitions),
+            _member_counts(views),
+            hash_password,
         )
         background = Background()
         relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background)
@@ -94,13 +111,15 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         recovery = PartitionRecovery(metastore, keyspace, probe)
         requests = StoreRequests(metastore, keyspace, mirror, ring, views.is_store)
         reader = ScriptReader(settings.script_limits)
+        registry = registry_with_metadata()
+        check_complete(view.name for view in registry if view.schema == SCHEMA)
         engine = SqlEngine(
             catalog,
             mirror,
             keyspace,
             sandbox,
             settings.query_timeout_s,
-            registry_with_metadata(),
+            registry,
             Procedures(recovery, requests),
             reader,
             lambda: ring.shown,
@@ -114,7 +133,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             sql=engine,
             snapshot=catalog.snapshot,
             readiness=ReadinessProbe(
-                catalog.snapshot, metastore, mirror, keyspace, guard, relay, background
+                catalog.snapshot, metastore, mirror, keyspace, guard, relay, background, unprotected
             ).report,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
             views=views,
@@ -134,6 +153,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
             reverse=OperationReverse(catalog, control, mirror, keyspace, views),
+            access=access_of(catalog) if settings.auth else None,
         )
         served = asyncio.Event()
 
@@ -147,8 +167,11 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             # After the first answer can be given; before somebody waits for a query.
             asyncio.get_running_loop().call_later(SANDBOX_WARM_UP_S, sandbox.warm)
 
-        console = Console(background=background) if settings.console else None
-        app = build_app(services, settings.identity_header, console)
+        # The console's sockets have no session that could end: where users log in it is not served.
+        console = Console(background=background) if settings.console and not settings.auth else None
+        app: ASGIApp = build_app(services, settings.identity_header, console)
+        if services.access is not None:
+            app = with_login(app, settings, services.access, lambda: https_url, stack)
         api = serve_http(app, listener, started, settings.trust, settings.http_limits)
         works: dict[str, Work] = {
             "keyspace mirror": mirror.run,
@@ -163,6 +186,13 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         # When the API itself ends the process does, to be started anew.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(api, name="API")
+            if certificate is not None and secure is not None:
+                shown = partial(on_started, https_url)
+                https = serve_http(
+                    app, secure, shown, settings.trust, settings.http_limits, certificate.context
+                )
+                tasks.create_task(https, name="API over TLS")
+                works["certificate"] = certificate.follow
             for name, work in works.items():
                 tasks.create_task(background.keep(name, work), name=name)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import getpass
+import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
@@ -11,7 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from app.cli.address import Address
-from app.cli.exits import ExitCode
+from app.cli.exits import ExitCode, UsageError
 from app.cli.request_errors import NoAnswerError, ProblemError, UnreachableError
 from app.client import requests
 from app.client.problem import JsonObject, ProblemDocument, json_object
@@ -57,6 +59,10 @@ class ApiClient:
     drain = _sent(requests.drain)
     undrain = _sent(requests.undrain)
     can_stop = _sent(requests.can_stop)
+    whoami = _sent(requests.whoami)
+    tokens = _sent(requests.tokens)
+    create_token = _sent(requests.create_token)
+    revoke_token = _sent(requests.revoke_token)
     put = _sent(requests.put)
     get = _sent(requests.get)
 
@@ -64,7 +70,13 @@ class ApiClient:
         """``reason`` goes along with everything that is asked."""
         self.address = address
         # The environment's proxies are for the outside; a Zonekeeper is on this machine or near.
-        self._http = httpx.Client(base_url=address.url, trust_env=False, headers=_identity(reason))
+        self._http = httpx.Client(
+            base_url=address.url,
+            trust_env=False,
+            headers={**_identity(reason), **_credential(address)},
+            verify=_trusted(address),
+            follow_redirects=False,
+        )
 
     def __enter__(self) -> ApiClient:
         return self
@@ -122,6 +134,26 @@ class ApiClient:
                 ExitCode.UNREACHABLE,
                 f"the connection to {self.address.url} broke before an answer came ({error}){perhaps}",
             ) from error
+
+
+def _credential(address: Address) -> dict[str, str]:
+    """Nothing without TLS, whatever is known."""
+    if not address.url.startswith("https://"):
+        return {}
+    if address.password is not None:
+        text = ":".join(address.password).encode()
+        return {"Authorization": f"Basic {base64.b64encode(text).decode()}"}
+    return {"Authorization": f"Bearer {address.token}"} if address.token else {}
+
+
+def _trusted(address: Address) -> ssl.SSLContext | bool:
+    """Raises UsageError."""
+    if not address.authority or not address.url.startswith("https://"):
+        return True
+    try:
+        return ssl.create_default_context(cadata=address.authority)
+    except ssl.SSLError as error:
+        raise UsageError(f"the authority of {address.url} is no PEM certificate: {error}") from error
 
 
 def _identity(reason: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from app.cli.exits import UsageError
 from catalog.core.errors import ParseError
 from catalog.core.messages import AlterZone, CreateZone, ZoneOption
 from parser.queries import Ddl, read_each
-from parser.render import render_name
+from parser.render_principals import render_name
 from parser.text_limits import OWN_TEXT
 
 # A link to examples/quickstart.sql, so that an installed package has the same text.

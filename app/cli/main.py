@@ -28,6 +28,10 @@ COMMANDS = {
         "check": ("app.cli.check", "Validate a DDL script without a server."),
         "plan": ("app.cli.plan", "Show what a set of DDL files would change."),
         "apply": ("app.cli.plan", "Make the catalog match a set of DDL files."),
+        "login": ("app.cli.login_commands", "Log in to a server, and use it when no other is named."),
+        "logout": ("app.cli.login_commands", "Revoke the login's token and forget it."),
+        "whoami": ("app.cli.login_commands", "Show who the server takes you for, and until when."),
+        "token": ("app.cli.token_commands", "Create, list and revoke tokens for programs."),
         "kv": ("app.cli.kv", "Put and get keys of a zone."),
         "verify": ("app.cli.verify", "Compare sample keys on all replicas of a zone."),
         "status": ("app.cli.status", "Show the health of the installation, its nodes and zones."),
@@ -51,6 +55,7 @@ COMMANDS = {
         "controller": ("app.cli.services", "Run the controllers."),
         "node": ("app.cli.node", "Run a data node, or drain one."),
         "migrate": ("app.cli.services", "Bring the catalog's schema up to date."),
+        "health": ("app.cli.health", "Check one process of an installation."),
     },
 }
 CLICK_USAGE_CODE = 2

@@ -104,6 +104,10 @@ HostOption = Annotated[str | None, option("--host", "Address the API listens on.
 PortOption = Annotated[
     int | None, option("--port", "Port the API listens on; 0 picks a free one.", min=0, max=65535)
 ]
+InsecureOption = Annotated[
+    bool,
+    flag("--insecure", "Listen for other machines without login or TLS. What is missing is shown by `status`."),
+]
 CatalogOption = Annotated[
     str | None,
     option(
@@ -143,7 +147,7 @@ def make_settings(**given: object) -> Settings:
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"ZONEKEEPER_{where.upper()}: {first['msg']}") from error
     try:
-        _ = settings.tls, settings.trust
+        _ = settings.tls, settings.trust, settings.catalog
     except ValueError as error:
         raise UsageError(str(error)) from error
     return settings

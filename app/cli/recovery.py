@@ -178,9 +178,11 @@ def reset_lost(api: Api, zone: ZoneArgument) -> int:
     """Let lost partitions of a zone of store servers be used as they are.
 
     A partition is LOST when its last in-sync replica went. Start the lost nodes
-    first, where possible: their replicas own again, with every acknowledged write.
-    Without them the partition goes on with the most that is left, or empty, and
-    what only they had is lost. Exit code 1 if a partition is not owned afterwards.
+    first, where possible: with its disk the last replica owns again by itself, with
+    every acknowledged write; under PARTITION LOSS POLICY READ_WRITE_ALL after this
+    command, which gives up what others wrote meanwhile. Without the lost nodes the
+    partition goes on with the most that is left, or empty, and what only they had is
+    lost. Exit code 1 if a partition is not owned afterwards.
 
     \b
     Examples:

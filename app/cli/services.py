@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from app.cli.exits import ExitCode
+from app.cli.exits import ExitCode, UsageError
 from app.cli.options import (
     DEFAULT_DATA_DIR,
     CatalogOption,
     DataDirOption,
     HostOption,
+    InsecureOption,
     MetastoreOption,
     PortOption,
     SparkOption,
@@ -20,12 +22,37 @@ from app.cli.options import (
 from app.cli.service_process import keep_private, one_line, run_until_stopped
 from catalog.core.zone import Strategy
 
+if TYPE_CHECKING:
+    from app.configuration.settings import Settings
+
+AuthOption = Annotated[bool | None, option("--auth", "Require users to log in. Needs a certificate.")]
+HttpsPortOption = Annotated[
+    int | None, option("--https-port", "Port of HTTPS; 0 picks a free one.", "N", min=0, max=65535)
+]
+CertificateOption = Annotated[
+    Path | None,
+    option(
+        "--tls-cert",
+        "Certificate of the API, a PEM file. Read again when it changes.",
+        "FILE",
+        env="ZONEKEEPER_HTTPS_CERTIFICATE",
+    ),
+]
+KeyOption = Annotated[
+    Path | None, option("--tls-key", "Key of the certificate, a PEM file.", "FILE", env="ZONEKEEPER_HTTPS_KEY")
+]
+
 
 def serve(
     controllers: Annotated[bool, option("--controllers", "Run the controllers in this process too.")] = False,
     migrate_first: Annotated[bool, option("--migrate", "Bring the catalog's schema up to date first.")] = False,
     host: HostOption = None,
     port: PortOption = None,
+    auth: AuthOption = None,
+    https_port: HttpsPortOption = None,
+    https_certificate: CertificateOption = None,
+    https_key: KeyOption = None,
+    insecure: InsecureOption = False,
     catalog_url: CatalogOption = None,
     metastore: MetastoreOption = None,
     spark_master: SparkOption = None,
@@ -34,6 +61,10 @@ def serve(
     """Serve the API.
 
     The server is stateless: run several, with a catalog in PostgreSQL.
+
+    With --auth users log in with a password or a token, over HTTPS. Without it
+    and a certificate the server listens on the loopback address only, unless
+    --insecure accepts that anybody who reaches it may do everything.
 
     \b
     Examples:
@@ -44,11 +75,16 @@ def serve(
     settings = make_settings(
         host=host,
         port=port,
+        auth=auth,
+        https_port=https_port,
+        https_certificate=https_certificate,
+        https_key=https_key,
         catalog_url=catalog_url,
         metastore=metastore,
         spark_master=spark_master,
         data_dir=data_dir,
     )
+    unprotected = _checked(settings, insecure=insecure)
     keep_private(data_dir, catalog_url)
     if migrate_first:
         _migrate(settings.catalog, data_dir)
@@ -57,7 +93,8 @@ def serve(
     def started(url: str) -> None:
         print(f"API at {url}", flush=True)
 
-    return run_until_stopped(serve_api(settings, controllers=controllers, on_started=started))
+    service = serve_api(settings, controllers=controllers, on_started=started, unprotected=unprotected)
+    return run_until_stopped(service)
 
 
 def controller(
@@ -115,6 +152,21 @@ def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT
     keep_private(data_dir, catalog_url)
     _migrate(settings.catalog, data_dir)
     return ExitCode.OK
+
+
+def _checked(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
+    """What protects the API is complete, or what is missing is accepted. Raises UsageError."""
+    from app.bootstrap.protection import certificate_of, check_protections, issuer_of
+
+    try:
+        certificate_of(settings)
+        issuer_of(settings)
+        unprotected = check_protections(settings, insecure=insecure)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    for missing in unprotected:
+        print(f"zonectl: warning: {missing}", file=sys.stderr)
+    return unprotected
 
 
 def _migrate(url: str, data_dir: Path) -> None:

@@ -92,6 +92,8 @@ def _lines(url: str, ready: JsonObject, addresses: JsonObject | None) -> Iterato
     yield f"{stores}, controller {ready.get('controller') or 'none'}, spark {ready.get('spark')}{message}"
     for part in ready.get("degraded") or ():
         yield f"{part['part']}: {part['cause']}"
+    for missing in ready.get("unprotected") or ():
+        yield f"NOT PROTECTED: {missing}"
     for process in (ready.get("background") or {}).get("processes") or ():
         if count := process.get("defects"):
             last = process.get("last_defect")

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from app.cli.exits import CliError, ExitCode, UsageError
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, HostOption, PortOption, make_settings, option
+from app.cli.options import (
+    DEFAULT_DATA_DIR,
+    DataDirOption,
+    HostOption,
+    InsecureOption,
+    PortOption,
+    make_settings,
+    option,
+)
 
 if TYPE_CHECKING:
     from app.supervision.child_plan import NodeSpec
@@ -26,6 +34,7 @@ def up(
         option("--topology", 'Data nodes, as a JSON list of {"name", "attributes", "profiles"}.', "FILE"),
     ] = None,
     demo: Annotated[bool, option("--demo", "Run `zonectl demo` once the API is ready.")] = False,
+    insecure: InsecureOption = False,
     leave: Annotated[bool, option("--exit", "With --demo: stop afterwards, with its exit code.")] = False,
 ) -> int:
     """Run everything on this machine until Ctrl-C.
@@ -55,6 +64,7 @@ def up(
         nodes=_topology(nodes, topology),
         host=settings.host,
         port=settings.port,
+        insecure=insecure,
         member_limit=settings.node_member_limit,
         etcd=settings.etcd,
         tls=settings.tls,

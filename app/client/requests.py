@@ -15,6 +15,7 @@ from app.client.problem import JsonObject
 if TYPE_CHECKING:
     from app.contract.audit import AuditRecords
     from app.contract.keys import GetResult, PutResult, RoutingMapBody, VerifyBody
+    from app.contract.logins import NewToken, TokenBody, WhoAmI
     from app.contract.metastore import AdoptionBody, MetastoreState
     from app.contract.nodes import CanStop, DrainResult, NodeBody
     from app.contract.operations import OperationDetail, Operations
@@ -209,6 +210,24 @@ def undrain(node: str) -> Request[DrainResult]:
 
 def can_stop(node: str) -> Request[CanStop]:
     return _get(f"/api/v1/nodes/{segment(node)}/can-stop")
+
+
+def whoami() -> Request[WhoAmI]:
+    return _get("/api/v1/whoami")
+
+
+def tokens(everybody: bool = False) -> Request[tuple[TokenBody, ...]]:
+    """The newest first; ``everybody``: of all users."""
+    return _list(f"/api/v1/tokens{'?all=true' if everybody else ''}", "tokens")
+
+
+def create_token(lifetime_s: int | None, scope: str) -> Request[NewToken]:
+    return _post("/api/v1/tokens", {"lifetime_s": lifetime_s, "scope": scope})
+
+
+def revoke_token(token_id: str) -> Request[TokenBody]:
+    """Repeating it changes nothing more."""
+    return Request("DELETE", f"/api/v1/tokens/{segment(token_id)}", _whole)
 
 
 def put(name: str, key: str, value: str, operation_id: str) -> Request[PutResult]:

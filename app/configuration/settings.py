@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.configuration.secret_files import read_secret, with_password
 from app.edge.http_limits import HttpLimits
 from app.edge.trust import Trust
 from parser.text_limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
@@ -25,6 +26,9 @@ class Settings(BaseSettings):
     data_dir: Path = Field(DEFAULT_DATA_DIR, description="where `up` and `node` keep everything")
     catalog_url: str | None = Field(
         None, description="SQLAlchemy URL of the catalog; default: SQLite in the data directory"
+    )
+    catalog_password_file: Path | None = Field(
+        None, description="file with the password of the catalog's URL, which then holds none"
     )
     metastore: str = Field("127.0.0.1:2379", description="etcd endpoints, host:port, comma-separated")
     metastore_prefix: str = Field("zonekeeper/", description="prefix of every key in etcd; ends in a slash")
@@ -45,6 +49,22 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address that the API listens on")
     port: int = Field(0, ge=0, le=65535, description="port that the API listens on; 0: a free one")
+    auth: bool = Field(False, description="users have to log in; needs TLS")
+    https_certificate: Path | None = Field(
+        None,
+        description="PEM file: the certificate of the API and those of its issuers; read again when it changes",
+    )
+    https_key: Path | None = Field(None, description="PEM file: its key")
+    https_port: int = Field(0, ge=0, le=65535, description="port of HTTPS, beside that of HTTP; 0: a free one")
+    jwt_issuer: str = Field("", description="issuer (`iss`) whose JWTs are accepted; empty: none are")
+    jwt_audience: str = Field("", description="audience (`aud`) that JWTs must name")
+    jwt_keys_url: str = Field("", description="https address of the issuer's JSON Web Key Set")
+    jwt_algorithms: str = Field("RS256,ES256,EdDSA", description="algorithms of JWTs, comma-separated")
+    jwt_user_claim: str = Field("sub", description="claim that names the user")
+    jwt_roles_claim: str = Field("groups", description="claim that lists the user's groups")
+    jwt_roles: str = Field(
+        "{}", description='JSON object from groups to roles, as {"zone-admins": "administrator"}'
+    )
     console: bool = Field(True, description="serve the admin console at /console")
     url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
 
@@ -191,5 +211,8 @@ class Settings(BaseSettings):
 
     @property
     def catalog(self) -> str:
-        """The catalog's URL with its default filled in."""
-        return self.catalog_url or f"sqlite:///{(self.data_dir / 'catalog.sqlite').absolute()}"
+        """The catalog's URL with its default and its password filled in. Raises ValueError, naming the file."""
+        url = self.catalog_url or f"sqlite:///{(self.data_dir / 'catalog.sqlite').absolute()}"
+        if self.catalog_password_file is None:
+            return url
+        return with_password(url, read_secret(self.catalog_password_file))

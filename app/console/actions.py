@@ -95,8 +95,8 @@ async def reset_lost_partitions(site: Site, zone: str, by: str, reason: str) -> 
     answer = await recovery.reset_lost_partitions(zone, recovery.LossResetRequest(), site.services)
     resets = body(answer)["partitions"]
     owned = sum(reset["outcome"] == "OWNED" for reset in resets)
-    details = sorted({reset["detail"] for reset in resets} - {""})
-    return " ".join((f"{owned:,} of {len(resets):,} lost partitions are owned again.", *details))
+    details = "; ".join(sorted({reset["detail"] for reset in resets} - {""}))
+    return f"{owned:,} of {len(resets):,} lost partitions are owned again{': ' if details else ''}{details}."
 
 
 async def operations(

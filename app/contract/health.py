@@ -114,3 +114,6 @@ class Readiness(TypedDict):
     spark_driver_pid: int | None
     queue: QueueBody
     background: BackgroundBody
+    unprotected: Annotated[
+        list[str], About("which protections are missing on an address that others reach (`--insecure`)")
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 
 import uvicorn
@@ -44,8 +45,10 @@ async def serve_http(
     on_started: Callable[[], None],
     trust: Trust | None = None,
     limits: HttpLimits | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
-    """Until cancelled; requests that run get ``GRACE_S`` to finish. Without ``trust`` it believes nobody."""
+    """Until cancelled; requests that run get ``GRACE_S`` to finish. Without ``trust`` it believes nobody.
+    ``tls``: of HTTPS; what changes in it holds for connections that are made afterwards."""
     limits = limits or HttpLimits()
     config = uvicorn.Config(
         Edge(app, trust or Trust(), limits),
@@ -61,6 +64,8 @@ async def serve_http(
         access_log=False,
         timeout_graceful_shutdown=GRACE_S,
     )
+    config.load()
+    config.ssl = tls
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:

@@ -17,6 +17,7 @@ from app.login import Login, logged_in
 from app.security.access_view import AccessView
 from app.security.credentials import read_credential
 from app.security.login_check import LoginCheck, LoginLimitedError
+from app.security.policy import SEE_SYSTEM, Subject, is_surface
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.principals import SYSTEM, Privilege
 
@@ -26,8 +27,6 @@ HEAD ``/v1/statement`` are what drivers probe first: a version that every server
 SQL_PROTOCOL = "/v1/"
 CHALLENGES = ('Basic realm="Zonekeeper", charset="UTF-8"', 'Bearer realm="Zonekeeper"')
 SECURE_SCHEMES = frozenset({"https", "wss"})
-IS_ANONYMOUS = "is_anonymous"
-"""Of a request's state: nobody has logged in, although one has to."""
 SOCKET_ANSWER = "websocket.http.response"
 NO_CREDENTIAL = "log in with a user and password, or with a token: `zonectl login {url}`"
 
@@ -57,8 +56,7 @@ class Authentication:
                 return
             login = None
         if login is None:
-            state = {**scope.get("state", {}), IS_ANONYMOUS: True}
-            await self._app({**scope, "state": state}, receive, send)
+            await self._app(scope, receive, send)
             return
         with logged_in(login):
             await self._app(scope, receive, send)
@@ -80,7 +78,15 @@ class Authentication:
             raise RefusedError(ErrorKind.CREDENTIAL_NOT_ENCRYPTED, message)
         client = scope.get("client")
         login = await self._check.login(credential, client[0] if client else "")
+        if is_surface(scope["path"]):
+            await self._require(login, *SEE_SYSTEM)
         return await self._named(login, scope, fields)
+
+    async def _require(self, login: Login, privilege: Privilege, subject: Subject) -> None:
+        assert subject is Subject.SYSTEM, "files and pages belong to no zone"
+        decision = login.caller.decide(await self._access.grants(), privilege, SYSTEM)
+        if not decision.is_allowed:
+            raise RefusedError(ErrorKind.PRIVILEGE_MISSING, decision.reason)
 
     async def _named(self, login: Login, scope: Scope, fields: Fields) -> Login:
         """X-Trino-User is a claim: who is logged in decides, and may name another user with IMPERSONATE."""

@@ -17,6 +17,7 @@ from app.sql.forecast import Outlook, PlannedStatement, changed_zone, forecast
 from app.sql.results import ResultSet
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.messages import Command, PrincipalCommand
 from catalog.core.snapshot import Change
 from catalog.core.zone import ZoneId
 from catalog.ports import VersionRecord
@@ -67,6 +68,16 @@ class PlanId:
             newest(*map(keyspace.target_pointer, zones)),
             hashlib.sha256(repr(content).encode(errors="surrogatepass")).hexdigest()[:12],
         )
+
+
+def check_plannable(commands: Iterable[Command]) -> None:
+    """Raises RefusedError (STATEMENT_NOT_SUPPORTED) for a statement that moves nothing, whatever there is."""
+    for at, command in enumerate(commands, start=1):
+        if isinstance(command, PrincipalCommand):
+            message = "EXPLAIN and plans are of zones and tables: users, roles and grants move no data"
+            error = RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, command.position)
+            error.statement = at
+            raise error
 
 
 def plan_id_of(changes: Sequence[Change], snapshot: SystemSnapshot) -> PlanId:

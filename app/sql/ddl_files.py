@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from catalog.core.errors import ErrorKind, ParseError, StatementError
 from catalog.core.messages import (
     AlterZone,
-    Command,
     CreateTable,
     CreateZone,
+    PrincipalCommand,
     RenameZone,
+    SchemaCommand,
     SetDefaultZone,
     TableCommand,
 )
@@ -46,7 +47,7 @@ class FileCommand:
     """A statement of a file."""
 
     file: DdlFile
-    command: Command
+    command: SchemaCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ def read_files(
         try:
             for command, piece in parse_each(file.text, limits, stop):
                 tokens += len(piece.tokens)
+                if isinstance(command, PrincipalCommand):
+                    message = (
+                        "DDL files declare zones and tables: send statements on users and grants by themselves"
+                    )
+                    raise ParseError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, command.position)
                 if not isinstance(command, ParseError):
                     read.append(FileCommand(file, command))
                 elif piece.text or not _is_blank(file.text):
@@ -130,13 +136,13 @@ def _waits(commands: Sequence[FileCommand]) -> list[set[int]]:
     return waits
 
 
-def _made(command: Command) -> _Thing | None:
+def _made(command: SchemaCommand) -> _Thing | None:
     if isinstance(command, CreateZone | CreateTable):
         return _Thing(isinstance(command, CreateTable), command.name.text)
     return _Thing(False, command.new_name.text) if isinstance(command, RenameZone) else None
 
 
-def _needed(command: Command) -> _Thing | None:
+def _needed(command: SchemaCommand) -> _Thing | None:
     if isinstance(command, CreateTable):
         return None if command.zone is None else _Thing(False, command.zone.text)
     if isinstance(command, CreateZone):

@@ -14,11 +14,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from app.actor import current_caller
 from app.request_audit import Audit
+from app.security.statement_policy import SEES_ALL_ZONES, authorise_call, require
 from app.sql.calls import Procedures
 from app.sql.change_plan import (
     ChangePlan,
     PlanId,
+    check_plannable,
     explained,
     plan_of,
     refuse_other,
@@ -44,11 +47,14 @@ from app.sql.view_registry import (
     arrow_stream,
 )
 from app.sql.view_snapshot import SystemSnapshot
+from app.sql.visible_rows import check_question, check_views, visible, visible_rows
 from app.views.store_copies import ServerCopies
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
+from catalog.core.principals import SYSTEM, Privilege
 from catalog.core.snapshot import Topology
+from catalog.ports import VersionRecord
 from parser.calls import Call, Procedure
 from parser.queries import (
     Ddl,
@@ -158,7 +164,7 @@ class SqlEngine:
         )
 
     async def run_script(self, sql: str) -> Sequence[StatementResult | QueryResult]:
-        """Statements of any kind, one after the other; read whole before the first is run.
+        """Statements of any kind, one after the other; read whole, and authorised, before the first is run.
 
         Raises ScriptError with the results of the statements before the one that failed.
         """
@@ -167,6 +173,7 @@ class SqlEngine:
             if not pieces:
                 raise nothing_found(sql)
             queries = await self._prepare_all(pieces)
+            await self._authorise(pieces)
         except StatementError as error:
             raise ScriptError(error, ()) from error
         commands = [piece.statement.command for piece in pieces if isinstance(piece.statement, Ddl)]
@@ -193,7 +200,9 @@ class SqlEngine:
 
     async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
         """What a set of DDL files would change. Raises DdlFileError, StoreError."""
-        limits = self._reader.limits
+        caller, limits = current_caller(), self._reader.limits
+        if caller is not None:
+            require(caller, await self._catalog.snapshot(), SEES_ALL_ZONES, None)
         size = sum(len(file.text) for file in files)
         commands = await self._reader.run(size, lambda stop: read_files(files, limits, stop))
         return await self._catalog.plan(commands, self._nodes(), prune=prune)
@@ -214,7 +223,7 @@ class SqlEngine:
             planned = PlanId.parse(plan_id)
             version = (await self._catalog.snapshot()).version
             # Statements that were carried out meanwhile may not stand a second time: no error of theirs.
-            refuse_version(planned, version, await self._catalog.history(version))
+            refuse_version(planned, version, await self._history_for_caller(version))
             if not sql:
                 refuse_other(planned, None)
         self._require_loaded()
@@ -224,7 +233,32 @@ class SqlEngine:
             refuse_other(planned, plan.plan_id)
         return commands, plan
 
+    async def _history_for_caller(self, version: int) -> Sequence[VersionRecord]:
+        """The statements that led to the version, for whoever may read them."""
+        caller = current_caller()
+        if caller is not None:
+            grants = (await self._catalog.snapshot()).grants
+            if not caller.may(grants, Privilege.AUDIT, SYSTEM):
+                return ()
+        return await self._catalog.history(version)
+
+    async def _authorise(self, pieces: Sequence[QueryPiece]) -> None:
+        """All of a script's statements but its queries. Raises StatementError with the statement's number."""
+        caller = current_caller()
+        if caller is None:
+            return
+        catalog = await self._catalog.snapshot()
+        for piece in pieces:
+            try:
+                check_question(piece.statement, catalog, caller)
+            except StatementError as error:
+                error.statement = piece.n
+                raise
+        commands = {piece.n: piece.statement.command for piece in pieces if isinstance(piece.statement, Ddl)}
+        await self._catalog.authorise(commands, self._nodes())
+
     async def _plan_of(self, commands: Sequence[Command]) -> ChangePlan:
+        check_plannable(commands)
         for _ in range(PLAN_ATTEMPTS_MAX):
             statements = await self._catalog.changes(commands, self._nodes())
             snapshot = await self._snapshot()
@@ -270,6 +304,9 @@ class SqlEngine:
     async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
         """Of anything but changes and queries. Raises StatementError."""
         self._require_loaded()
+        caller = current_caller()
+        if caller is not None:
+            check_question(statement, await self._catalog.snapshot(), caller)
         if isinstance(statement, Call):
             return await self._call(statement, session)
         if isinstance(statement, ExplainDdl):
@@ -300,8 +337,9 @@ class SqlEngine:
         if session.in_transaction:
             message = "a procedure takes effect at once and cannot be part of a transaction"
             raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, statement.position)
-        catalog = await self._catalog.snapshot()
-        answer = await self._procedures.run(statement, catalog)
+        catalog, caller = await self._catalog.snapshot(), current_caller()
+        known = catalog if caller is None else authorise_call(catalog, statement, caller)
+        answer = await self._procedures.run(statement, known)
         action = _ACTIONS[statement.procedure]
         details: dict[str, object] = {}
         if statement.procedure.is_of_groups:
@@ -320,7 +358,12 @@ class SqlEngine:
                 statement.source, lambda name: self._registry.find(name, session.schema).relation
             )
 
-        return await self._reader.run(len(statement.source.text), prepare)
+        prepared = await self._reader.run(len(statement.source.text), prepare)
+        caller = current_caller()
+        if caller is not None:
+            views = map(self._registry.relation, prepared.relations)
+            check_views(views, await self._catalog.snapshot(), caller)
+        return prepared
 
     async def _query(self, query: PreparedQuery, session: SessionContext) -> ResultSet:
         views = [self._registry.relation(relation) for relation in sorted(query.relations)]
@@ -341,13 +384,13 @@ class SqlEngine:
         of = (snapshot.catalog.version, snapshot.keys.revision)
         if of != self._streams_of:
             self._streams, self._streams_of = {}, of
-        streams = self._streams
+        streams = self._streams if snapshot.is_shared else {}
 
         def build() -> dict[str, bytes]:
             tables: dict[str, bytes] = {}
             for view in views:
                 known = streams.get(view.relation)
-                tables[view.relation] = known or arrow_stream(view.columns, view.rows(snapshot))
+                tables[view.relation] = known or arrow_stream(view.columns, visible_rows(view, snapshot))
             return tables
 
         tables = await self._in_thread(snapshot, build)
@@ -365,7 +408,7 @@ class SqlEngine:
         audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
         at_ms = time.time_ns() // 1_000_000
         queries = self._sandbox.queries
-        return SystemSnapshot(
+        snapshot = SystemSnapshot(
             catalog,
             self._mirror.copy(),
             self._keyspace,
@@ -376,6 +419,7 @@ class SqlEngine:
             ownership=self._ownership() if self._ownership is not None else None,
             store_copies=copies,
         )
+        return visible(snapshot, current_caller())
 
     async def _in_thread(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:
         """Raises RefusedError (QUERY_TIMEOUT). When given up, the thread stops at its next checkpoint."""

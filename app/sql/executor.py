@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from app.actor import current_actor
+from app.actor import current_actor, current_caller
+from app.security.statement_policy import authorised
 from app.sql.ddl_files import FileCommand
 from app.sql.desired_state import CatalogPlan, desired_catalog, plan_changes
 from app.sql.forecast import PlannedStatement, judged
@@ -22,10 +25,12 @@ from app.sql.statement_ids import next_statement_id
 from app.sql.statements import ScriptError, StatementResult
 from catalog.core.access_tokens import AccessToken
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
+from catalog.core.authorisation import Caller
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.messages import Command
+from catalog.core.messages import AlterUser, Command, CreateUser, PrincipalCommand, Secret
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
+from catalog.core.principal_changes import check_password
 from catalog.core.principals import Principal
 from catalog.core.quorum import default_quorum
 from catalog.core.rebalancing import check_rebalancing
@@ -39,7 +44,7 @@ from catalog.core.snapshot import (
 from catalog.core.statement_batch import CommandScript, ScriptRun, StatementStamp
 from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
-from catalog.ports import OutboxRow, VersionRecord
+from catalog.ports import HashPassword, OutboxRow, VersionRecord
 from catalog.service import VERSIONS_MAX, CatalogService
 from catalog.store.catalog_store import CatalogStore
 from catalog.store.statement_log import SqlStatementLog
@@ -53,11 +58,19 @@ _Waiting = tuple[CommandScript, asyncio.Future[ScriptRun]]
 class CatalogExecutor:
     """One server's catalog; implements the relay's ``AsyncOutbox`` and the guard's ``AsyncMarks`` too.
 
-    ``counts`` answers how many members zones need, for the limit of each node.
+    ``counts`` answers how many members zones need, for the limit of each node. ``hash_password``: without it
+    statements that hold a password are refused.
     """
 
-    def __init__(self, url: str, defaults: ZoneDefaults, counts: MemberCounts) -> None:
+    def __init__(
+        self,
+        url: str,
+        defaults: ZoneDefaults,
+        counts: MemberCounts,
+        hash_password: HashPassword | None = None,
+    ) -> None:
         self._url = url
+        self._hash_password = hash_password
         self._defaults = defaults
         self._counts = counts
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
@@ -84,7 +97,7 @@ class CatalogExecutor:
 
         self._store.on_commit(committed)
         checks = (self._check_rebalancing, self._check_member_limits)
-        self._service = CatalogService(self._store.unit_of_work, self._defaults, checks)
+        self._service = CatalogService(self._store.unit_of_work, self._defaults, checks, authorise=authorised)
 
     async def run(
         self, commands: Sequence[Command], topology: Topology, base_version: int | None = None
@@ -95,9 +108,14 @@ class CatalogExecutor:
         Raises ScriptError, with the results of the commands before the one that failed, and StoreError while
         nothing may be written."""
         self._require_writable()
+        caller = current_caller()
+        if caller is not None and (len(commands) > 1 or isinstance(commands[0], PrincipalCommand)):
+            # Nothing of a script happens, and no password is hashed, for whoever may not do all of it.
+            await self.authorise(dict(enumerate(commands, start=1)), topology)
+        commands = await self._hashed(commands)
         # The ids under which a logged statement commits, and who asks, are known here and not in the thread.
         ids = tuple(next_statement_id() for _ in commands)
-        script = CommandScript(tuple(commands), topology, ids, current_actor(), base_version)
+        script = CommandScript(tuple(commands), topology, ids, current_actor(), base_version, caller)
         ended: asyncio.Future[ScriptRun] = asyncio.get_running_loop().create_future()
         self._waiting.append((script, ended))
         self._thread.submit(self._execute_waiting)
@@ -108,6 +126,15 @@ class CatalogExecutor:
         if run.error is not None:
             raise run.error
         return results
+
+    async def authorise(self, commands: Mapping[int, Command], topology: Topology) -> None:
+        """Whether the caller may execute all of a script's commands, by their numbers, on what the ones before
+        them make. They are authorised again when they are committed.
+
+        Raises ScriptError (PRIVILEGE_MISSING)."""
+        caller = current_caller()
+        if caller is not None:
+            await self._call(self._authorise, commands, topology, caller)
 
     async def plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
         """What DDL files would change. Raises DdlFileError, StoreError."""
@@ -149,7 +176,7 @@ class CatalogExecutor:
 
         Raises the StatementError that the script itself would end with.
         """
-        return await self._call(self._changes, commands, topology)
+        return await self._call(self._changes, commands, topology, current_caller())
 
     async def unsent(self) -> Sequence[OutboxRow]:
         return await self._call(self._store.outbox.unsent)
@@ -190,6 +217,28 @@ class CatalogExecutor:
         await self._call(self._store.close)
         self._thread.shutdown()
 
+    async def _hashed(self, commands: Sequence[Command]) -> Sequence[Command]:
+        """Passwords are made into what is kept of them in threads of their own: that takes long on purpose.
+        Raises ScriptError."""
+        hashed: list[Command] = []
+        for n, command in enumerate(commands, start=1):
+            if isinstance(command, CreateUser | AlterUser) and command.password is not None:
+                try:
+                    check_password(command.password, command.name)
+                    command = replace(command, password=await self._with_hash(command.password))
+                except RefusedError as error:
+                    error.statement = n
+                    raise ScriptError(error, ()) from error
+            hashed.append(command)
+        return hashed
+
+    async def _with_hash(self, secret: Secret) -> Secret:
+        """Raises RefusedError."""
+        if self._hash_password is None:
+            message = "this server keeps no passwords"
+            raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, secret.position)
+        return replace(secret, hashed=await asyncio.to_thread(self._hash_password, secret.text))
+
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *arguments))
 
@@ -219,8 +268,26 @@ class CatalogExecutor:
             self._history.extend(page)
         return tuple(record for record in self._history if record.version <= version)
 
-    def _changes(self, commands: Sequence[Command], topology: Topology) -> tuple[PlannedStatement, ...]:
-        return tuple(judged(commands, self._service.snapshot(), topology, self._service.judge))
+    def _changes(
+        self, commands: Sequence[Command], topology: Topology, caller: Caller | None
+    ) -> tuple[PlannedStatement, ...]:
+        def judge(snapshot: CatalogSnapshot, command: Command, nodes: Topology) -> Change:
+            known = snapshot if caller is None else authorised(snapshot, command, caller)
+            return self._service.judge(known, command, nodes)
+
+        return tuple(judged(commands, self._service.snapshot(), topology, judge))
+
+    def _authorise(self, commands: Mapping[int, Command], topology: Topology, caller: Caller) -> None:
+        snapshot = self._service.snapshot()
+        for n, command in commands.items():
+            try:
+                known = authorised(snapshot, command, caller)
+            except StatementError as error:
+                error.statement = n
+                raise ScriptError(error, ()) from error
+            # What is wrong with it otherwise is said when its turn comes.
+            with suppress(StatementError):
+                snapshot = snapshot.after(self._service.judge(known, command, topology).entries)
 
     def _plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
         live = self._service.snapshot()

@@ -18,12 +18,13 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from app.actor import current_actor
+from app.actor import current_actor, current_caller
 from app.errors import problem
 from app.sql.abandoned import outcome_of_abandoned
 from app.sql.script_reader import ScriptReader
 from app.sql.statement_ids import numbered
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
+from catalog.core.principals import SYSTEM, Privilege
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.statement_log import (
     CommittedStatement,
@@ -143,14 +144,24 @@ class StatementJobs:
         return row, created
 
     async def read(self, statement_id: str) -> StatementRow | None:
-        """The row as it is now; one that was abandoned has been brought to its end first."""
+        """The row as it is now; one that was abandoned has been brought to its end first. None for what is not
+        there, and for another's that the caller has nothing to do with."""
         if not _STATEMENT_ID.fullmatch(statement_id):
             return None
         row, now_us = await self.on_log(lambda log: (log.read(statement_id), log.now_us()))
-        if row is not None and statement_id not in self._jobs and row.is_abandoned(now_us):
+        if row is None or not await self._may_look_at(row):
+            return None
+        if statement_id not in self._jobs and row.is_abandoned(now_us):
             await self._end_abandoned(row)
             return await self._row(statement_id)
         return row
+
+    async def _may_look_at(self, row: StatementRow) -> bool:
+        """Its sender, and whoever operates the system."""
+        caller = current_caller()
+        if caller is None or row.is_of(caller.principal):
+            return True
+        return caller.may((await self._catalog.snapshot()).grants, Privilege.OPERATE, SYSTEM)
 
     async def wait(self, statement_id: str, hold_s: float, *, for_report: bool = False) -> StatementRow | None:
         """The row once the statement is over, or after ``hold_s``.

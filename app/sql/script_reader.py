@@ -12,6 +12,7 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from catalog.core.messages import Command
+from parser.hidden_secrets import hide_secrets
 from parser.queries import QueryPiece, cut_script, parse_statement
 from parser.script import check_size
 from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
@@ -49,6 +50,10 @@ class ScriptReader:
     async def changes(self, sql: str, limits: ScriptLimits | None = None) -> tuple[Command, ...]:
         """The statements of a script that changes the catalog. Raises ParseError."""
         return await self._read(sql, partial(parse_ddl, sql, limits or self.limits), limits)
+
+    async def shown(self, sql: str) -> str:
+        """The text as it may be kept: without the secrets that it holds."""
+        return await self._read(sql, lambda _: hide_secrets(sql))
 
     async def run(
         self, size: int, work: Callable[Concatenate[StopFlag, P], T], *args: P.args, **kwargs: P.kwargs

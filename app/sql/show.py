@@ -10,6 +10,7 @@ from typing import Any
 from app.sql.results import AnswerColumn, ResultSet, ResultType
 from app.sql.view_registry import CATALOG, SCHEMA, ViewRegistry
 from app.sql.view_snapshot import SystemSnapshot
+from app.sql.visible_rows import visible_rows
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import ZoneOption
 from catalog.core.table import Column as TableColumn
@@ -41,7 +42,10 @@ def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> R
         return _like(statement, describe_table(statement.name, snapshot, registry))
     answers: dict[ShowKind, Callable[[], ResultSet]] = {
         ShowKind.ZONES: lambda: _zones(snapshot),
-        ShowKind.NODES: lambda: _nodes(snapshot, registry),
+        ShowKind.NODES: lambda: _view("NODES", snapshot, registry),
+        ShowKind.USERS: lambda: _view("USERS", snapshot, registry),
+        ShowKind.ROLES: lambda: _view("ROLES", snapshot, registry),
+        ShowKind.GRANTS: lambda: _grants(statement, snapshot, registry),
         ShowKind.TABLES: lambda: _tables(statement, snapshot, registry),
         ShowKind.PARTITIONS: lambda: _partitions(statement, snapshot),
         ShowKind.SCHEMAS: lambda: result(
@@ -117,9 +121,24 @@ def replicas_text(zone: Zone) -> str:
     return "ALL" if zone.all_replicas else str(zone.replicas)
 
 
-def _nodes(snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
-    view = next(candidate for candidate in registry if (candidate.schema, candidate.name) == (SCHEMA, "NODES"))
-    return ResultSet(columns=view.columns, rows=list(view.rows(snapshot)))
+def _grants(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
+    """FOR names a user or role; with what a user has by its roles."""
+    answer = _view("GRANTS", snapshot, registry)
+    if statement.name is None:
+        return answer
+    grants = snapshot.catalog.grants
+    name = statement.name.last.lower()
+    principal = grants.named(name)
+    if principal is None:
+        message = f"there is no user and no role {name}"
+        raise RefusedError(ErrorKind.USER_NOT_FOUND, message, statement.name.position)
+    subjects = {(one.name, one.source) for one in (principal, *grants.roles_of.get(principal, ()))}
+    return replace(answer, rows=[row for row in answer.rows if (row[0], row[1]) in subjects])
+
+
+def _view(name: str, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
+    view = next(candidate for candidate in registry if (candidate.schema, candidate.name) == (SCHEMA, name))
+    return ResultSet(columns=view.columns, rows=list(visible_rows(view, snapshot)))
 
 
 def _tables(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:

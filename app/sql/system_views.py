@@ -20,6 +20,17 @@ from app.sql.partition_views import (
     local_state_rows,
     partition_map_rows,
 )
+from app.sql.principal_views import (
+    GRANT_COLUMNS,
+    GRANTS,
+    ROLE_COLUMNS,
+    ROLES,
+    USER_COLUMNS,
+    USERS,
+    grant_rows,
+    role_rows,
+    user_rows,
+)
 from app.sql.results import ResultType
 from app.sql.store_views import EXCHANGE_COLUMNS, STORE_COPY_COLUMNS, exchange_rows, store_copy_rows
 from app.sql.view_registry import (
@@ -352,6 +363,9 @@ SYSTEM_VIEWS = (
         },
         _sql_queries,
     ),
+    view(USERS, USER_COLUMNS, user_rows),
+    view(ROLES, ROLE_COLUMNS, role_rows),
+    view(GRANTS, GRANT_COLUMNS, grant_rows),
     view(
         "SNAPSHOT",
         {"CATALOG_VERSION": BIGINT, "METASTORE_REVISION": BIGINT, "TAKEN_AT": TIMESTAMP},

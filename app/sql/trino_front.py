@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote_plus
 
-from app.actor import acting, current_actor
+from app.actor import acting, current_actor, current_principal
 from app.errors import problem
 from app.sql.abandoned import TRINO
 from app.sql.jobs import StatementJobs
@@ -155,14 +155,18 @@ class TrinoFront:
         addresses: PageAddresses,
         engine: StatementEngine | None = None,
     ) -> Page:
-        digest = hashlib.sha256(sql.encode()).hexdigest()
+        shown, principal = await self._reader.shown(sql), current_principal()
+        digest = hashlib.sha256(shown.encode()).hexdigest()
         # A client sends one key with every statement of a connection, so the text belongs to the key.
         scoped = f"{key}:{digest}" if key is not None else _repeat_key(sql, session, origin)
+        if shown != sql:
+            # What tells two of them apart is the secret, of which not even a digest is kept: each is run.
+            scoped = None
         work = statement_work(sql, session, engine or self._engine, self._progress)
-        new = NewStatement(uuid.uuid4().hex, TRINO, sql, digest, scoped)
+        new = NewStatement(uuid.uuid4().hex, TRINO, shown, digest, scoped, principal)
         row, created = await self._jobs.submit(new, work)
         if not created and key is None and scoped is not None:
-            await self._jobs.on_log(lambda log: log.release(TRINO, scoped, REPEAT_WITHIN_S))
+            await self._jobs.on_log(lambda log: log.release(TRINO, scoped, REPEAT_WITHIN_S, principal))
             row, created = await self._jobs.submit(new, work)
         if not created and row.token:
             await self._jobs.on_log(lambda log: log.rewind(row.statement_id))

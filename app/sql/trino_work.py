@@ -19,7 +19,7 @@ from catalog.store.statement_log import pack
 from parser.script import first_words
 
 POLL_S = 0.2
-DDL = frozenset({"CREATE", "ALTER", "DROP"})
+CHANGES = frozenset({"CREATE", "ALTER", "DROP", "GRANT", "REVOKE"})
 
 Progress = Callable[[ZoneId, int], Mapping[str, Any]]
 """``KeyspaceViews.progress``."""
@@ -27,7 +27,7 @@ Progress = Callable[[ZoneId, int], Mapping[str, Any]]
 
 def is_ddl(sql: str) -> bool:
     """By the first word that is no comment."""
-    return first_words(sql, 1) in DDL
+    return first_words(sql, 1) in CHANGES
 
 
 def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, progress: Progress) -> Work:

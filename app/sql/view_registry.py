@@ -22,6 +22,8 @@ AUDIT = "AUDIT"
 SQL_QUERIES = "SQL_QUERIES"
 EXCHANGES = "EXCHANGES"
 STORE_COPIES = "STORE_COPIES"
+ZONE_ID = "ZONE_ID"
+"""The column by which rows are told apart that a caller may see."""
 
 Row = tuple[Any, ...]
 

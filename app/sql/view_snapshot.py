@@ -22,7 +22,7 @@ from app.views.store_copies import ServerCopies
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
-from catalog.core.zone import Node, Zone
+from catalog.core.zone import Node, Zone, ZoneId
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import VersionRecord
 from rebalance.core.drain import Drain
@@ -66,6 +66,10 @@ class SystemSnapshot:
     """Of store zones, where it was read already."""
     store_copies: tuple[ServerCopies, ...] = ()
     """What each store server says; empty when no view needs it."""
+    seen: frozenset[ZoneId] | None = None
+    """The zones that whoever asks may see; None: all, those that are gone as well."""
+    is_shared: bool = True
+    """Whether everybody who asks gets the same of this snapshot."""
 
     def checkpoint(self) -> None:
         """Called in loops: a thread cannot be stopped from outside. Raises ReadCancelledError."""

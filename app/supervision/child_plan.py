@@ -28,8 +28,9 @@ COMPACT_AFTER = "10m"
 SETTINGS = frozenset(f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields)
 # The server starts Spark. libpq has variables of its own, also for the catalog's password.
 SERVER_INHERITS = (*SPARK, *sorted(SETTINGS), "PG*")
-# Every setting but the catalog's URL, which may hold a password and is none of a node's business.
-NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - {"ZONEKEEPER_CATALOG_URL"}))
+CATALOG_SETTINGS = {"ZONEKEEPER_CATALOG_URL", "ZONEKEEPER_CATALOG_PASSWORD_FILE"}
+# Every setting but the catalog's, which lead to a password and are none of a node's business.
+NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - CATALOG_SETTINGS))
 DEMO_INHERITS = (*PYTHON, "ZONEKEEPER_DEMO_*", "ZONEKEEPER_TIMEOUT", "TERM", "COLUMNS", "NO_COLOR")
 
 
@@ -118,6 +119,7 @@ def plan_children(
     etcd: str,
     tls: TlsFiles,
     host: str,
+    insecure: bool = False,
     member_limit: int,
     server_silence_s: float = 0.0,
     node_silence_s: float = 0.0,
@@ -131,6 +133,7 @@ def plan_children(
         argv=(
             *zonectl("serve", "--controllers", "--migrate", "--host", host, "--port", str(ports.api)),
             *("--metastore", endpoint, "--data-dir", str(directory)),
+            *(("--insecure",) if insecure else ()),
         ),
         rank=StopRank.SERVER,
         log=logs / "server.log",

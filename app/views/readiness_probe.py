@@ -37,7 +37,7 @@ def controller_name() -> str:
 
 
 class ReadinessProbe:
-    """``snapshot`` reads the catalog."""
+    """``snapshot`` reads the catalog. ``unprotected``: which protections are missing, in words."""
 
     def __init__(
         self,
@@ -48,7 +48,9 @@ class ReadinessProbe:
         stores: StoreGuard,
         relay: OutboxRelay,
         background: Background,
+        unprotected: tuple[str, ...] = (),
     ) -> None:
+        self._unprotected = unprotected
         self._views = KeyspaceViews(mirror, keyspace)
         self._stores = stores
         self._snapshot = snapshot
@@ -95,6 +97,7 @@ class ReadinessProbe:
                 "zone_id": waiting.zone_id if waiting is not None else None,
             },
             "background": {"tasks": self._background.tasks, "processes": processes},
+            "unprotected": list(self._unprotected),
         }
         causes = judge(ObservedParts.of(body))
         degraded = [{"part": cause.part.value, "cause": cause.cause} for cause in causes]

@@ -16,6 +16,10 @@ from rebalance.core.readable import read
 from rebalance.metastore.mirror import KeyspaceMirror
 
 
+def zone_not_found(name: str) -> RefusedError:
+    return RefusedError(ErrorKind.ZONE_NOT_FOUND, f'zone "{name}" does not exist')
+
+
 class ZoneDirectory:
     """``snapshot`` reads the catalog, the truth. Follows the intents one by one: a DDL statement costs the same
     with ten zones and with ten thousand."""
@@ -41,7 +45,7 @@ class ZoneDirectory:
             zone = snapshot.zone(spelling)
             if zone is not None:
                 return zone
-        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f'zone "{name}" does not exist')
+        raise zone_not_found(name)
 
     def _on_change(self, changed: frozenset[str]) -> None:
         for key in changed:

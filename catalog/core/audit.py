@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from catalog.core.authorisation import Caller
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.visible import hidden_character
 
@@ -25,14 +26,19 @@ class Channel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """``verified``: a proxy that checks names has put this one into its header; else it is what the client
-    says. ``address`` is where the request came from, as host. ``reason`` is why it asks, by its own account."""
+    """``verified``: the user has logged in, or a proxy that checks names has put this one into its header; else
+    it is what the client says. ``address`` is where the request came from, as host. ``reason`` is why it asks,
+    by its own account.
+
+    ``caller`` is who is authorised for it, once a login has proved that; None where nobody has to log in, and
+    for what a server does by itself."""
 
     name: str = ""
     verified: bool = False
     channel: Channel = Channel.SYSTEM
     address: str = ""
     reason: str = ""
+    caller: Caller | None = None
 
     def named(self, stated: str | None) -> Actor:
         """With the name that a request states; a verified one is not replaced."""
@@ -79,6 +85,8 @@ class Action(Enum):
     REVERSE_OPERATION = "REVERSE OPERATION"
     FINALISE_OPERATION = "FINALISE OPERATION"
     ADOPT_METASTORE = "ADOPT METASTORE"
+    CREATE_TOKEN = "CREATE TOKEN"
+    REVOKE_TOKEN = "REVOKE TOKEN"
 
 
 @dataclass(frozen=True, slots=True)

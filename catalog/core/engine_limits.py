@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.messages import AlterZone, CreateZone, Position, ZoneOption
+from catalog.core.messages import AlterZone, CreateZone, Position, PrincipalCommand, ZoneOption
 from catalog.core.quorum import effective_replicas
 from catalog.core.snapshot import Change, Topology
 from catalog.core.zone import Zone
@@ -69,4 +69,4 @@ def _position(change: Change, *options: ZoneOption) -> Position | None:
     command = change.command
     if isinstance(command, (CreateZone, AlterZone)):
         return clause_position(command, *options)
-    return command.name.position
+    return command.position if isinstance(command, PrincipalCommand) else command.name.position

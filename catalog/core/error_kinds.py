@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from catalog.core import login_errors
+from catalog.core import edge_errors, login_errors, principal_errors
 from catalog.core.error_rows import ErrorRow, ProtocolType, no_room, outside
 
 
@@ -161,6 +161,16 @@ class ErrorKind(Enum):
     OPERATION_NOT_FOUND = ErrorRow(
         4203, "42704", 404, "The operation does not exist", "`zonectl operations` lists the stored operations."
     )
+    USER_NOT_FOUND = principal_errors.USER_NOT_FOUND
+    USER_ALREADY_EXISTS = principal_errors.USER_ALREADY_EXISTS
+    ROLE_NOT_FOUND = principal_errors.ROLE_NOT_FOUND
+    ROLE_ALREADY_EXISTS = principal_errors.ROLE_ALREADY_EXISTS
+    ROLE_PROTECTED = principal_errors.ROLE_PROTECTED
+    LAST_ADMINISTRATOR = principal_errors.LAST_ADMINISTRATOR
+    GRANT_INVALID = principal_errors.GRANT_INVALID
+    PRIVILEGE_UNKNOWN = principal_errors.PRIVILEGE_UNKNOWN
+    PASSWORD_INVALID = principal_errors.PASSWORD_INVALID
+    USER_NAME_INVALID = principal_errors.USER_NAME_INVALID
     NODE_MEMBER_LIMIT = ErrorRow(
         5002,
         "54000",
@@ -362,43 +372,15 @@ class ErrorKind(Enum):
     REVISION_GONE = ErrorRow(
         8010, "55000", 410, "The revision is no longer available", "Read at a newer revision, or at a time."
     )
-    ORIGIN_REFUSED = ErrorRow(
-        8101,
-        "42501",
-        403,
-        "Requests of other origins are not allowed",
-        "Open the server's own page, or add the origin to ZONEKEEPER_ALLOWED_ORIGINS.",
-    )
-    HOST_REFUSED = ErrorRow(
-        8102,
-        "42501",
-        403,
-        "The server does not accept this host name",
-        "Use an IP address or localhost, or add the name to ZONEKEEPER_ALLOWED_HOSTS.",
-    )
-    USER_REQUIRED = ErrorRow(8103, "28000", 400, "The statement names no user", "Send the header X-Trino-User.")
-    MEDIA_TYPE_REFUSED = ErrorRow(
-        8104, "22023", 415, "The request is not JSON", "Send Content-Type: application/json."
-    )
-    REQUEST_TOO_LARGE = ErrorRow(
-        8105, "54000", 413, "The request is too large", "Send less in one request: nothing was changed."
-    )
-    REQUEST_TOO_SLOW = ErrorRow(
-        8106, "57014", 408, "The request did not arrive in time", "Send it again: nothing was changed."
-    )
-    HEADERS_TOO_LARGE = ErrorRow(
-        8107, "54000", 431, "The request's headers are too large", "Send fewer or shorter headers."
-    )
-    REQUEST_MALFORMED = ErrorRow(
-        8108, "08P01", 400, "The request is not HTTP", "Send HTTP/1.1 without TLS, or repair the client."
-    )
-    SHOWN_STATE_CHANGED = ErrorRow(
-        8109,
-        "40001",
-        409,
-        "The state has changed since it was shown",
-        "Look again, and confirm what is shown now: nothing was changed.",
-    )
+    ORIGIN_REFUSED = edge_errors.ORIGIN_REFUSED
+    HOST_REFUSED = edge_errors.HOST_REFUSED
+    USER_REQUIRED = edge_errors.USER_REQUIRED
+    MEDIA_TYPE_REFUSED = edge_errors.MEDIA_TYPE_REFUSED
+    REQUEST_TOO_LARGE = edge_errors.REQUEST_TOO_LARGE
+    REQUEST_TOO_SLOW = edge_errors.REQUEST_TOO_SLOW
+    HEADERS_TOO_LARGE = edge_errors.HEADERS_TOO_LARGE
+    REQUEST_MALFORMED = edge_errors.REQUEST_MALFORMED
+    SHOWN_STATE_CHANGED = edge_errors.SHOWN_STATE_CHANGED
     TEXT_NOT_UTF8 = ErrorRow(
         8201, "22021", 400, "The text is not UTF-8", "Send whole characters, percent-encoded in addresses."
     )

@@ -1,4 +1,5 @@
-"""The commands that a person can give about zones and tables: plain values, imperative, as read from the text.
+"""The commands that a person can give about zones, tables and users: plain values, imperative, as read from the
+text.
 
 A command is *not* checked: it holds what the text said, with the place of each part, so that the checks of
 ``catalog.core.snapshot`` can point at what they refuse. Places and source text do not count for equality: two
@@ -215,6 +216,88 @@ class DropTable(SourcedCommand):
     if_exists: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A password as written; ``hashed`` is what is kept of it, None until somebody has made that.
+
+    Two secrets are equal, and none is ever shown: not by ``repr``, not in a statement's text.
+    """
+
+    text: str = field(repr=False, compare=False)
+    hashed: str | None = field(default=None, repr=False, compare=False)
+    position: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateUser(SourcedCommand):
+    """``password`` None: no password logs in. Names of users and roles are in lower case, however written."""
+
+    name: Name
+    password: Secret | None = None
+    is_active: bool = True
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUser(SourcedCommand):
+    """At least one change: another ``password``, none from now on (``drops_password``), ``is_active``."""
+
+    name: Name
+    password: Secret | None = None
+    drops_password: bool = False
+    is_active: bool | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropUser(SourcedCommand):
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRole(SourcedCommand):
+    name: Name
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropRole(SourcedCommand):
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GrantTarget:
+    """What follows ON: SYSTEM, ZONE and a name, or ALL ZONES (neither of the two)."""
+
+    is_system: bool = False
+    zone: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGrants(SourcedCommand):
+    """GRANT ... ON ... TO, or REVOKE ... ON ... FROM. At least one privilege and one user or role."""
+
+    privileges: tuple[Name, ...]
+    target: GrantTarget
+    grantees: tuple[Name, ...]
+    is_granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMembers(SourcedCommand):
+    """GRANT role TO user, or REVOKE role FROM user. At least one of each."""
+
+    roles: tuple[Name, ...]
+    users: tuple[Name, ...]
+    is_granted: bool
+
+
 ZoneCommand = CreateZone | AlterZone | RenameZone | SetDefaultZone | DropZone
 TableCommand = CreateTable | AddColumns | DropColumns | DropTable
-Command = ZoneCommand | TableCommand
+SchemaCommand = ZoneCommand | TableCommand
+"""What DDL files declare, and what plans are made of."""
+UserCommand = CreateUser | AlterUser | DropUser | CreateRole | DropRole
+PrincipalCommand = UserCommand | ChangeGrants | ChangeMembers
+Command = SchemaCommand | PrincipalCommand

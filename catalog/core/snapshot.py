@@ -15,9 +15,11 @@ from catalog.core.messages import (
     DropColumns,
     DropTable,
     DropZone,
+    PrincipalCommand,
     RenameZone,
 )
 from catalog.core.node_filter import NodeFilters
+from catalog.core.principal_changes import change_principals
 from catalog.core.table_changes import add_columns, create_table, drop_columns, drop_table
 from catalog.core.versions import (
     CatalogEntry,
@@ -74,6 +76,8 @@ def apply_command(
     for the quorum. IF [NOT] EXISTS hides none of those before existence. The last one comes after it, so that
     a script of IF NOT EXISTS can be sent again while nodes are down.
     """
+    if isinstance(command, PrincipalCommand):
+        return change_principals(snapshot, command)
     surroundings = Surroundings(topology, defaults, filters)
     if isinstance(command, CreateZone):
         return create_zone(snapshot, command, surroundings)

@@ -13,13 +13,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from catalog.core.audit import NOBODY, Actor
-from catalog.core.errors import ErrorKind, StatementError, StoreError
+from catalog.core.authorisation import Caller
+from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
 from catalog.core.versions import CatalogEntry, CatalogSnapshot, Change, Topology
 from catalog.core.zone import Origin
 
 Judge = Callable[[CatalogSnapshot, Command, Topology], Change]
 """``apply_command`` and every other check of a change. Raises StatementError."""
+
+Authorise = Callable[[CatalogSnapshot, Command, Caller], CatalogSnapshot]
+"""The catalog to judge a command on, which is what the caller may know of. Raises RefusedError."""
+
+
+def allow_nobody(_snapshot: CatalogSnapshot, command: Command, caller: Caller) -> CatalogSnapshot:
+    """Where nobody was told who may do what."""
+    message = f"{caller.principal} cannot be authorised here"
+    raise RefusedError(ErrorKind.PRIVILEGE_MISSING, message, command.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,7 @@ class CommandScript:
 
     With ``base_version`` nobody else may have changed the catalog since that version, nor between the commands:
     else the command is refused (CATALOG_VERSION_CONFLICT), and it and those after it change nothing.
+    ``caller`` is who is authorised for each of them; None: whoever it is may do everything.
     """
 
     commands: tuple[Command, ...]
@@ -43,6 +54,7 @@ class CommandScript:
     statement_ids: tuple[str, ...]
     actor: Actor = NOBODY
     base_version: int | None = None
+    caller: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +96,9 @@ class ScriptRun:
     def is_over(self) -> bool:
         return self.error is not None or len(self.done) == len(self.script.commands)
 
-    def decide(self, committed: CatalogSnapshot, ahead: CatalogSnapshot, judge: Judge) -> Iterator[NewVersion]:
+    def decide(
+        self, committed: CatalogSnapshot, ahead: CatalogSnapshot, judge: Judge, authorise: Authorise
+    ) -> Iterator[NewVersion]:
         """The versions of the commands that are left, until one is refused. ``ahead`` is the catalog with what
         the transaction holds so far: while that is ``committed`` itself, what needs no version has happened."""
         script = self.script
@@ -92,7 +106,10 @@ class ScriptRun:
             command, is_sure = script.commands[at], ahead is committed
             try:
                 self._check_base(ahead, command)
-                change = judge(ahead, command, script.topology)
+                # On the grants of the version that the command is decided on.
+                caller = script.caller
+                known = ahead if caller is None else authorise(ahead, command, caller)
+                change = judge(known, command, script.topology)
             except Exception as error:
                 # A defect that one statement meets is no matter of the others, either.
                 if isinstance(error, StatementError):
@@ -132,14 +149,18 @@ class ScriptRun:
 
 
 def decide(
-    base: CatalogSnapshot, runs: Iterable[ScriptRun], judge: Judge, versions_max: int
+    base: CatalogSnapshot,
+    runs: Iterable[ScriptRun],
+    judge: Judge,
+    versions_max: int,
+    authorise: Authorise = allow_nobody,
 ) -> list[NewVersion]:
     """The versions of one transaction on ``base``, at most ``versions_max``. Runs behind the last one stay as
     they are, to be decided behind this transaction."""
     versions: list[NewVersion] = []
     ahead = base
     for run in runs:
-        for version in run.decide(base, ahead, judge):
+        for version in run.decide(base, ahead, judge, authorise):
             versions.append(version)
             ahead = version.after
             if len(versions) == versions_max:

@@ -1,7 +1,8 @@
 """What may be done with a zone while partitions of it are lost. The zone's setting, after Ignite 2.
 
-A partition is lost when no living copy owns it. It stays lost until somebody resets it, also when an owner
-comes back, because nobody but the operator knows whether what came back is good enough. Source: PME-094..096.
+A partition is lost when no living copy owns it. It stays so until its last owner is back with everything, or
+somebody resets it; under READ_WRITE_ALL until it is reset, as others may have taken writes meanwhile. Source:
+PME-094..096.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from rebalance.core.records import (
 from rebalance.core.self_reports import EngineRecord
 from rebalance.core.target import TargetPointer, cut_into_chunks
 from rebalance.core.txn import Delete, Operation, Put, Txn
+from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.kernels.rendezvous import place
 from tests.fixtures.committed_ring import outcome
 from tests.fixtures.script_runner import new_version
@@ -191,12 +192,14 @@ async def touch(world: World, count: int) -> None:
 
 
 async def stored(world: World) -> None:
-    """A zone that store servers keep: one copy of its partition 0 is being filled."""
+    """A zone that store servers keep: one copy of its partition 0 is being filled, and its partition 3 is
+    lost."""
     await world.set_nodes(*STORE_NODES)
     await _lead(world)
     zone = await created(world)
     names = zone.lists[0]
-    await zone.commit([outcome(*names[:2], filling=names[2:]), *zone.owned[1:]])
+    lost = PartitionOutcome(in_sync=names[:1], is_lost=True)
+    await zone.commit([outcome(*names[:2], filling=names[2:]), *zone.owned[1:3], lost])
 
 
 async def kill_node(world: World, name: str) -> None:

@@ -52,7 +52,7 @@ def test_a_killed_server_is_found_dead(story: LossStory) -> None:
 @pytest.mark.row("PME-094", "PME-095", shows="service")
 def test_partitions_without_an_owner_are_lost(story: LossStory) -> None:
     """PME-094: those that n3 alone had. PME-095: READ_WRITE_SAFE refuses what touches them, READ_ONLY_SAFE
-    every put too, until they are reset; what was on the disk is there then."""
+    every put too, until n3 is back with its disk; then they are served with what was on it, without a reset."""
     lost = story.result(story.versions["failed"]).changed
     assert lost[SINGLE][0].is_lost
     assert lost[READ_ONLY][0].is_lost
@@ -65,10 +65,11 @@ def test_partitions_without_an_owner_are_lost(story: LossStory) -> None:
         ]
     assert story.code("safe: other put") == "DONE"
     assert story.code("read only: other put") == "LOST"
-    assert story.code("still lost") == "LOST"
-    assert story.heads["back"][SINGLE, 0].state is CopyState.LOST
-    assert (story.code("reset"), story.answers["reset"].value) == ("DONE", b"v")
-    assert story.code("reset: put") == "DONE"
+    for name in ("safe", "read only"):
+        assert (story.code(f"{name}: back get"), story.answers[f"{name}: back get"].value) == ("DONE", b"v")
+        assert story.code(f"{name}: back put") == "DONE"
+    assert story.heads["back"][SINGLE, 0].state is CopyState.OWNING
+    assert Trigger.LOSS_RESET not in story.triggers(story.versions["failed"])
 
 
 @pytest.mark.row("PME-090", "PME-092", shows="service")

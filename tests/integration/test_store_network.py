@@ -34,7 +34,7 @@ from rebalance.store.core.store_messages import (
     StoreAnswer,
     StoreHello,
 )
-from rebalance.store.shell.store_channel import CLIENT, server_url
+from rebalance.store.shell.store_channel import CLIENT, StoreChannel, server_url
 from rebalance.store.shell.store_client import StoreClient, StoreRefusedError
 from rebalance.store.shell.store_network import StoreNetwork
 from rebalance.store.shell.wire_codec import FRAME_BYTES_MAX, LENGTH, CloseCode, WireMessage, encode_frame
@@ -276,8 +276,11 @@ async def test_any_bytes_leave_the_server_as_it_was() -> None:
             await a.until(lambda inputs: any(isinstance(given, ClientRequest) for given in inputs))
 
 
-async def test_a_reader_that_reads_nothing_is_closed() -> None:
-    async with stations("a") as (a,), wire_client(a.port) as client:
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
+async def test_a_reader_that_reads_nothing_is_closed(is_tls: bool, tmp_path: Path) -> None:
+    tls = tls_files(tmp_path, trustme.CA()) if is_tls else None
+    context = None if tls is None else tls.context()
+    async with stations("a", tls=tls) as (a,), wire_client(a.port, context) as client:
         await client.greet()
         client.write([READ])
         await a.until_given(ClientRequest(1, READ))
@@ -316,3 +319,21 @@ async def test_with_tls_only_those_with_a_certificate_get_in(tmp_path: Path) -> 
         with pytest.raises(StoreRefusedError):
             await plain.read(PartitionId(ZoneId(1), 0), b"key")
         await plain.close()
+
+
+async def test_over_tls_each_request_and_each_answer_goes_at_once(tmp_path: Path) -> None:
+    """None waits for the other side to say something first."""
+    tls = tls_files(tmp_path, trustme.CA())
+    async with stations("a", tls=tls) as (a,):
+        channel = StoreChannel(server_url("127.0.0.1", a.port, "a", a.hello.incarnation), tls)
+        asking = []
+        for number in range(1, 11):
+            request = replace(READ, request=number)
+            asking.append(asyncio.create_task(channel.ask(request, LIMIT_S)))
+            await a.until_given(ClientRequest(1, request))
+        for number, answered in enumerate(asking, 1):
+            answer = StoreAnswer(number, AnswerCode.DONE, value=b"v" * number)
+            a.network.reply(Reply(1, answer, until_ms=9_999, late=AnswerCode.UNKNOWN))
+            a.network.flush()
+            assert await answered == answer
+        await channel.close()

@@ -145,24 +145,29 @@ async def test_partitions_whose_owners_lost_their_disks_are_reset(
 
 
 @pytest.mark.row("PME-094", shows="service")
-async def test_lost_partitions_whose_owners_are_back_have_everything_after_a_reset(
+async def test_a_lost_partition_serves_again_once_its_last_owner_is_back(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
+    """PME-094: n1 fails, then n2 before n1 is back. n2 has every write that was acknowledged, n1 has not."""
     async with (
         store_trio(tmp_path, metastore, keyspace, LISTS) as trio,
         asked(metastore, keyspace) as server,
     ):
-        await put_all(trio, b"1")
-        for name in ("n1", "n2"):
+        for name, value in (("n1", b"1"), ("n2", b"2")):
+            await put_all(trio, value)
             await trio.stop(name)
             await server.until(lambda name=name: name not in server.ring.state.cluster.servers)
         await server.until(lambda: server.lost() == {0})
-        for name in ("n2", "n1"):
-            await trio.start(name)
-            await trio.until_joined(name)
-        (reset,) = await server.requests.reset_lost(BULK)
-        assert reset.owners
-        assert await trio.client.get((ZONE, 0), b"key") == b"1"
+        await trio.start("n1")
+        await trio.until_joined("n1")
+        assert (await refusal(trio))[0] is AnswerCode.LOST
+        await trio.start("n2")
+        await server.until(lambda: not server.lost())
+        assert await trio.client.get((ZONE, 0), b"key") == b"2"
+        await put_all(trio, b"3")
+        with pytest.raises(RefusedError) as refused:
+            await server.requests.reset_lost(BULK)
+        assert refused.value.kind is ErrorKind.RECOVERY_NOT_NEEDED
 
 
 @pytest.mark.row("PME-064", shows="service")

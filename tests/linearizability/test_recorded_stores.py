@@ -1,7 +1,7 @@
 """Readers and writers of a store zone, through the shipped client and the server, while ALTERs move it, and
 nodes, store servers and controllers are killed and stopped, on a whole installation.
 
-One copy at a time goes: when the last one does, the partition is lost until somebody resets it."""
+One copy at a time goes: when the last one does, the partition is lost until it is back."""
 
 from __future__ import annotations
 

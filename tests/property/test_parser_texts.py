@@ -11,15 +11,23 @@ from hypothesis import strategies as st
 from catalog.core.errors import StatementError
 from catalog.core.messages import (
     AddColumns,
+    AlterUser,
     AlterZone,
+    ChangeGrants,
+    ChangeMembers,
     ColumnClause,
     ColumnType,
     Command,
+    CreateRole,
     CreateTable,
+    CreateUser,
     CreateZone,
     DropColumns,
+    DropRole,
     DropTable,
+    DropUser,
     DropZone,
+    GrantTarget,
     Keyword,
     Name,
     OptionClause,
@@ -27,6 +35,7 @@ from catalog.core.messages import (
     OtherLiteral,
     ProfileName,
     RenameZone,
+    Secret,
     SetDefaultZone,
     UnknownOption,
     ZoneOption,
@@ -129,6 +138,19 @@ CREATE_TABLES = st.builds(
     st.booleans(),
 )
 
+PRINCIPALS = st.sampled_from(["anna", "all", "anna.b@example.org", "user", "see", "_1", "ß 'a\" b"]).map(Name)
+PRINCIPAL_LISTS = st.lists(PRINCIPALS, min_size=1, max_size=3).map(tuple)
+SECRETS = st.none() | st.just(Secret("p"))
+ACTIVE = st.none() | st.booleans()
+PRIVILEGES = st.lists(
+    st.sampled_from(["SEE", "ALTER", "CREATE", "ADMIN", "NO_SUCH", "TWO WORDS"]).map(Name),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+TARGETS = st.one_of(
+    st.just(GrantTarget(is_system=True)), st.just(GrantTarget()), NAMES.map(lambda zone: GrantTarget(zone=zone))
+)
+
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     creates(),
     alters(),
@@ -139,6 +161,15 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(AddColumns, NAMES, COLUMNS.map(tuple), st.booleans()),
     st.builds(DropColumns, NAMES, NAME_LISTS, st.booleans()),
     st.builds(DropTable, NAMES, st.booleans()),
+    st.builds(CreateUser, PRINCIPALS, SECRETS, st.booleans(), st.booleans()),
+    st.builds(AlterUser, PRINCIPALS, st.just(Secret("p")), st.just(False), ACTIVE, st.booleans()),
+    st.builds(AlterUser, PRINCIPALS, st.none(), st.just(True), ACTIVE, st.booleans()),
+    st.builds(AlterUser, PRINCIPALS, st.none(), st.just(False), st.booleans(), st.booleans()),
+    st.builds(DropUser, PRINCIPALS, st.booleans()),
+    st.builds(CreateRole, PRINCIPALS, st.booleans()),
+    st.builds(DropRole, PRINCIPALS, st.booleans()),
+    st.builds(ChangeGrants, PRIVILEGES, TARGETS, PRINCIPAL_LISTS, st.booleans()),
+    st.builds(ChangeMembers, PRINCIPAL_LISTS, PRINCIPAL_LISTS, st.booleans()),
 )
 
 _WORDS = """CREATE ALTER DROP ZONE IF NOT EXISTS SET WITH STORAGE PROFILES PARTITIONS REPLICAS QUORUM SIZE AUTO

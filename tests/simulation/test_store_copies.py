@@ -371,3 +371,19 @@ def test_copies_that_differ_are_shown() -> None:
     scene.release()
     scene.settle()
     assert scene.keys("b") == scene.keys("c") == {*KEYS, "more"}
+
+
+def test_bandwidth_is_shared_by_the_servers_that_are_filled() -> None:
+    """By nobody else: who is filled alone has all of a rate, however many servers there are."""
+    scene = loaded()
+    moved(scene)
+    receivers = {name: process.server.books.receivers for name, process in scene.processes.items()}
+    assert receivers["d"] == 1
+    moved(scene, ("db", "bc", "ca", "ad"))
+    assert scene.states("d")["d"] is scene.states("a", 3)["a"] is CopyState.MOVING
+    assert {scene.processes[name].server.books.receivers for name in "ad"} == {2}
+    scene.release()
+    scene.settle()
+    scene.run(1_500)
+    scene.settle()
+    assert {process.server.books.receivers for process in scene.processes.values()} == {1}

@@ -23,6 +23,7 @@ READ_WRITE_SAFE   LOST    LOST     DONE    DONE
 READ_WRITE_ALL    DONE    DONE     DONE    DONE
 """
 """Answers while partition 0 is lost and partition 1 is not. With IGNORE nothing is lost."""
+POLICIES = [policy for policy in LossPolicy if policy is not LossPolicy.IGNORE]
 ROWS = [line.split() for line in TABLE.strip().splitlines()[1:]]
 
 
@@ -132,17 +133,71 @@ def test_an_owner_that_comes_back_without_its_disk_is_none() -> None:
     scene.release()
     del scene.disks["c"]
     scene.join("c")
+    for name in "ac":
+        scene.crash(name)
+        scene.settle()
+        scene.join(name)
+        assert scene.worker("b").held.lost == {ZONE: {0}}
     scene.custom(Trigger.LOSS_RESET)
     scene.settle()
     assert not scene.worker("b").held.lost
     assert [scene.keys(name, 0) for name in "abc"] == [{"k0", "k1", "k2", "without-a"}] * 3
 
 
-def test_an_owner_that_comes_back_with_its_disk_has_what_others_lack() -> None:
-    scene = behind(LossPolicy.READ_WRITE_SAFE)
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy is not LossPolicy.READ_WRITE_ALL])
+def test_the_last_owner_ends_the_loss_when_it_comes_back_with_its_disk(policy: LossPolicy) -> None:
+    """Without a reset: it has every write that was acknowledged, and nothing was written meanwhile."""
+    scene = behind(policy)
     scene.release()
     scene.join("c")
-    assert scene.worker("b").held.lost == {ZONE: {0}}
+    assert not scene.worker("b").held.lost
+    assert scene.done(scene.primaries("a")[0] or "", 0, "k0").code.label == "DONE"
+    assert [scene.keys(name, 0) for name in "abc"] == [{"k0", "k1", "k2", "without-a", "without-b"}] * 3
+
+
+def test_nobody_but_the_last_owner_ends_the_loss() -> None:
+    """Others have less, however often they come and go."""
+    scene = behind(LossPolicy.READ_WRITE_SAFE)
+    scene.release()
+    for name in "ab":
+        scene.crash(name)
+        scene.settle()
+        scene.join(name)
+        assert scene.worker(name).held.lost == {ZONE: {0}}
+    for name in "ab":
+        scene.crash(name)
+    for name in "bac":
+        scene.join(name)
+    assert [scene.keys(name, 0) for name in "abc"] == [{"k0", "k1", "k2", "without-a", "without-b"}] * 3
+
+
+def test_an_empty_partition_is_lost_no_longer_once_its_owner_is_back_with_its_disk() -> None:
+    """An owner without a disk has as much of it, and is none: nobody knows that nothing was written."""
+    for has_disk in (True, False):
+        scene = StoreScene("abc", LISTS)
+        scene.crash("c")
+        scene.settle()
+        assert scene.worker("a").held.lost == {ZONE: {0}}
+        if not has_disk:
+            del scene.disks["c"]
+        scene.join("c")
+        scene.client_joins("x")
+        scene.set_targets(("ca", "a", "b", "ac"))
+        scene.settle()
+        assert scene.worker("a").held.lost == ({} if has_disk else {ZONE: {0}})
+        if not has_disk:
+            scene.custom(Trigger.LOSS_RESET)
+            scene.settle()
+        assert scene.done("c", 0).code.label == "DONE"
+
+
+def test_what_was_written_while_a_partition_was_lost_is_given_up_by_a_reset_only() -> None:
+    """Also once the policy takes no such writes any more."""
+    scene = lost(LossPolicy.READ_WRITE_ALL)
+    assert scene.code(scene.put("a", 0, "meanwhile")) == "DONE"
+    alter(scene, LossPolicy.READ_WRITE_SAFE)
+    scene.join("c")
+    assert scene.worker("a").held.lost == {ZONE: {0}}
     scene.custom(Trigger.LOSS_RESET)
     scene.settle()
-    assert [scene.keys(name, 0) for name in "abc"] == [{"k0", "k1", "k2", "without-a", "without-b"}] * 3
+    assert scene.keys("a", 0) == {"k0"}

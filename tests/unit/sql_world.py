@@ -56,6 +56,8 @@ DEFAULT_NODES = (
 )
 
 SETTLED_S = 60.0
+EXCHANGE_S = 0.2
+"""Nobody carries exchanges out here: what requests one is soon told that it goes on."""
 
 
 class World:
@@ -74,7 +76,9 @@ class World:
         self.recovery = PartitionRecovery(self.metastore, self.keyspace, ProbeStub())
         ring = RingReader(self.mirror, self.keyspace)
         views = KeyspaceViews(self.mirror, self.keyspace)
-        self.store_requests = StoreRequests(self.metastore, self.keyspace, self.mirror, ring, views.is_store)
+        self.store_requests = StoreRequests(
+            self.metastore, self.keyspace, self.mirror, ring, views.is_store, EXCHANGE_S
+        )
         self.reader = ScriptReader()
         self.engine = SqlEngine(
             self.catalog,

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from sqlalchemy import make_url
 
 from app.cli.main import app
 from app.configuration.settings import Settings
 
 ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+"""Its instructions, a line each."""
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 PINNED = re.compile(r"^[a-z0-9./-]+:v?\d+\.\d+(\.\d+)?(-[a-z0-9]+)*$")
 RUNS_ONCE = {"migrate"}
+HEALTH_OF = {"serve": "server", "controller": "controller", "node": "node"}
+NETWORKS_OF = {
+    "serve": {"front", "catalog", "metastore", "members"},
+    "controller": {"metastore", "members", "spark"},
+    "node": {"metastore", "members"},
+    "migrate": {"catalog"},
+}
+NETWORKS_OF_OTHERS = {"postgres": {"catalog"}, "etcd": {"metastore"}, "spark": {"spark"}}
+SECRET = "catalog-password"
 
 
 def test_it_holds_what_production_has() -> None:
@@ -36,27 +57,38 @@ def test_images_are_pinned(name: str) -> None:
 
 
 def test_the_base_image_is_pinned_and_nothing_runs_as_root() -> None:
-    lines = (ROOT / "Dockerfile").read_text().splitlines()
-    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    bases = [line.split()[1] for line in DOCKERFILE if line.startswith("FROM ")]
     assert bases
     assert all(PINNED.match(base) for base in bases)
-    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    users = [line.split()[1] for line in DOCKERFILE if line.startswith("USER ")]
     assert users
     assert users[-1] not in {"root", "0"}
 
 
 def test_the_dockerfile_copies_what_is_there() -> None:
-    for line in (ROOT / "Dockerfile").read_text().splitlines():
-        if line.startswith("COPY "):
-            for source in line.split()[1:-1]:
-                assert (ROOT / source).exists(), source
+    copied = [line.split()[1:-1] for line in DOCKERFILE if line.startswith("COPY ") and "--from=" not in line]
+    sources = {source for line in copied for source in line}
+    assert {"app", "requirements.lock", "scripts/shipped.py"} <= sources
+    passed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    # What is not copied is not even given to the build: data, secrets, whatever else lies about.
+    assert passed == sources
+    for source in sources:
+        assert (ROOT / source).exists(), source
 
 
 @pytest.mark.parametrize("name", [name for name in SERVICES if name not in RUNS_ONCE])
 def test_every_service_has_a_health_check(name: str) -> None:
+    """A program with its arguments, without a shell between; of our image it is ours."""
     check = SERVICES[name]["healthcheck"]
-    assert check["test"][0] in {"CMD", "CMD-SHELL"}
+    how, program, *arguments = check["test"]
+    assert how == "CMD"
     assert check["retries"] > 0
+    if name not in OURS:
+        return
+    assert program == "zonectl"
+    group: Any = typer.main.get_group(app).commands[arguments[0]]
+    with group.commands[arguments[1]].make_context(arguments[1], arguments[2:]) as context:
+        assert context.info_name in HEALTH_OF.get(SERVICES[name]["command"][0], "port")
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -82,8 +114,6 @@ def test_every_variable_exists_in_the_settings(name: str) -> None:
     known = {f"ZONEKEEPER_{field.upper()}" for field in Settings.model_fields}
     named = set(service.get("environment", {}))
     assert named <= known
-    checked = re.findall(r"\$\$(\w+)", str(service.get("healthcheck", "")))
-    assert set(checked) <= named
 
 
 @pytest.mark.parametrize("name", ["node1", "node2", "node3"])
@@ -92,8 +122,160 @@ def test_a_node_keeps_its_address_and_its_data(name: str, monkeypatch: pytest.Mo
     for variable, value in service["environment"].items():
         monkeypatch.setenv(variable, str(value))
     settings = Settings()
-    assert service["networks"]["zonekeeper"]["ipv4_address"] == settings.node_host
+    assert service["networks"]["members"]["ipv4_address"] == settings.node_host
     assert settings.node_ports is not None
     first, last = map(int, settings.node_ports.split("-"))
     assert last - first + 1 == 2 * settings.node_member_limit
     assert service["volumes"] == [f"{name}:/var/lib/zonekeeper"]
+
+
+def networks(service: dict[str, Any]) -> set[str]:
+    return set(service["networks"])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_part_is_on_the_networks_that_it_needs(name: str) -> None:
+    service = SERVICES[name]
+    expected = NETWORKS_OF.get(service.get("command", [""])[0])
+    if expected is None:
+        (expected,) = (places for start, places in NETWORKS_OF_OTHERS.items() if name.startswith(start))
+    assert networks(service) == expected
+
+
+def test_only_the_api_is_published_and_on_this_machine_alone() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published.keys() == {"serve1", "serve2"}
+    for ports in published.values():
+        assert [port.rpartition(":")[0].rpartition(":")[0] for port in ports] == ["127.0.0.1"]
+        assert [port.rpartition(":")[2] for port in ports] == ["7400"]
+    assert not any({"network_mode", "expose"} & service.keys() for service in SERVICES.values())
+    inside = {name for name, network in COMPOSE["networks"].items() if (network or {}).get("internal")}
+    assert COMPOSE["networks"].keys() - inside == {"front"}
+    assert {name for name, service in SERVICES.items() if "front" in networks(service)} == published.keys()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_process_can_change_nothing_but_its_data(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not {"cap_add", "privileged", "pid", "ipc", "devices"} & service.keys()
+    own = {volume.partition(":")[0] for volume in service.get("volumes", [])}
+    assert own <= COMPOSE["volumes"].keys()
+    # Where nothing is mounted nothing can be written: a directory of its own each has.
+    mounted = {place.partition(":")[0] for place in service.get("tmpfs", [])}
+    mounted |= {volume.split(":")[1] for volume in service.get("volumes", [])}
+    assert mounted & {"/var/lib/zonekeeper", "/var/lib/postgresql/data", "/var/lib/etcd"}
+    if name in OURS:
+        assert {"/tmp", "/var/lib/zonekeeper"} <= mounted
+
+
+def test_no_password_has_a_default_or_is_in_an_environment() -> None:
+    """It comes from a file that `make secrets` makes; without it nothing starts."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert "${" not in text
+    assert COMPOSE["secrets"] == {SECRET: {"file": f"./secrets/{SECRET}"}}
+    holders = {name for name, service in SERVICES.items() if service.get("secrets")}
+    assert holders == {"postgres", "serve1", "serve2", "migrate"}
+    for name in SERVICES:
+        given = SERVICES[name].get("environment", {})
+        secret = {variable for variable in given if re.search("PASSWORD|SECRET|TOKEN", variable)}
+        secret -= {"ETCD_INITIAL_CLUSTER_TOKEN"}
+        assert all(variable.endswith("_FILE") for variable in secret)
+        assert {given[variable] for variable in secret} == (
+            {f"/run/secrets/{SECRET}"} if name in holders else set()
+        )
+        assert make_url(given.get("ZONEKEEPER_CATALOG_URL", "sqlite://")).password is None
+
+
+def test_secrets_are_made_once_for_the_owner(tmp_path: Path) -> None:
+    """Nobody else enters their folder; in it containers read them under users of their own."""
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts" / "secrets.sh"
+    shutil.copy(ROOT / "scripts" / "secrets.sh", script)
+    for _ in range(2):
+        done = subprocess.run([str(script)], capture_output=True, text=True, check=True, umask=0)
+        (secret,) = (tmp_path / "secrets").iterdir()
+        first = secret.read_text()
+        assert first.strip() not in done.stdout + done.stderr
+    assert done.stdout == ""
+    assert (secret.name, secret.read_text()) == (SECRET, first)
+    assert len(first.strip()) >= 43
+    assert stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o444
+
+
+def shipped(what: str) -> str:
+    """By the interpreter alone, as in the image's build."""
+    command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / "shipped.py"), what]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_image_has_what_the_product_needs_and_nothing_of_its_tests() -> None:
+    """Checked on the packages that are installed here: each of the product's dependencies, with theirs."""
+    names = set(re.findall(r"^([a-z0-9-]+)==", shipped("requirements"), re.MULTILINE))
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    todo = [Requirement(text) for text in table["dependencies"]]
+    done: set[str] = set()
+    needed: set[str] = set()
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        if str(requirement) in done:
+            continue
+        done.add(str(requirement))
+        needed.add(name)
+        extras = ["", *requirement.extras]
+        for text in metadata.requires(name) or ():
+            more = Requirement(text)
+            if more.marker is None or any(more.marker.evaluate({"extra": extra}) for extra in extras):
+                todo.append(more)
+    assert len(needed) > 60
+    assert needed <= names
+    of_tests = {canonicalize_name(Requirement(text).name) for text in table["optional-dependencies"]["test"]}
+    assert {"pytest", "playwright", "hypothesis", "trustme"} <= of_tests - needed
+    assert not (of_tests - needed) & names
+    (install,) = (line for line in DOCKERFILE if "pip install" in line and "-r " in line)
+    assert "shipped.py requirements >shipped.txt" in install
+    assert "--require-hashes -r shipped.txt" in install
+
+
+def test_every_shipped_version_has_its_hashes() -> None:
+    blocks = re.split(r"\n(?=[a-z0-9])", shipped("requirements"))
+    assert all("--hash=sha256:" in block for block in blocks)
+    locked = (ROOT / "requirements.lock").read_text()
+    for block in blocks:
+        assert block.splitlines()[0] in locked
+
+
+def test_the_bill_of_materials_names_what_is_shipped() -> None:
+    """CycloneDX: each version with its package URL and hashes, and what needs it; twice the same."""
+    text = shipped("sbom")
+    assert shipped("sbom") == text
+    bill = json.loads(text)
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.5", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", bill["serialNumber"])
+    own = bill["metadata"]["component"]
+    assert (own["type"], own["name"], own["licenses"]) == (
+        "application",
+        "zonekeeper",
+        [{"license": {"id": "Apache-2.0"}}],
+    )
+    components = {component["bom-ref"]: component for component in bill["components"]}
+    versions = set(re.findall(r"^([a-z0-9-]+)==([^ \\]+)", shipped("requirements"), re.MULTILINE))
+    assert {(each["name"], each["version"]) for each in components.values()} == versions
+    for ref, component in components.items():
+        assert ref == component["purl"] == f"pkg:pypi/{component['name']}@{component['version']}"
+        hashes = [content for each in component["externalReferences"] for content in each["hashes"]]
+        assert hashes
+        assert all(each["alg"] == "SHA-256" and len(each["content"]) == 64 for each in hashes)
+    needs = {each["ref"]: set(each["dependsOn"]) for each in bill["dependencies"]}
+    assert needs.keys() == {*components, own["bom-ref"]}
+    reached: set[str] = set()
+    todo = [own["bom-ref"]]
+    while todo:
+        ref = todo.pop()
+        todo += needs[ref] - reached
+        reached |= needs[ref]
+    assert reached == components.keys()

@@ -156,24 +156,10 @@ def decide_states(
     outcome: PartitionOutcome = UNKNOWN,
 ) -> tuple[dict[str, CopyReport], bool]:
     """The states of one partition, and whether it is lost. Invariant: lost only if no living copy owns it, and
-    what was lost stays so until it is reset, also when an owner comes back."""
+    what was lost stays so until it is reset, or a member of the set is back that has everything."""
     decided = dict(reports)
     if was_lost or any(each.state is CopyState.LOST for each in reports.values()):
-        for node, each in reports.items():
-            if each.state is CopyState.OWNING or node in ideal:
-                decided[node] = replace(each, state=CopyState.LOST)
-        # Whoever resets did not know of a member that went meanwhile: it may come back with everything.
-        is_kept = not rules.reset or bool(set(outcome.in_sync) & set(rules.gone))
-        if is_kept and rules.policy is not LossPolicy.IGNORE:
-            return decided, True
-        kept = [node for node in decided if decided[node].state is CopyState.LOST]
-        for node in kept:
-            decided[node] = replace(decided[node], state=CopyState.MOVING)
-        # A member that has less than the set was known to have has lost its disk.
-        members = [
-            node for node in kept if node in outcome.in_sync and decided[node].position >= outcome.position
-        ]
-        return _newest_owns(decided, members or kept), False
+        return _decide_lost(reports, ideal, rules, outcome)
     if outcome.in_sync:
         for node in untrusted(reports, outcome, rules.joined):
             decided[node] = replace(reports[node], state=CopyState.MOVING)
@@ -197,10 +183,47 @@ def decide_states(
         return decided, False
     if rules.policy is LossPolicy.IGNORE:
         return _newest_owns(decided, [node for node in ideal if node in decided]), False
-    for node in ideal:
-        if node in decided:
-            decided[node] = replace(decided[node], state=CopyState.LOST)
-    return decided, True
+    return _lost(reports, [node for node in ideal if node in reports], outcome), True
+
+
+def _decide_lost(
+    reports: Reports, ideal: Sequence[str], rules: ZoneRules, outcome: PartitionOutcome
+) -> tuple[dict[str, CopyReport], bool]:
+    """Of a partition that was lost. A member of the set that is back with everything owns at once, unless a
+    reset would give up what another copy wrote meanwhile. One that has less than the set was known to have, or
+    a copy that was only just made, has lost its disk."""
+    owned = (CopyState.OWNING, CopyState.LOST)
+    kept = [node for node, each in reports.items() if each.state in owned or node in ideal]
+    members = [
+        node
+        for node in kept
+        if node in outcome.in_sync
+        and reports[node].state in owned
+        and reports[node].position >= outcome.position
+    ]
+    # Whoever resets did not know of a member that went meanwhile: it may come back with everything.
+    is_reset = rules.reset and not set(outcome.in_sync) & set(rules.gone)
+    is_whole = bool(members) and not _may_have_stood_in(reports, rules.policy, outcome)
+    if not (is_reset or is_whole or rules.policy is LossPolicy.IGNORE):
+        return _lost(reports, kept, outcome), True
+    moving = {node: replace(reports[node], state=CopyState.MOVING) for node in kept}
+    return _newest_owns({**reports, **moving}, members or kept), False
+
+
+def _lost(reports: Reports, nodes: Sequence[str], outcome: PartitionOutcome) -> dict[str, CopyReport]:
+    """A member's copy that was only just made stays MOVING: LOST it would say that it was an owner."""
+    lost = {
+        node: replace(reports[node], state=CopyState.LOST)
+        for node in nodes
+        if node not in outcome.in_sync or reports[node].state is not CopyState.MOVING
+    }
+    return {**reports, **lost}
+
+
+def _may_have_stood_in(reports: Reports, policy: LossPolicy, outcome: PartitionOutcome) -> bool:
+    """Whether another copy may have taken writes while the partition was lost, maybe one that is not there now:
+    only a reset gives them up. Writes after the last primary's are of a later epoch than its."""
+    return policy is LossPolicy.READ_WRITE_ALL or any(each.epoch > outcome.epoch for each in reports.values())
 
 
 def with_wanted_copies(reports: Reports, ideal: Sequence[str]) -> dict[str, CopyReport]:

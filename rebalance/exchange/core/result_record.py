@@ -30,7 +30,7 @@ class PartitionOutcome:
     left or failed since; the last one stays, as nobody else can bring the partition back.
     ``filling``: copies that the primary waits for, too, while they are filled. ``position``: a copy in the set
     has at least this. ``epoch``: the exchange that made the primary, which is
-    the first of ``effective``. ``is_lost``: until it is reset."""
+    the first of ``effective``. ``is_lost``: until a member of the set is back, or it is reset."""
 
     in_sync: tuple[str, ...] = ()
     filling: tuple[str, ...] = ()

@@ -1,8 +1,10 @@
 """How fast copies are filled on one server: the bandwidth limits of moves, kept by who asks.
 
 Every server may receive a node's rate, and its part of the cluster's. From one supplier it takes no more than
-an equal part of a node's rate, so that all who ask one supplier together take no more than that. So limits are
-never passed by more than what is on its way, and not reached where few copies move. Levelling waits for none
+an equal part of a node's rate, so that all who ask one supplier together take no more than that. Parts are
+those of the servers that have copies to be filled by the last exchange: a server that joins alone takes all of
+a rate. So limits are never passed by more than what is on its way. They are not reached where some of these
+servers have been filled already, until the next exchange, or ask different suppliers. Levelling waits for none
 of them: a partition is not served meanwhile.
 """
 
@@ -21,11 +23,11 @@ class FillPace:
     rates: ByteRates = field(default_factory=ByteRates)
     _buckets: TokenBuckets = field(default_factory=TokenBuckets)
 
-    def may_ask(self, supplier: str, servers: int, now_ms: int) -> bool:
-        """``servers``: how many there are."""
+    def may_ask(self, supplier: str, receivers: int, now_ms: int) -> bool:
+        """``receivers``: how many servers copies are filled on, this one among them."""
         if not self.rates.is_limiting:
             return True
-        own = self._own(servers)
+        own = self._own(max(1, receivers))
         self._buckets = self._buckets.at(now_ms, own)
         return not (self._buckets.cluster_cause(own) or self._buckets.node_cause(supplier, own))
 
@@ -35,7 +37,7 @@ class FillPace:
             # One receiver, which is us: what we receive is the cluster of this bucket.
             self._buckets.take((supplier,), ("",), size)
 
-    def _own(self, servers: int) -> ByteRates:
+    def _own(self, receivers: int) -> ByteRates:
         node, cluster = self.rates.node_bytes_s, self.rates.cluster_bytes_s
-        parts = [rate for rate in (node, cluster and max(1, cluster // max(1, servers))) if rate]
-        return ByteRates(min(parts), node and max(1, node // max(1, servers - 1)))
+        parts = [rate for rate in (node, cluster and max(1, cluster // receivers)) if rate]
+        return ByteRates(min(parts), node and max(1, node // receivers))

@@ -76,8 +76,7 @@ class FillWork:
         if supplier is None:
             return
         books = self._books
-        servers = max(len(books.peers), 2)
-        if not filling.is_level and not books.pace.may_ask(supplier, servers, books.now_ms):
+        if not filling.is_level and not books.pace.may_ask(supplier, books.receivers, books.now_ms):
             filling.step = FillStep.ASK
             return
         filling.supplier, filling.step, filling.asked_ms = supplier, FillStep.WAIT, books.now_ms
@@ -126,6 +125,8 @@ class FillWork:
         if copy is None or filling is None or batch.basis != books.basis or not books.takes_records:
             return
         if filling.step is not FillStep.WAIT or filling.supplier != sender:
+            return
+        if batch.after is not None and (batch.stage, batch.after) != (filling.stage, filling.after):
             return
         if not filling.is_level:
             books.pace.took(sender, batch)
@@ -194,6 +195,7 @@ class FillWork:
         self._store(copy, *changes)
 
     def _take_snapshot(self, copy: ServedCopy, filling: Filling, batch: SupplyBatch) -> None:
+        books = self._books
         if batch.stage is not filling.stage:
             filling.step = FillStep.ASK
             return
@@ -203,9 +205,17 @@ class FillWork:
         if batch.next_after is not None:
             filling.after = batch.next_after
             self._store(copy, KeepRows(copy.partition, batch.rows, batch.ids))
+            if filling.storing < books.limits.fill_batches_max:
+                # The next batch is read and sent while this one is written.
+                filling.step = FillStep.ASK
         elif filling.stage is SupplyStage.ROWS:
             filling.stage, filling.after, filling.step = SupplyStage.IDS, b"", FillStep.ASK
         else:
+            filling.is_sent, filling.step = True, FillStep.STORE
+            self._snapshot_reached(copy, filling)
+
+    def _snapshot_reached(self, copy: ServedCopy, filling: Filling) -> None:
+        if not filling.storing:
             copy.tail = copy.log_start = filling.until
             copy.epochs = filling.epochs or ()
             filling.step = FillStep.STREAM
@@ -215,6 +225,7 @@ class FillWork:
     ) -> None:
         if copy.filling is not None:
             copy.filling.step = FillStep.STORE
+            copy.filling.storing += 1
         step = StepStored(copy.partition, copy.life)
         if any(isinstance(item, KeepHead) for item in changes):
             self._books.disk.add(*changes, stored=step)
@@ -232,10 +243,13 @@ class FillWork:
             # It owns, or it was cleared: others are told.
             books.changed = True
             return
+        filling.storing = max(0, filling.storing - 1)
         if filling.step is not FillStep.STORE:
             return
         if copy.state is CopyState.RENTING:
             copy.filling = None
+        elif filling.is_sent:
+            self._snapshot_reached(copy, filling)
         elif filling.stage is SupplyStage.RELOAD:
             filling.step = FillStep.CLEAR
         elif filling.stage is SupplyStage.LOG and copy.tail == filling.until:

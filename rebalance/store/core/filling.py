@@ -26,7 +26,7 @@ class FillStep(Enum):
     TAIL = "TAIL"  # drops records of an earlier stream, after a gap
     ASK = "ASK"  # sends the next request
     WAIT = "WAIT"  # for the answer
-    STORE = "STORE"  # for the disk
+    STORE = "STORE"  # for the disk: for all that is on its way there, or for the first of many batches
     STREAM = "STREAM"  # for its stream to come as far as the rows that it was sent
     DONE = "DONE"  # its last step is on the way to the disk
 
@@ -35,7 +35,8 @@ class FillStep(Enum):
 class Filling:
     """``until``: the position that it has to reach: where the stream of a MOVING copy begins, or the highest of
     the owners. ``clear_until``: everything up to it is of another life: the primary's epoch makes it higher
-    than all records of older epochs. ``keys``: of a tail that was dropped."""
+    than all records of older epochs. ``keys``: of a tail that was dropped. ``storing``: how many of its steps
+    are on the way to the disk. ``is_sent``: a snapshot was sent to its end."""
 
     until: StorePosition
     clear_until: StorePosition
@@ -48,6 +49,8 @@ class Filling:
     epochs: EpochTable | None = None
     read_at: StorePosition = NO_RECORD
     asked_ms: int = 0
+    storing: int = 0
+    is_sent: bool = False
     avoided: set[str] = field(default_factory=set)
 
     def restart(self) -> None:
@@ -75,6 +78,7 @@ def supply(
             *(partition, request.basis, SupplyStage.ROWS, NO_RECORD),
             rows=rows,
             read_at=head.tail,
+            after=request.after,
             next_after=following,
         )
     ids = reader.ids(partition, request.after, limit_bytes)
@@ -83,6 +87,7 @@ def supply(
         ids=ids,
         epochs=epochs_until(head.epochs, request.until),
         read_at=head.tail,
+        after=request.after,
         next_after=ids[-1].write.encode() if ids else None,
     )
 

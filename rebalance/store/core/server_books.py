@@ -10,7 +10,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
-from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
 from rebalance.store.core.disk_changes import KeepHead, StoreReader
 from rebalance.store.core.disk_queue import DiskQueue, Stored
 from rebalance.store.core.fill_pace import FillPace
@@ -54,6 +54,7 @@ class ServerBooks:
     changed: bool = False
     wakes: bool = False
     leaving: bool = False
+    _receivers: tuple[ResultState | None, int] = (None, 1)
 
     @property
     def basis(self) -> TopologyVersion:
@@ -77,6 +78,16 @@ class ServerBooks:
     @property
     def takes_records(self) -> bool:
         return self.phase is None or self.phase in TAKES_RECORDS
+
+    @property
+    def receivers(self) -> int:
+        """How many servers copies are filled on, as of the last result; this one counts in any case."""
+        results = self.worker.held.results if self.worker is not None else None
+        if results is not None and self._receivers[0] is not results:
+            outcomes = (outcome for zone in results.outcomes.values() for outcome in zone)
+            names = {self.name}.union(*(outcome.filling for outcome in outcomes if outcome.filling))
+            self._receivers = results, len(names)
+        return self._receivers[1]
 
     def outcome(self, partition: PartitionKey) -> PartitionOutcome | None:
         return self.worker.held.outcome(*partition) if self.worker is not None else None

@@ -13,6 +13,8 @@ class StoreLimits:
     ``switch_ms``: AFFINITY_CHANGE is asked for at most once in so long.
     ``pending_max``: also of requests that wait for one write.
     ``log_keep``: records of a partition that stay for history, ``log_reserved`` while a copy is being filled.
+    ``fill_batches_max``: of one copy, on their way to the disk.
+    ``bulk_bytes``: of a transaction that fills or clears copies.
     ``id_keep_ms`` is longer than any client repeats a write."""
 
     ttl_ms: int = 5_000
@@ -31,8 +33,9 @@ class StoreLimits:
     transaction_bytes_max: int = 4 << 20
     transaction_age_ms: int = 60_000
     batch_bytes: int = 256 << 10
-    bulk_bytes: int = 256 << 10
+    bulk_bytes: int = 1 << 20
     fills_max: int = 8
+    fill_batches_max: int = 8
     tail_keys_max: int = 10_000
     log_keep: int = 10_000
     log_reserved: int = 100_000

@@ -237,7 +237,8 @@ class SupplyRequest:
 
 @dataclass(frozen=True, slots=True)
 class SupplyBatch:
-    """At most 1 MiB. ``next_after``: to go on from, in the same stage; None when the stage is over.
+    """At most 1 MiB. ``after``: that of the request, so that an answer that comes twice or late is known; None
+    for records. ``next_after``: to go on from, in the same stage; None when the stage is over.
     ``read_at``: the supplier's tail. Rows may be as new as that, so the asker does not own before its own
     stream has come as far. ``last_ms``, with ids: the time of the supplier's last record."""
 
@@ -252,6 +253,7 @@ class SupplyBatch:
     read_at: StorePosition = NO_RECORD
     next_after: bytes | None = None
     last_ms: int = 0
+    after: bytes | None = None
 
 
 # Servers

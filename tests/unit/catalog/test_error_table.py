@@ -23,6 +23,7 @@ RETRYABLE = (
     ErrorKind.REPLICA_BEHIND,
     ErrorKind.PARTITION_LOST,
     ErrorKind.OWNERS_AWAITED,
+    ErrorKind.GRANTS_UNAVAILABLE,
 )
 """Something outside is to blame: clients see it by the type."""
 

@@ -81,7 +81,7 @@ async def test_names_of_users_have_no_case(client: httpx.AsyncClient) -> None:
 
 
 async def test_without_a_credential_the_answer_says_how_to_log_in(client: httpx.AsyncClient) -> None:
-    for method, path in (("GET", ZONES), ("POST", "/v1/statement"), ("GET", "/docs"), ("GET", "/nowhere")):
+    for method, path in (("GET", ZONES), ("POST", "/v1/statement"), ("GET", "/nowhere")):
         answer = await client.request(method, path)
         assert answer.status_code == 401
         assert answer.json()["name"] == "UNAUTHENTICATED"

@@ -112,3 +112,29 @@ def test_without_room_what_clears_is_tried_again_by_itself() -> None:
     last = queue.take()
     assert last is not None
     assert last.changes == (rows,)
+
+
+def test_writes_that_waited_for_bulk_go_alone_and_bulk_goes_again_after_them() -> None:
+    queue = DiskQueue(100)
+    for _ in range(3):
+        queue.add_bulk(clear(100))
+    queue.add(mark("a"))
+    taken = []
+    for name in ("b", "c", "d", "e"):
+        transaction = queue.take()
+        assert transaction is not None
+        taken.append(transaction.changes)
+        queue.add(mark(name))
+        queue.done(transaction.ticket)
+    assert taken == [(mark("a"), clear(100)), (mark("b"),), (mark("c"), clear(100)), (mark("d"),)]
+
+
+def test_bulk_follows_bulk_while_nothing_is_written() -> None:
+    queue = DiskQueue(100)
+    queue.add_bulk(clear(100))
+    queue.add_bulk(clear(99))
+    for size in (100, 99):
+        transaction = queue.take()
+        assert transaction is not None
+        assert transaction.changes == (clear(size),)
+        queue.done(transaction.ticket)

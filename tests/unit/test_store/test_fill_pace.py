@@ -18,12 +18,12 @@ def batch(size: int) -> SupplyBatch:
     return SupplyBatch((ZoneId(1), 0), NO_VERSION, SupplyStage.ROWS, NO_RECORD, rows=rows)
 
 
-def received(rates: ByteRates, suppliers: str, servers: int, seconds: int) -> dict[str, int]:
-    """Bytes from each supplier in so many seconds, of batches of 16 KiB."""
+def received(rates: ByteRates, suppliers: str, receivers: int, seconds: int) -> dict[str, int]:
+    """Bytes that one of ``receivers`` gets from each supplier in so many seconds, in batches of 16 KiB."""
     pace, sums = FillPace(rates), dict.fromkeys(suppliers, 0)
     for now_ms in range(0, 1_000 * seconds, 10):
         for supplier in suppliers:
-            if pace.may_ask(supplier, servers, now_ms):
+            if pace.may_ask(supplier, receivers, now_ms):
                 pace.took(supplier, batch(16 * KIB))
                 sums[supplier] += 16 * KIB
     return sums
@@ -35,14 +35,21 @@ def test_without_limits_everything_is_asked_for() -> None:
 
 def test_a_node_receives_no_more_than_its_rate() -> None:
     """Over T seconds at most the rate times T + 1, and one batch more."""
-    sums = received(ByteRates(node_bytes_s=300 * KIB), "abc", 4, 10)
+    sums = received(ByteRates(node_bytes_s=300 * KIB), "abc", 3, 10)
     assert 300 * KIB * 10 <= sum(sums.values()) <= 300 * KIB * 11 + 3 * 16 * KIB
 
 
 def test_from_one_supplier_it_takes_an_equal_part() -> None:
     """So three that ask the same one take a node's rate together."""
-    (total,) = received(ByteRates(node_bytes_s=300 * KIB), "a", 4, 10).values()
+    (total,) = received(ByteRates(node_bytes_s=300 * KIB), "a", 3, 10).values()
     assert 100 * KIB * 10 <= total <= 100 * KIB * 11 + 16 * KIB
+
+
+def test_who_is_filled_alone_takes_all_of_a_rate() -> None:
+    """From one supplier, too, in a ring of any size; and of the cluster's."""
+    for rates in (ByteRates(node_bytes_s=300 * KIB), ByteRates(cluster_bytes_s=300 * KIB)):
+        (total,) = received(rates, "a", 1, 10).values()
+        assert 300 * KIB * 10 <= total <= 300 * KIB * 11 + 16 * KIB
 
 
 def test_the_cluster_s_rate_is_shared_by_all_servers() -> None:

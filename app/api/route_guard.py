@@ -1,0 +1,101 @@
+"""Each request of a route is authorised before the route runs: the table says what it needs, the one function
+of the catalog decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+
+from app.login import current_login
+from app.security.policy import ROUTES, Guard, Subject, check_complete
+from app.services import Services
+from app.views.zone_directory import zone_not_found
+from catalog.core.authorisation import Permission
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.principals import ALL_ZONES, SYSTEM, GrantObject, zone_object
+from catalog.core.zone import ZoneId
+from rebalance.controllers.operation_control import checked_id, not_found
+
+
+async def authorise(request: Request) -> None:
+    """A dependency of every route. Raises RefusedError: PRIVILEGE_MISSING, or of what the caller does not see
+    the error that the route has for what does not exist."""
+    services: Services = request.app.state.services
+    if services is None or services.access is None:
+        return
+    guard, needs = ROUTES[request.method, request.scope["route"].path]
+    if guard is Guard.OPEN:
+        return
+    login = current_login()
+    if login is None:
+        raise RefusedError(ErrorKind.UNAUTHENTICATED, "log in with a user and password, or with a token")
+    grants = await services.access.grants()
+    for privilege, subject in needs:
+        target, hidden = await _target(subject, request, services)
+        decision = login.caller.decide(grants, privilege, target)
+        if decision.access is Permission.HIDDEN:
+            raise hidden
+        if not decision.is_allowed:
+            raise RefusedError(ErrorKind.PRIVILEGE_MISSING, decision.reason)
+
+
+async def _target(subject: Subject, request: Request, services: Services) -> tuple[GrantObject, RefusedError]:
+    """The object, and the error of an object that is not there."""
+    parameters = request.path_params
+    missing = RefusedError(ErrorKind.ADDRESS_NOT_FOUND, request.url.path)
+    match subject:
+        case Subject.SYSTEM:
+            return SYSTEM, missing
+        case Subject.ALL_ZONES:
+            return ALL_ZONES, missing
+        case Subject.ZONE:
+            return await _named_zone(parameters["zone"], services)
+        case Subject.QUERIED_ZONE:
+            name = request.query_params.get("zone")
+            return (ALL_ZONES, missing) if name is None else await _named_zone(name, services)
+        case Subject.ZONE_ID:
+            return _zone_by_id(parameters["zone_id"])
+        case Subject.OPERATION:
+            name = checked_id(parameters["operation"])
+            return zone_object(ZoneId(int(name.partition("-")[0]))), not_found(name)
+
+
+async def _named_zone(name: str, services: Services) -> tuple[GrantObject, RefusedError]:
+    zone = await services.zones.find(name)
+    return zone_object(zone.zone_id), zone_not_found(name)
+
+
+def _zone_by_id(text: str) -> tuple[GrantObject, RefusedError]:
+    if not text.isdecimal() or len(text) > 18:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, "a zone's id is a number")
+    return zone_object(ZoneId(int(text))), RefusedError(
+        ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {text}"
+    )
+
+
+def routes_of(app: FastAPI) -> Iterator[Any]:
+    """All routes of the application, those of its routers, too."""
+    yield from _flat(app.router.routes)
+
+
+def check_routes(app: FastAPI) -> None:
+    """Raises RuntimeError, naming routes without a row of the table, and rows without a route."""
+    guarded, surfaces = [], []
+    for route in routes_of(app):
+        if isinstance(route, APIRoute):
+            guarded += [(method, route.path) for method in route.methods or ()]
+        else:
+            surfaces.append(route.path)
+    check_complete(guarded, surfaces)
+
+
+def _flat(routes: Any) -> Iterator[Any]:
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        if inner is None:
+            yield route
+        else:
+            yield from _flat(inner.routes)

@@ -1,0 +1,162 @@
+"""``/api/v1/whoami`` and ``/api/v1/tokens``: who is logged in, and the tokens of users."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field
+
+from app.api.bodies import RequestBody, Whole
+from app.api.problems import answers
+from app.contract.logins import NewToken, TokenBody, Tokens, WhoAmI
+from app.login import Login, Proof, current_login
+from app.security.access_view import AccessView
+from app.security.token_secrets import new_secret
+from app.services import Services, ServicesOf
+from catalog.core.access_tokens import (
+    LIFETIME_DAYS_MAX,
+    AccessToken,
+    TokenRequest,
+    issue,
+    scope_of,
+    scope_text,
+)
+from catalog.core.audit import Action
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.principals import LOCAL, SYSTEM, Principal, Privilege
+
+router = APIRouter(prefix="/api/v1", tags=["logins"])
+
+SCOPE_CHARS_MAX = 2_000
+SECOND_US = 1_000_000
+LIFETIME_S_MAX = LIFETIME_DAYS_MAX * 86_400
+
+
+class TokenCreate(RequestBody):
+    lifetime_s: Annotated[
+        Whole | None,
+        Field(ge=1, le=LIFETIME_S_MAX, description="seconds; default: 30 days, or as long as the token sent"),
+    ] = None
+    scope: Annotated[
+        str,
+        Field(
+            max_length=SCOPE_CHARS_MAX,
+            description="the most that it allows, as `SEE, READ ON ALL ZONES; OPERATE ON SYSTEM`; a zone by "
+            "its id, as `WRITE ON ZONE 7`. Empty: all that its owner may, within the scope of the token sent",
+        ),
+    ] = ""
+
+
+@router.get("/whoami", **answers(WhoAmI, 401, 503))
+async def whoami(services: ServicesOf) -> Response:
+    """The user that the request is authorised for. 401 where nobody has to log in, too: there is none."""
+    login, access = _login(services)
+    principal, token = login.caller.principal, login.token
+    grants = await access.grants()
+    roles = {role.name for role in (*login.caller.roles, *grants.roles_of.get(principal, ()))}
+    return _private(
+        {
+            "source": principal.source,
+            "name": principal.name,
+            "roles": sorted(roles),
+            "proof": login.proof.value,
+            "token_id": token.token_id if token is not None else None,
+            "scope": scope_text(login.caller.scope),
+            "expires_at": _time(login.expires_us),
+        }
+    )
+
+
+@router.get("/tokens", **answers(Tokens, 401, 403, 503))
+async def list_tokens(
+    services: ServicesOf,
+    everybody: Annotated[bool, Query(alias="all", description="of all users, which needs ADMIN")] = False,
+) -> Response:
+    """The tokens of who asks, without their secrets. What ended is listed for 90 days after it was made."""
+    login, access = _login(services)
+    if everybody and not await _is_administrator(login, access):
+        raise RefusedError(ErrorKind.PRIVILEGE_MISSING, "tokens of other users need ADMIN ON SYSTEM")
+    tokens = await access.store.tokens(None if everybody else login.caller.principal)
+    now_us = _now_us()
+    return _private({"tokens": [_body(token, now_us) for token in tokens]})
+
+
+@router.post("/tokens", status_code=201, **answers(NewToken, 400, 401, 403, 503))
+async def create_token(request: TokenCreate, services: ServicesOf) -> Response:
+    """A token of who asks. Its secret is in this answer and nowhere else. A token that is requested with
+    another one has no broader scope and ends no later."""
+    login, access = _login(services)
+    principal = login.caller.principal
+    if principal.source != LOCAL or login.proof is Proof.JWT:
+        message = f"tokens belong to users of the catalog; {principal.source} issues tokens for its own"
+        raise RefusedError(ErrorKind.PRIVILEGE_MISSING, message)
+    secret, now_us = new_secret(), _now_us()
+    lifetime_us = None if request.lifetime_s is None else request.lifetime_s * SECOND_US
+    wish = TokenRequest(scope_of(request.scope), lifetime_us)
+    token = issue(wish, principal, secret, now_us, login.token)
+    await access.store.add_token(token)
+    details = {"scope": scope_text(token.scope), "expires_at": _time(token.expires_us)}
+    await services.audit.record(Action.CREATE_TOKEN, token.token_id, details)
+    return _private({**_body(token, now_us), "secret": secret}, 201)
+
+
+@router.delete("/tokens/{token_id:segment}", **answers(TokenBody, 401, 404, 503))
+async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: ServicesOf) -> Response:
+    """It is refused by every server within 2 s. Of another user's it needs ADMIN; without it, that one does not
+    exist."""
+    login, access = _login(services)
+    owner: Principal | None = login.caller.principal
+    if await _is_administrator(login, access):
+        owner = None
+    token = next((one for one in await access.store.tokens(owner) if one.token_id == token_id), None)
+    if token is None:
+        raise RefusedError(ErrorKind.TOKEN_NOT_FOUND, f"there is no token {token_id}")
+    await access.store.revoke_token(token_id, _now_us())
+    access.forget(token.digest)
+    await services.audit.record(Action.REVOKE_TOKEN, token_id, {"owner": str(token.owner)})
+    revoked = next(one for one in await access.store.tokens(token.owner) if one.token_id == token_id)
+    return _private(_body(revoked, _now_us()))
+
+
+def _login(services: Services) -> tuple[Login, AccessView]:
+    """Raises RefusedError (UNAUTHENTICATED)."""
+    login = current_login()
+    if login is None or services.access is None:
+        raise RefusedError(ErrorKind.UNAUTHENTICATED, "this server takes requests without a login")
+    return login, services.access
+
+
+async def _is_administrator(login: Login, access: AccessView) -> bool:
+    return login.caller.may(await access.grants(), Privilege.ADMIN, SYSTEM)
+
+
+def _body(token: AccessToken, now_us: int) -> TokenBody:
+    return {
+        "token_id": token.token_id,
+        "owner": token.owner.name,
+        "scope": scope_text(token.scope),
+        "created_at": _at(token.created_us),
+        "expires_at": _at(token.expires_us),
+        "revoked_at": _time(token.revoked_us),
+        "valid": token.is_valid(now_us),
+    }
+
+
+def _private(body: object, status: int = 200) -> Response:
+    return JSONResponse(body, status, headers={"Cache-Control": "no-store"})
+
+
+def _at(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / SECOND_US, UTC).isoformat(timespec="seconds")
+
+
+def _time(time_us: int | None) -> str | None:
+    return None if time_us is None else _at(time_us)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000

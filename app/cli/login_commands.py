@@ -1,0 +1,146 @@
+"""``zonectl login``, ``logout`` and ``whoami``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from app.cli.address import Address
+from app.cli.connection import Api, object_command
+from app.cli.contexts import Context, load_contexts, origin_of, save_contexts
+from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.options import argument, asker, option
+from app.cli.say import say
+
+ServerArgument = Annotated[
+    str, argument("URL", "Address of the server, for example https://zones.example:7443.")
+]
+DAY_S = 86_400
+
+
+def login(
+    url: ServerArgument,
+    user: Annotated[
+        str | None, option("--user", "User to log in as.", "NAME", default="the current user")
+    ] = None,
+    password_stdin: Annotated[
+        bool, option("--password-stdin", "Read the password from standard input, up to the first line's end.")
+    ] = False,
+    ca_file: Annotated[
+        Path | None,
+        option(
+            "--ca-file", "Authority of the server's certificate, a PEM file.", "FILE", default="the system's"
+        ),
+    ] = None,
+    days: Annotated[int, option("--days", "Days until the login ends.", "N", min=1, max=90)] = 30,
+) -> int:
+    """Log in to a server, and use it when no other is named.
+
+    The password is exchanged for a token, which is stored with the server's address
+    in a file that only you can read. It is sent to this address only, over TLS. A
+    password is never an argument: it would be in the shell's history and in the
+    list of processes.
+
+    \b
+    Examples:
+      zonectl login https://zones.example:7443
+      zonectl login https://zones.example:7443 --user ci --password-stdin < password.txt
+    """
+    from app.cli.client import ApiClient
+    from app.cli.options import OutputFormat
+    from app.cli.problems import render_problem
+    from app.cli.request_errors import ProblemError
+
+    origin = origin_of(url)
+    if not origin.startswith("https://"):
+        raise UsageError(f"passwords are sent over HTTPS only: {origin} is not")
+    name = asker(user)
+    address = Address(
+        origin, "as given", password=(name, _password(name, password_stdin)), authority=_text(ca_file)
+    )
+    with ApiClient(address) as client:
+        try:
+            made = client.create_token(days * DAY_S, "")
+        except ProblemError as error:
+            raise CliError(error.exit_code, render_problem(error.problem, OutputFormat.TABLE)) from error
+    context = Context(
+        origin, made["owner"], made["secret"], made["token_id"], made["expires_at"], address.authority
+    )
+    save_contexts(load_contexts().with_one(context))
+    say(f"logged in to {origin} as {made['owner']} until {made['expires_at']}")
+    return ExitCode.OK
+
+
+def logout(
+    url: Annotated[str, argument("URL", "Address of the server; by default the current one.")] = "",
+) -> int:
+    """Revoke the login's token and forget it.
+
+    It is forgotten, too, when the server cannot be reached.
+
+    \b
+    Example:
+      zonectl logout
+    """
+    from app.cli.client import ApiClient
+    from app.cli.request_errors import RequestError
+
+    contexts = load_contexts()
+    context = contexts.of(url or contexts.current) if url or contexts.current else None
+    if context is None:
+        raise CliError(ExitCode.FAILED, f"not logged in{f' to {url}' if url else ''}")
+    save_contexts(contexts.without(context.url))
+    try:
+        with ApiClient(Address(context.url, "as logged in to", context.token, context.authority)) as client:
+            client.revoke_token(context.token_id)
+    except RequestError as error:
+        message = f"logged out of {context.url}; the token may be valid until {context.expires_at}: {error}"
+        raise CliError(error.exit_code, message) from error
+    say(f"logged out of {context.url}")
+    return ExitCode.OK
+
+
+@object_command
+def whoami(api: Api) -> int:
+    """Show who the server takes you for, and until when.
+
+    \b
+    Example:
+      zonectl whoami
+    """
+    with api.client() as client:
+        body = client.whoami()
+        url = client.address.url
+    roles = ", ".join(body["roles"]) or "no roles"
+    until = f", until {body['expires_at']}" if body["expires_at"] else ""
+    scope = (f"limited to {body['scope']}",) if body["scope"] else ()
+    api.show_one(
+        {"url": url, **body},
+        f"{body['name']} ({body['source']}) at {url}: {roles}",
+        f"by {body['proof'].lower()}{until}",
+        *scope,
+    )
+    return ExitCode.OK
+
+
+def _password(name: str, from_stdin: bool) -> str:
+    """Raises UsageError."""
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif sys.stdin.isatty():
+        import getpass
+
+        password = getpass.getpass(f"Password of {name}: ")
+    else:
+        raise UsageError("there is no terminal to ask for the password: give it with --password-stdin")
+    if not password:
+        raise UsageError("the password is empty")
+    return password
+
+
+def _text(path: Path | None) -> str:
+    try:
+        return "" if path is None else path.read_text()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {error}") from error

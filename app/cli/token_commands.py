@@ -1,0 +1,79 @@
+"""``zonectl token``: tokens for programs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from app.cli.connection import Api, client_command, object_command
+from app.cli.exits import ExitCode
+from app.cli.options import argument, group, option
+
+app = group("Create, list and revoke tokens for programs.")
+
+
+@app.command()
+@object_command
+def create(
+    api: Api,
+    days: Annotated[int, option("--days", "Days until it expires.", "N", of="TOKEN_", min=1, max=90)] = 30,
+    scope: Annotated[
+        str,
+        option(
+            "--scope",
+            "Most that it allows: privileges ON SYSTEM, ALL ZONES or ZONE with an id.",
+            "TEXT",
+            of="TOKEN_",
+            default="all that you may do",
+        ),
+    ] = "",
+) -> int:
+    """Create a token, and print it once.
+
+    Drivers send it as a bearer token or JWT. It never allows more than you may do
+    at the time. Its secret is stored nowhere: keep it where the program reads it.
+
+    \b
+    Examples:
+      zonectl token create --days 7
+      zonectl token create --scope "SEE, READ ON ALL ZONES; WRITE ON ZONE 7" --format json
+    """
+    with api.client() as client:
+        made = client.create_token(days * 86_400, scope)
+    api.show_one(made, made["secret"])
+    return ExitCode.OK
+
+
+@app.command("list")
+@client_command
+def list_tokens(
+    api: Api,
+    everybody: Annotated[bool, option("--all", "Tokens of all users. Needs ADMIN.", of="TOKEN_")] = False,
+) -> int:
+    """List tokens, newest first.
+
+    \b
+    Example:
+      zonectl token list
+    """
+    with api.client() as client:
+        tokens = client.tokens(everybody)
+    columns = {name: name for name in ("token_id", "owner", "scope", "created_at", "expires_at")}
+    api.show(tokens, {**columns, "valid": lambda token: "yes" if token["valid"] else "no"})
+    return ExitCode.OK
+
+
+@app.command()
+@object_command
+def revoke(
+    api: Api, token_id: Annotated[str, argument("TOKEN_ID", "As `zonectl token list` shows it.")]
+) -> int:
+    """Revoke a token. Every server refuses it within 2 s.
+
+    \b
+    Example:
+      zonectl token revoke 3f9c2a417b0e
+    """
+    with api.client() as client:
+        revoked = client.revoke_token(token_id)
+    api.show_one(revoked, f"token {token_id} of {revoked['owner']} is revoked")
+    return ExitCode.OK

@@ -1,0 +1,208 @@
+"""The hand-written table of statements: which privilege each kind of them needs, and on what.
+
+One row for each command, CALL, question and view; ``check_complete`` stops the start of a server that knows one
+without a row. Who may do what is decided by ``catalog.core.authorisation`` alone: here is only what to ask it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from catalog.core.authorisation import Caller, Permission
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.messages import (
+    AddColumns,
+    AlterUser,
+    AlterZone,
+    ChangeGrants,
+    ChangeMembers,
+    Command,
+    CreateRole,
+    CreateTable,
+    CreateUser,
+    CreateZone,
+    DropColumns,
+    DropRole,
+    DropTable,
+    DropUser,
+    DropZone,
+    Position,
+    PrincipalCommand,
+    RenameZone,
+    SetDefaultZone,
+)
+from catalog.core.principals import ALL_ZONES, SYSTEM, GrantObject, ObjectKind, Privilege, zone_object
+from catalog.core.versions import CatalogSnapshot
+from catalog.core.zone import Zone
+from parser.calls import Call, Procedure
+from parser.queries import ShowKind
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """``on`` ZONE: the zone that the statement names, or its table's."""
+
+    privilege: Privilege
+    on: ObjectKind
+
+
+ANYBODY = None
+"""Whoever has logged in may ask; rows about zones, users and grants are those that the caller may see."""
+
+SEES_ALL_ZONES = Need(Privilege.SEE, ObjectKind.ALL_ZONES)
+_ADMIN = Need(Privilege.ADMIN, ObjectKind.SYSTEM)
+_SEES_SYSTEM = Need(Privilege.SEE, ObjectKind.SYSTEM)
+_AUDITS = Need(Privilege.AUDIT, ObjectKind.SYSTEM)
+_RECOVERS = Need(Privilege.RECOVER, ObjectKind.ZONE)
+_OPERATES = Need(Privilege.OPERATE, ObjectKind.ZONE)
+
+COMMANDS: Mapping[type[Command], Need] = {
+    CreateZone: Need(Privilege.CREATE, ObjectKind.ALL_ZONES),
+    AlterZone: Need(Privilege.ALTER, ObjectKind.ZONE),
+    RenameZone: Need(Privilege.ALTER, ObjectKind.ZONE),
+    SetDefaultZone: Need(Privilege.ALTER, ObjectKind.ALL_ZONES),
+    DropZone: Need(Privilege.DROP, ObjectKind.ZONE),
+    CreateTable: Need(Privilege.CREATE, ObjectKind.ZONE),
+    AddColumns: Need(Privilege.ALTER, ObjectKind.ZONE),
+    DropColumns: Need(Privilege.ALTER, ObjectKind.ZONE),
+    DropTable: Need(Privilege.DROP, ObjectKind.ZONE),
+    CreateUser: _ADMIN,
+    AlterUser: _ADMIN,
+    DropUser: _ADMIN,
+    CreateRole: _ADMIN,
+    DropRole: _ADMIN,
+    ChangeGrants: _ADMIN,
+    ChangeMembers: _ADMIN,
+}
+"""EXPLAIN and plans need what they explain."""
+
+PROCEDURES: Mapping[Procedure, Need] = {
+    Procedure.RESET_PARTITIONS: _RECOVERS,
+    Procedure.RESTART_PARTITIONS: _RECOVERS,
+    Procedure.RESET_LOST_PARTITIONS: _RECOVERS,
+    Procedure.ACTIVATE_ZONE: _OPERATES,
+    Procedure.DEACTIVATE_ZONE: _OPERATES,
+}
+
+QUESTIONS: Mapping[ShowKind, Need | None] = {
+    ShowKind.NODES: _SEES_SYSTEM,
+    **dict.fromkeys(set(ShowKind) - {ShowKind.NODES}, ANYBODY),
+}
+
+VIEWS: Mapping[str, Need | None] = {
+    **dict.fromkeys(
+        (
+            *("ZONES", "ZONE_STORAGE_PROFILES", "TABLES", "GLOBAL_ZONE_PARTITION_STATES"),
+            *(
+                "LOCAL_ZONE_PARTITION_STATES",
+                "LEARNERS",
+                "ASSIGNMENTS",
+                "AFFINITY",
+                "PARTITION_MAP",
+                "FAILURES",
+            ),
+            *("OPERATIONS", "OPERATION_HISTORY", "STORE_COPIES", "SNAPSHOT", "USERS", "ROLES", "GRANTS"),
+        ),
+        ANYBODY,
+    ),
+    "NODES": _SEES_SYSTEM,
+    "SQL_QUERIES": _SEES_SYSTEM,
+    "EXCHANGES": SEES_ALL_ZONES,
+    "EVENTS": _AUDITS,
+    "AUDIT": _AUDITS,
+}
+"""Views of the schema SYSTEM by name. Those of other schemas are about the views themselves: for anybody."""
+
+
+def check_complete(views: Iterable[str]) -> None:
+    """``views``: of the schema SYSTEM. Raises RuntimeError for what has no row, and for rows of nothing."""
+    rows: tuple[tuple[str, set[object], set[object]], ...] = (
+        ("commands", set(COMMANDS), set(get_args(Command))),
+        ("procedures", set(PROCEDURES), set(Procedure)),
+        ("questions", set(QUESTIONS), set(ShowKind)),
+        ("views", set(VIEWS), set(views)),
+    )
+    for what, table, there in rows:
+        if table != there:
+            different = ", ".join(sorted(str(one) for one in table ^ there))
+            raise RuntimeError(f"the table of privileges and the {what} differ in: {different}")
+
+
+def require(caller: Caller, snapshot: CatalogSnapshot, need: Need | None, position: Position | None) -> None:
+    """For what names no zone. Raises RefusedError (PRIVILEGE_MISSING)."""
+    if need is not None:
+        _require_on(caller, snapshot, need, SYSTEM if need.on is ObjectKind.SYSTEM else ALL_ZONES, position)
+
+
+def authorised(snapshot: CatalogSnapshot, command: Command, caller: Caller) -> CatalogSnapshot:
+    """The catalog to judge the command on: that in which a zone that the caller may not see does not exist, so
+    that the command ends as if it did not. Raises RefusedError (PRIVILEGE_MISSING)."""
+    need = COMMANDS[type(command)]
+    if isinstance(command, PrincipalCommand | CreateZone | SetDefaultZone):
+        require(caller, snapshot, need, command.position)
+        return snapshot
+    if isinstance(command, CreateTable):
+        return _authorised_table(snapshot, command, caller)
+    if isinstance(command, AlterZone | RenameZone | DropZone):
+        zone = snapshot.zone(command.name.text)
+    else:
+        table = snapshot.table(command.name.text)
+        zone = None if table is None else snapshot.zone_of(table)
+    return snapshot if zone is None else _authorised_on(snapshot, zone, need, caller, command.name.position)
+
+
+def authorise_call(snapshot: CatalogSnapshot, call: Call, caller: Caller) -> CatalogSnapshot:
+    """As ``authorised``."""
+    zone = snapshot.zone(call.zone.value)
+    need = PROCEDURES[call.procedure]
+    return snapshot if zone is None else _authorised_on(snapshot, zone, need, caller, call.position)
+
+
+def without_zone(snapshot: CatalogSnapshot, zone: Zone) -> CatalogSnapshot:
+    """The catalog as somebody sees it who may not see the zone: ids and version are the same."""
+    return only_zones(snapshot, [other for other in snapshot.zones if other is not zone])
+
+
+def only_zones(snapshot: CatalogSnapshot, zones: Iterable[Zone]) -> CatalogSnapshot:
+    """The catalog with these of its zones, and their tables."""
+    left = tuple(zones)
+    ids = {zone.zone_id for zone in left}
+    default = snapshot.default_zone_id if snapshot.default_zone_id in ids else None
+    tables = tuple(table for table in snapshot.tables if table.zone_id in ids)
+    return replace(snapshot, zones=left, tables=tables, default_zone_id=default, zones_by_name=None)
+
+
+def _authorised_table(snapshot: CatalogSnapshot, command: CreateTable, caller: Caller) -> CatalogSnapshot:
+    """In the default zone where it names none; that is made by the first table."""
+    need = COMMANDS[CreateTable]
+    if command.zone is not None:
+        zone = snapshot.zone(command.zone.text)
+        return snapshot if zone is None else _authorised_on(snapshot, zone, need, caller, command.zone.position)
+    target = ALL_ZONES if snapshot.default_zone_id is None else zone_object(snapshot.default_zone_id)
+    _require_on(caller, snapshot, need, target, command.name.position)
+    return snapshot
+
+
+def _authorised_on(
+    snapshot: CatalogSnapshot, zone: Zone, need: Need, caller: Caller, position: Position | None
+) -> CatalogSnapshot:
+    decision = caller.decide(snapshot.grants, need.privilege, zone_object(zone.zone_id))
+    if decision.access is Permission.HIDDEN:
+        return without_zone(snapshot, zone)
+    if not decision.is_allowed:
+        raise _missing(decision.reason.replace("the zone", f"ZONE {zone.name}"), position)
+    return snapshot
+
+
+def _require_on(
+    caller: Caller, snapshot: CatalogSnapshot, need: Need, target: GrantObject, position: Position | None
+) -> None:
+    decision = caller.decide(snapshot.grants, need.privilege, target)
+    if not decision.is_allowed:
+        raise _missing(decision.reason.replace("the zone", "the default zone"), position)
+
+
+def _missing(reason: str, position: Position | None) -> RefusedError:
+    return RefusedError(ErrorKind.PRIVILEGE_MISSING, reason, position)

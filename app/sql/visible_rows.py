@@ -1,0 +1,83 @@
+"""What a caller may ask, and which rows of the answer it may see: before any query engine has them, so that no
+count and no sum tells of a zone that is hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from app.security.statement_policy import QUESTIONS, VIEWS, authorise_call, only_zones, require
+from app.sql.principal_views import GRANTS
+from app.sql.view_registry import SCHEMA, ZONE_ID, Row, SystemView
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.authorisation import Caller, Grants
+from catalog.core.principals import SYSTEM, Principal, Privilege
+from catalog.core.versions import CatalogSnapshot
+from parser.calls import Call
+from parser.queries import Show, Statement
+
+OF_ALL_ZONES = frozenset({"MEMBERS", "DRAIN_STATE"})
+"""Columns that sum over zones: empty for whoever does not see all of them."""
+
+
+def check_question(statement: Statement, catalog: CatalogSnapshot, caller: Caller) -> None:
+    """Of what neither changes the catalog nor is a query. Raises RefusedError (PRIVILEGE_MISSING)."""
+    if isinstance(statement, Call):
+        authorise_call(catalog, statement, caller)
+    elif isinstance(statement, Show):
+        require(caller, catalog, QUESTIONS[statement.kind], None)
+
+
+def check_views(views: Iterable[SystemView], catalog: CatalogSnapshot, caller: Caller) -> None:
+    """Raises RefusedError (PRIVILEGE_MISSING)."""
+    for view in views:
+        if view.schema == SCHEMA:
+            require(caller, catalog, VIEWS[view.name], None)
+
+
+def visible(snapshot: SystemSnapshot, caller: Caller | None) -> SystemSnapshot:
+    """The snapshot with the zones, users and queries that the caller may see. None: all of it."""
+    if caller is None:
+        return snapshot
+    catalog = snapshot.catalog
+    grants = catalog.grants
+    seen = caller.seen_zones(grants, [zone.zone_id for zone in catalog.zones])
+    queries = snapshot.queries
+    if not caller.may(grants, Privilege.OPERATE, SYSTEM):
+        queries = tuple(entry for entry in queries if entry.client.user == caller.principal.name)
+    if seen is not None:
+        catalog = only_zones(catalog, [zone for zone in catalog.zones if zone.zone_id in seen])
+    if not caller.may(grants, Privilege.ADMIN, SYSTEM):
+        catalog = replace(catalog, grants=_own(grants, caller))
+    return replace(snapshot, catalog=catalog, queries=queries, seen=seen, is_shared=False)
+
+
+def visible_rows(view: SystemView, snapshot: SystemSnapshot) -> Iterator[Row]:
+    """The rows of the view without those of zones that are not seen, also of zones that are gone."""
+    seen, names = snapshot.seen, [column.name for column in view.columns]
+    if seen is None:
+        yield from view.rows(snapshot)
+        return
+    zone_at = names.index(ZONE_ID) if ZONE_ID in names else None
+    hidden = {at for at, name in enumerate(names) if name in OF_ALL_ZONES}
+    for row in view.rows(snapshot):
+        zone_id = None if zone_at is None else row[zone_at]
+        if zone_at is None or zone_id in seen or (zone_id is None and view.name == GRANTS):
+            yield tuple(None if at in hidden else cell for at, cell in enumerate(row)) if hidden else row
+
+
+def _own(grants: Grants, caller: Caller) -> Grants:
+    """The caller itself, its roles, and what is granted to either."""
+    me = caller.principal
+    roles = {*grants.roles_of.get(me, ()), *caller.roles}
+
+    def is_mine(principal: Principal) -> bool:
+        return principal == me or principal in roles
+
+    return Grants(
+        grants.version,
+        {key: user for key, user in grants.users.items() if is_mine(key)},
+        {key: role for key, role in grants.roles.items() if is_mine(key)},
+        {key: members for key, members in grants.roles_of.items() if key == me},
+        {key: held for key, held in grants.held.items() if is_mine(key)},
+    )

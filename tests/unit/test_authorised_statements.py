@@ -1,0 +1,275 @@
+"""Statements of callers that have logged in: what they may run, and what they see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.login import Login, Proof, logged_in
+from app.sql.results import SessionContext
+from app.sql.statements import QueryResult, ScriptError
+from catalog.core.authorisation import Caller, Held
+from catalog.core.errors import ErrorKind, StatementError
+from catalog.core.principals import Privilege, local_user, zone_object
+from catalog.core.zone import ZoneId
+from tests.unit.operations_world import OperationsWorld, operations_world
+from tests.unit.sql_world import World
+
+SETUP = """
+    CREATE ZONE orders (PARTITIONS 2); CREATE ZONE logs (PARTITIONS 2);
+    CREATE TABLE t (id INT PRIMARY KEY) ZONE orders; CREATE TABLE u (id INT PRIMARY KEY) ZONE logs;
+    CREATE USER root; GRANT administrator TO root;
+    CREATE USER anna; CREATE USER ben; CREATE USER viewer1; GRANT viewer TO viewer1;
+    CREATE USER oper; GRANT operator TO oper; CREATE USER nobody;
+    CREATE ROLE orderers; GRANT ALTER ON ZONE orders TO orderers; GRANT orderers TO anna
+"""
+
+
+def by(name: str, scope: Held | None = None) -> AbstractContextManager[None]:
+    """Everything inside is asked by this user of the catalog."""
+    return logged_in(Login(Caller(local_user(name), scope=scope), Proof.PASSWORD))
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[OperationsWorld]:
+    async with operations_world(tmp_path) as opened:
+        await opened.run(SETUP)
+        yield opened
+
+
+@pytest.fixture
+def world(api: OperationsWorld) -> World:
+    return api.world
+
+
+async def refusal(world: World, sql: str) -> StatementError:
+    with pytest.raises(StatementError) as refused:
+        await world.engine.run_script(sql)
+    return refused.value
+
+
+async def rows(world: World, sql: str) -> list[tuple[Any, ...]]:
+    (answer,) = await world.engine.run_script(sql)
+    assert isinstance(answer, QueryResult)
+    return [tuple(row) for row in answer.answer.rows]
+
+
+async def names(world: World) -> set[str]:
+    return {zone.name for zone in (await world.catalog.snapshot()).zones}
+
+
+async def test_a_member_of_a_role_does_what_the_role_may_and_no_more(world: World) -> None:
+    with by("anna"):
+        await world.engine.run_script("ALTER ZONE orders SET (REPLICAS 2)")
+        missing = await refusal(world, "DROP ZONE orders")
+        assert (missing.kind, missing.line, missing.column) == (ErrorKind.PRIVILEGE_MISSING, 1, 11)
+        assert (await refusal(world, "DROP ZONE logs")).kind is ErrorKind.ZONE_NOT_FOUND
+        assert (await refusal(world, "CREATE ZONE z")).kind is ErrorKind.PRIVILEGE_MISSING
+        assert (await refusal(world, "GRANT SEE ON SYSTEM TO anna")).kind is ErrorKind.PRIVILEGE_MISSING
+
+
+async def test_a_script_is_authorised_as_a_whole_before_its_first_statement(world: World) -> None:
+    scripts = {
+        "ALTER ZONE orders SET (REPLICAS 2); SHOW ZONES; CREATE ZONE z9": 3,
+        "ALTER ZONE orders SET (REPLICAS 2); CREATE ZONE z9": 2,
+        "SHOW ZONES; SELECT * FROM system.audit": 2,
+        "ALTER ZONE orders SET (REPLICAS 2); SELECT * FROM system.nodes": 2,
+        "ALTER ZONE orders SET (REPLICAS 2); SHOW NODES": 2,
+        "ALTER ZONE orders SET (REPLICAS 2); CALL system.activate_zone('ORDERS')": 2,
+        "ALTER ZONE orders RENAME TO bills; DROP ZONE bills": 2,
+    }
+    version = (await world.catalog.snapshot()).version
+    with by("anna"):
+        for sql, number in scripts.items():
+            refused = await refusal(world, sql)
+            if "CALL" in sql:
+                assert refused.kind is ErrorKind.PRIVILEGE_MISSING
+            assert (refused.kind, refused.statement) == (ErrorKind.PRIVILEGE_MISSING, number), sql
+            assert isinstance(refused, ScriptError)
+            assert refused.results == ()
+    assert (await world.catalog.snapshot()).version == version
+
+
+async def test_what_is_taken_away_in_the_same_transaction_is_gone(world: World) -> None:
+    """The administrator's script and the user's wait together, and the user's was authorised before."""
+    with by("root"):
+        await world.engine.run_script("REVOKE orderers FROM anna")
+    with by("anna"):
+        assert (await refusal(world, "ALTER ZONE orders SET (REPLICAS 2)")).kind is ErrorKind.ZONE_NOT_FOUND
+    with by("root"):
+        await world.engine.run_script("GRANT ALTER ON ZONE orders TO anna; ALTER USER anna NOLOGIN")
+    with by("anna"):
+        assert (await refusal(world, "ALTER ZONE orders SET (REPLICAS 2)")).kind is ErrorKind.ZONE_NOT_FOUND
+
+
+async def test_rows_counts_and_sums_show_no_hidden_zone(world: World) -> None:
+    views = ("zones", "zone_storage_profiles", "tables", "global_zone_partition_states", "assignments")
+    with by("anna"):
+        for view in views:
+            zones = {row[0] for row in await rows(world, f"SELECT DISTINCT zone_name FROM system.{view}")}
+            assert zones == {"ORDERS"}, view
+        assert await rows(world, "SELECT count(*) FROM system.tables") == [(1,)]
+        assert await rows(world, "SELECT count(*) FROM system.operations WHERE zone_id <> 1") == [(0,)]
+        assert [row[0] for row in await rows(world, "SHOW ZONES")] == ["ORDERS"]
+        assert "LOGS" not in str(await rows(world, "SHOW TABLES"))
+        for sql in ("DESCRIBE ZONE logs", "SHOW CREATE ZONE logs", "EXPLAIN PARTITION logs.0"):
+            assert (await refusal(world, sql)).kind is ErrorKind.ZONE_NOT_FOUND
+        assert (await refusal(world, "CALL system.activate_zone('LOGS')")).kind is ErrorKind.ZONE_NOT_FOUND
+    with by("nobody"):
+        assert await rows(world, "SELECT count(*) FROM system.zones") == [(0,)]
+    with by("viewer1"):
+        assert len(await rows(world, "SHOW ZONES")) == 2
+    assert len(await rows(world, "SHOW ZONES")) == 2
+
+
+async def test_one_callers_rows_are_not_anothers(world: World) -> None:
+    """Views of one snapshot are kept between queries, for those who see all of them."""
+    count = "SELECT count(*) FROM system.zones"
+    for _ in range(2):
+        assert await rows(world, count) == [(2,)]
+        with by("anna"):
+            assert await rows(world, count) == [(1,)]
+        with by("root"):
+            assert await rows(world, count) == [(2,)]
+        with by("nobody"):
+            assert await rows(world, count) == [(0,)]
+
+
+async def test_sums_of_nodes_are_for_whoever_sees_all_zones(world: World) -> None:
+    with by("root"):
+        await world.engine.run_script("GRANT SEE ON SYSTEM TO anna")
+    with by("anna"):
+        members = await rows(world, "SELECT node_name, members FROM system.nodes ORDER BY 1")
+        assert members == [("n1", None), ("n2", None), ("n3", None)]
+        shown = await rows(world, "SHOW NODES")
+        assert {row[7] for row in shown} == {None}
+    with by("viewer1"):
+        assert {row[1] for row in await rows(world, "SELECT node_name, members FROM system.nodes")} != {None}
+
+
+async def test_users_and_grants_are_shown_to_themselves_and_to_administrators(world: World) -> None:
+    with by("anna"):
+        assert await rows(world, "SELECT user_name, roles FROM system.users") == [("anna", "orderers")]
+        assert await rows(world, "SHOW GRANTS") == [("orderers", "role", "ALTER", "ZONE", "ORDERS", 1)]
+        assert await rows(world, "SHOW GRANTS FOR anna") == await rows(world, "SHOW GRANTS")
+        assert (await refusal(world, "SHOW GRANTS FOR root")).kind is ErrorKind.USER_NOT_FOUND
+        assert [row[0] for row in await rows(world, "SHOW ROLES")] == ["orderers"]
+    with by("root"):
+        assert len(await rows(world, "SHOW USERS")) == 6
+        assert len(await rows(world, "SHOW ROLES LIKE 'view%'")) == 1
+        granted = await rows(world, "SELECT privilege, object FROM system.grants WHERE grantee = 'viewer'")
+        assert sorted(granted) == [("SEE", "ALL ZONES"), ("SEE", "SYSTEM")]
+    assert len(await rows(world, "SHOW USERS")) == 6
+
+
+async def test_explain_and_plans_need_what_they_explain(world: World) -> None:
+    with by("anna"):
+        assert await rows(world, "EXPLAIN ALTER ZONE orders SET (REPLICAS 1)")
+        assert (await refusal(world, "EXPLAIN DROP ZONE orders")).kind is ErrorKind.PRIVILEGE_MISSING
+        assert (await refusal(world, "EXPLAIN DROP ZONE logs")).kind is ErrorKind.ZONE_NOT_FOUND
+        with pytest.raises(StatementError) as refused:
+            await world.engine.change_plan("DROP ZONE orders")
+        assert refused.value.kind is ErrorKind.PRIVILEGE_MISSING
+        with pytest.raises(StatementError) as refused:
+            await world.engine.plan((), prune=False)
+        assert refused.value.kind is ErrorKind.PRIVILEGE_MISSING
+    with by("root"):
+        refused_plan = await refusal(world, "EXPLAIN CREATE USER carl")
+        assert refused_plan.kind is ErrorKind.STATEMENT_NOT_SUPPORTED
+
+
+async def test_a_stale_plan_tells_others_statements_to_auditors_only(world: World) -> None:
+    with by("anna"):
+        plan = await world.engine.change_plan("ALTER ZONE orders SET (REPLICAS 1)")
+    await world.engine.run_script("ALTER ZONE logs SET (REPLICAS 2)")
+    with by("anna"):
+        with pytest.raises(StatementError) as refused:
+            await world.engine.run_planned("ALTER ZONE orders SET (REPLICAS 1)", str(plan.plan_id))
+        assert refused.value.kind is ErrorKind.PLAN_CHANGED
+        assert "logs" not in refused.value.message.lower()
+
+
+async def test_a_scope_narrows_what_its_owner_may(world: World) -> None:
+    with by("root", {zone_object(ZoneId(1)): frozenset({Privilege.ALTER})}):
+        await world.engine.run_script("ALTER ZONE orders SET (REPLICAS 2)")
+        assert (await refusal(world, "DROP ZONE orders")).kind is ErrorKind.PRIVILEGE_MISSING
+        assert (await refusal(world, "CREATE USER carl")).kind is ErrorKind.PRIVILEGE_MISSING
+        assert [row[0] for row in await rows(world, "SHOW ZONES")] == ["ORDERS"]
+
+
+async def test_drivers_are_authorised_alike(world: World) -> None:
+    with by("anna"):
+        for sql, kind in (
+            ("DROP ZONE orders", ErrorKind.PRIVILEGE_MISSING),
+            ("SELECT * FROM system.audit", ErrorKind.PRIVILEGE_MISSING),
+            ("DESCRIBE ZONE logs", ErrorKind.ZONE_NOT_FOUND),
+        ):
+            with pytest.raises(StatementError) as refused:
+                await world.engine.execute(sql, SessionContext())
+            assert refused.value.kind is kind
+        answer = await world.engine.execute("SELECT zone_name FROM system.zones", SessionContext())
+        assert [tuple(row) for row in answer.rows] == [("ORDERS",)]
+
+
+async def test_nobody_makes_the_server_hash_passwords_who_may_not_make_users(world: World) -> None:
+    with by("anna"):
+        refused = await refusal(world, "CREATE USER carl PASSWORD 'short'")
+        assert refused.kind is ErrorKind.PRIVILEGE_MISSING
+    with by("root"):
+        assert (await refusal(world, "CREATE USER carl PASSWORD 'short'")).kind is ErrorKind.PASSWORD_INVALID
+
+
+async def test_a_logged_statement_is_its_senders(api: OperationsWorld) -> None:
+    body = {"sql": "SHOW ZONES", "wait_timeout": 30}
+    with by("anna"):
+        answer = await api.http.post("/statements", json=body)
+        path = answer.headers["Location"].removeprefix("/api/v1")
+        assert (await api.http.get(path)).status_code == 200
+    requests = (("GET", path), ("GET", f"{path}/results/1/rows"), ("DELETE", path), ("POST", f"{path}/cancel"))
+    for other in ("ben", "viewer1", "nobody"):
+        with by(other):
+            for method, address in requests:
+                sent = {} if method == "POST" else None
+                refused = await api.http.request(method, address, json=sent)
+                assert (refused.status_code, refused.json()["name"]) == (404, "STATEMENT_NOT_FOUND")
+    for operating in ("oper", "root"):
+        with by(operating):
+            assert (await api.http.get(path)).status_code == 200
+    with by("anna"):
+        assert (await api.http.delete(path)).status_code == 204
+
+
+async def test_drivers_pages_are_their_senders(api: OperationsWorld) -> None:
+    headers = {"X-Trino-User": "anna"}
+    with by("anna"):
+        first = await api.http.post(
+            "http://api/v1/statement", content=b"SELECT zone_name FROM system.zones", headers=headers
+        )
+    address = first.json()["nextUri"]
+    with by("ben"):
+        refused = await api.http.get(address)
+        assert refused.status_code == 404
+        assert (await api.http.delete(address)).status_code == 404
+    with by("anna"):
+        assert (await api.http.get(address)).json()["data"] == [["ORDERS"]]
+
+
+async def test_an_idempotency_key_is_its_senders(api: OperationsWorld) -> None:
+    key = {"Idempotency-Key": "one key"}
+    answers = {}
+    for name in ("anna", "ben"):
+        with by(name):
+            answers[name] = (await api.http.post("/statements", json={"sql": "SHOW ZONES"}, headers=key)).json()
+            again = (await api.http.post("/statements", json={"sql": "SHOW ZONES"}, headers=key)).json()
+            assert again == answers[name]
+    assert answers["anna"]["statement_id"] != answers["ben"]["statement_id"]
+    assert "ORDERS" not in str(answers["ben"])
+
+
+async def test_where_nobody_logs_in_everything_is_as_before(world: World) -> None:
+    await world.engine.run_script("CREATE ZONE z; DROP ZONE z; CREATE USER carl PASSWORD 'long enough'")
+    assert await names(world) == {"ORDERS", "LOGS"}

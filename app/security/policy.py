@@ -51,7 +51,8 @@ SEE_SYSTEM = (Privilege.SEE, Subject.SYSTEM)
 _OPERATE_OPERATION = _needs((Privilege.OPERATE, Subject.OPERATION))
 _SEE_ZONE = _needs((Privilege.SEE, Subject.ZONE))
 _RECOVER_ZONE = _needs((Privilege.RECOVER, Subject.ZONE))
-_STATEMENT = _needs((Privilege.ADMIN, Subject.SYSTEM))
+_STATEMENT = _login()
+"""Each statement of the text is authorised by itself; those of others are not there for who may not operate."""
 
 _API = "/api/v1"
 _ZONE = f"{_API}/zones/{{zone:segment}}"

@@ -133,6 +133,39 @@ def test_a_zone_that_is_not_to_be_seen_answers_as_one_that_is_not_there(server: 
         assert (answer.status_code, answer.json()["name"]) == (403, "PRIVILEGE_MISSING")
 
 
+def test_statements_are_authorised_for_who_has_logged_in(server: SecureServer) -> None:
+    """By REST and by the SQL protocol; a role that is granted holds within two seconds."""
+
+    def run(client: httpx.Client, sql: str) -> httpx.Response:
+        return client.post("/api/v1/statements", json={"sql": sql})
+
+    def may_create(client: httpx.Client) -> bool:
+        answer = run(client, "CREATE ZONE IF NOT EXISTS shared (PARTITIONS 1)")
+        return answer.status_code == 200 and not answer.json().get("error")
+
+    with server.client(ADMIN) as administrator, server.client(STRANGER) as stranger:
+        assert may_create(administrator)
+        refused = run(stranger, "CREATE ZONE mine (PARTITIONS 1)")
+        assert "PRIVILEGE_MISSING" in refused.text
+        assert "SHARED" not in run(stranger, "SELECT zone_name FROM SYSTEM.ZONES").text
+        made = run(administrator, "CREATE USER carla WITH PASSWORD 'carla has a long password'")
+        assert made.status_code == 200, made.text
+        with server.client("carla", "carla has a long password") as carla:
+            deadline = time.monotonic() + RENEWED_S
+            while carla.get("/api/v1/whoami").status_code != 200:
+                assert time.monotonic() < deadline
+                time.sleep(1)
+            assert not may_create(carla)
+            assert run(administrator, "GRANT operator TO carla").status_code == 200
+            while not may_create(carla):
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            assert run(administrator, "DROP USER carla").status_code == 200
+            while carla.get("/api/v1/whoami").status_code != 401:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+
+
 def test_secrets_are_in_no_log(server: SecureServer) -> None:
     with server.client(READER, "a wrong password") as client:
         assert client.get("/api/v1/whoami").status_code == 401

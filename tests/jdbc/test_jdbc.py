@@ -1,13 +1,8 @@
-"""The official JDBC driver against a real server: ``JdbcProbe.java`` says what a program sees.
-
-The driver comes from Maven's registry by its coordinates; where that is not to be had, or there is no JDK, the
-tests are skipped and say so. What Maven has fetched once is taken from its repository, without starting Maven.
-"""
+"""The official JDBC driver against a real server: ``JdbcProbe.java`` says what a program sees."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,39 +13,18 @@ import pytest
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
+from tests.fixtures.jdbc_driver import QUICK_JVM, jdbc_driver
 
-DRIVER = "io.trino:trino-jdbc:476"
 PROBE = Path(__file__).parent / "JdbcProbe.java"
 ZONE = "Europe/Berlin"
-DOWNLOAD_S = 300
 PROBE_S = 480
 
 pytestmark = pytest.mark.timeout(1_200)
-REPOSITORY = Path.home() / ".m2/repository"
-QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-"""It lives for seconds: what a better compiler gains is less than it takes."""
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    group, name, version = DRIVER.split(":")
-    fetched = REPOSITORY / group.replace(".", "/") / name / version / f"{name}-{version}.jar"
-    for tool in ("javac",) if fetched.exists() else ("javac", "mvn"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed: the JDBC driver is not tried")
-    if fetched.exists():
-        return fetched
-    folder = tmp_path_factory.mktemp("jdbc")
-    command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={DRIVER}", f"-DoutputDirectory={folder}"]
-    try:
-        made = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=DOWNLOAD_S)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"Maven did not get {DRIVER} within {DOWNLOAD_S} s: the JDBC driver is not tried")
-    jars = list(folder.glob("*.jar"))
-    if made.returncode != 0 or not jars:
-        last = (made.stdout.strip() or made.stderr.strip()).splitlines()[:1]
-        pytest.skip(f"Maven cannot get {DRIVER}, so the JDBC driver is not tried: {' '.join(last)}")
-    return jars[0]
+    return jdbc_driver(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

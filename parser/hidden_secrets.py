@@ -7,6 +7,7 @@ Works on tokens, so that a text that is no statement, or not one of ours, is kep
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -64,8 +65,7 @@ def _spans(piece: Piece) -> Iterator[tuple[int, int, str]]:
 def _is_on_users(piece: Piece) -> bool:
     """CREATE or ALTER of one, also behind EXPLAIN and the like."""
     words = [token.text.upper() for token in piece.tokens[:4]]
-    pairs = zip(words, words[1:], strict=False)
-    return any(first in ("CREATE", "ALTER") and second in _NAMED for first, second in pairs)
+    return any(verb in ("CREATE", "ALTER") and what in _NAMED for verb, what in pairwise(words))
 
 
 def _begins_a_bare_secret(piece: Piece, at: int) -> bool:

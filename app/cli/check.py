@@ -24,11 +24,13 @@ from app.configuration.node_profiles import profiles_of
 from app.errors import problem
 from app.supervision.child_plan import NodeSpec, default_topology, read_topology
 from app.supervision.installation_state import UpError
+from catalog.core.authorisation import READY_GRANTS
 from catalog.core.errors import ParseError, StatementError
 from catalog.core.messages import Command
 from catalog.core.snapshot import CatalogSnapshot, StatementWarning, Topology, apply_command
 from catalog.core.zone import Node
 from catalog.filters.json_path import JSON_PATH
+from parser.hidden_secrets import hide_secrets
 from parser.queries import Ddl, Query, ReadPiece, read_each
 from parser.text_limits import OWN_TEXT
 from parser.to_command import nothing_found, read_command
@@ -132,7 +134,7 @@ def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> I
     reads = list(enumerate(_pieces(text), start=1))
     if not continue_on_error:
         reads = [(n, read) for n, read in reads if isinstance(read.command, ParseError)][:1] or reads
-    snapshot = CatalogSnapshot()
+    snapshot = CatalogSnapshot(grants=READY_GRANTS)
     for n, read in reads:
         if isinstance(read.command, ParseError):
             yield CheckedStatement(n, read.sql, error=read.command)
@@ -168,12 +170,12 @@ def _pieces(text: str) -> Iterator[CheckPiece]:
         is_blank = False
         statement = read.statement
         if isinstance(statement, Ddl):
-            yield CheckPiece(read.cut.text, statement.command)
+            yield CheckPiece(hide_secrets(read.cut.text), statement.command)
         elif isinstance(statement, Query | ParseError):
-            yield CheckPiece(read.cut.text, statement)
+            yield CheckPiece(hide_secrets(read.cut.text), statement)
         else:
             # SHOW and DESCRIBE are for people and not part of the language that scripts are judged by.
-            yield CheckPiece(read.cut.text, _refusal(read))
+            yield CheckPiece(hide_secrets(read.cut.text), _refusal(read))
     if is_blank:
         yield CheckPiece("", nothing_found(text))
 

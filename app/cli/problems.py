@@ -33,7 +33,18 @@ def describe_problem(script: Script, problem: ProblemDocument) -> str:
     if not 1 <= problem.line <= len(script.lines):
         return headline
     source = script.lines[problem.line - 1].rstrip("\r")
+    if _holds_a_secret(script, problem.line):
+        return headline
     return f"{headline}\n  {_shown(source.expandtabs(TAB_STOP))}\n  {_caret(source, column)}"
+
+
+def _holds_a_secret(script: Script, line: int) -> bool:
+    """Terminals are scrolled back, and those of pipelines are kept."""
+    # Loading the parser takes longer than most commands.
+    from parser.hidden_secrets import hide_secrets
+
+    shown = hide_secrets("\n".join(script.lines)).split("\n")
+    return len(shown) != len(script.lines) or shown[line - 1] != script.lines[line - 1]
 
 
 def _shown(source: str) -> str:

@@ -30,6 +30,7 @@ from app.console.sql_script import (
 )
 from app.sql.statements import ScriptError, ShownResult
 from catalog.core.errors import StatementError
+from parser.hidden_secrets import hide_secrets
 
 ADDRESS_MAX = 4_000
 """A longer text is not put into the address."""
@@ -127,7 +128,7 @@ class _Editor:
 
     def _remember(self, text: str) -> None:
         if len(text) <= ADDRESS_MAX:
-            ui.navigate.history.replace(link("sql", text=text))
+            ui.navigate.history.replace(link("sql", text=hide_secrets(text)))
 
     def _refuse(self, refusal: ScriptFailure) -> None:
         fill(self._refusal, render("sql_refusal", failure=refusal))

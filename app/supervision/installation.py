@@ -25,6 +25,7 @@ from app.supervision.installation_state import (
     save_state,
 )
 from app.supervision.privacy import keep_private
+from rebalance.groups.reservations import without_tls
 from rebalance.hosting.etcd_binary import dotted, remember
 from rebalance.hosting.heartbeat import dump_on_signal
 from rebalance.hosting.tls import TlsFiles
@@ -88,6 +89,7 @@ def up(options: UpOptions) -> int:
         tls = options.tls or LocalAuthority.of_machines(directory.path).renewed(datetime.now(UTC))
         remember(directory.path, etcd)
         _say_what_differs(earlier, ports, options)
+        _warn_of_plain_members(directory.path / "nodes")
         children = plan_children(
             directory.path,
             ports,
@@ -206,6 +208,17 @@ def _say_what_differs(earlier: Ports | None, ports: Ports, options: UpOptions) -
         say(f"not started, though an earlier run had them: {', '.join(idle)}; what they hold waits for them")
     if not options.port and ports.api != earlier.api:
         say(f"port {earlier.api} of the earlier run is taken: the API moves to {ports.api}")
+
+
+def _warn_of_plain_members(nodes: Path) -> None:
+    """An address is in its group's membership: what an earlier release began without TLS goes on without."""
+    counts = {node.name: without_tls(node) for node in sorted(nodes.glob("*"))}
+    plain = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
+    if plain:
+        say(
+            f"warning: others can read and write replicas of an earlier release, which speak no TLS: {plain}; "
+            "`zonectl node drain NAME` moves them, and those that move speak TLS"
+        )
 
 
 def _age_of_this_process() -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rebalance.hosting.private_files import tighten, write_privately
+from rebalance.hosting.private_files import OTHERS, tighten, write_privately
 
 OURS = (
     *("up.lock", "up.pid*", "state.json*", "run.json*", "logs", "etcd", "nodes", "spark", "catalog.sqlite*"),
@@ -17,4 +17,9 @@ OURS = (
 def keep_private(directory: Path) -> list[str]:
     """Call it before anything is written. Returns what stays open to others, with the reason."""
     write_privately()
-    return tighten(directory, OURS) if directory.is_dir() else []
+    if not directory.is_dir():
+        return []
+    failures = tighten(directory, OURS)
+    if not failures and directory.stat().st_mode & OTHERS:
+        failures.append(f"the names of {directory}, which holds other files too: it is left as it is")
+    return failures

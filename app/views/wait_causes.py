@@ -20,7 +20,8 @@ from rebalance.metastore.mirror import KeyspaceCopy
 
 DECODED_MAX = 20_000
 COUNTED_ANEW_MS = 1_000
-"""What moves is counted at most so often: it takes a walk over the keys of all partitions."""
+"""What moves is counted anew after a millisecond for each partition, and after so long at the latest: it takes
+a walk over the keys of all of them."""
 
 
 class WaitCauses:
@@ -33,6 +34,7 @@ class WaitCauses:
         self._seen: tuple[bytes | None, int] = (None, 0)
         self._rooms: Rooms | None = None
         self._counted_revision = -1
+        self._holds_ms = COUNTED_ANEW_MS
         self._loads = Loads()
 
     def rooms(self) -> Rooms | None:
@@ -42,7 +44,7 @@ class WaitCauses:
             return None
         value = item.value
         known, at_ms = self._seen
-        if known != value or not 0 <= now_ms - at_ms < COUNTED_ANEW_MS:
+        if known != value or not 0 <= now_ms - at_ms < self._holds_ms:
             self._seen = value, now_ms
             self._rooms = self._rooms_of(Limits.of(item), now_ms)
         return self._rooms
@@ -97,12 +99,14 @@ class WaitCauses:
 
     def _count(self) -> Loads:
         loads, keys, stored = Loads(), self._keyspace, self._stored()
+        partitions = 0
         for item in self._mirror.below(keys.partitions):
             if not item.key.endswith("/assignments/stable"):
                 continue
             parsed = keys.parse_partition(item.key)
             if parsed is None:
                 continue
+            partitions += 1
             names, get = keys.partition(parsed[0]), self._mirror.get
             read_keys = [read(key, _decoded) for key in (item, get(names.pending), get(names.planned))]
             stable, pending, planned = (
@@ -112,6 +116,7 @@ class WaitCauses:
                 loads.members.update(nodes_of(stable, pending, planned))
             if stable is not None and pending is not None:
                 loads.add(parsed[0].zone_id, load_of(stable, pending, planned))
+        self._holds_ms = min(partitions, COUNTED_ANEW_MS)
         return loads
 
     def _stored(self) -> frozenset[ZoneId]:

@@ -13,6 +13,7 @@ from enum import Enum
 from catalog.core.principals import (
     ALL_ZONES,
     LOCAL,
+    READY_PRIVILEGES,
     SYSTEM,
     Grant,
     GrantObject,
@@ -173,6 +174,11 @@ class Grants:
 
 
 NO_GRANTS = Grants()
+READY_GRANTS = Grants(
+    roles={role(name): UserRole(role(name), is_ready=True) for name in READY_PRIVILEGES},
+    held={role(name): held for name, held in READY_PRIVILEGES.items()},
+)
+"""Of a catalog in which nobody has made a user yet."""
 
 
 @dataclass(frozen=True, slots=True)

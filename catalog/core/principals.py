@@ -172,5 +172,16 @@ class Membership:
     user: Principal
 
 
-READY_ROLES = ("viewer", "writer", "operator", "administrator")
+_SEES = frozenset({Privilege.SEE})
+_OPERATES = _SEES | {Privilege.OPERATE, Privilege.RECOVER}
+READY_PRIVILEGES = {
+    "viewer": {SYSTEM: _SEES, ALL_ZONES: _SEES},
+    "writer": {SYSTEM: _SEES, ALL_ZONES: _SEES | {Privilege.READ, Privilege.WRITE}},
+    "operator": {
+        SYSTEM: _OPERATES,
+        ALL_ZONES: _OPERATES | {Privilege.ALTER, Privilege.CREATE, Privilege.DROP},
+    },
+    "administrator": {SYSTEM: frozenset({Privilege.ADMIN})},
+}
 """Roles that every catalog has. The migration that makes their tables writes them and their grants."""
+READY_ROLES = tuple(READY_PRIVILEGES)

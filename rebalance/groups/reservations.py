@@ -25,6 +25,7 @@ from rebalance.ports.groups import DataDirectoryInUseError, MemberEndpoints
 RESERVATION_FORMAT = 1
 _FILE = "reservation.json"
 _FOUNDED = "data.founded-"
+FOLDERS = ("members", "mirrors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,12 @@ class Reservations:
             os.fsync(stream.fileno())
         draft.replace(directory / _FILE)
         self._held[partition] = held
+
+
+def without_tls(data_dir: Path) -> int:
+    """Members and mirrors of a node that does not run: those that were reserved without TLS, and stay so."""
+    places = (place for folder in FOLDERS for place in (data_dir / folder).glob(f"*/{_FILE}"))
+    return sum(_read(place).scheme == "http" for place in places)
 
 
 def _partition_of(name: str) -> PartitionId:

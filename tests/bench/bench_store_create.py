@@ -29,8 +29,8 @@ def cpu_s(whole: Installation) -> dict[str, float]:
     spent: dict[str, float] = {}
     for process in whole.processes():
         line = process.cmdline()
-        words = ("store", "node", "serve", "up", "etcd", "java")
-        name = next((word for word in words if any(word in part for part in line)), line[0])
+        commands = ("store", "node", "serve", "up")
+        name = next((part for part in commands if part in line), Path(line[0]).name if line else "")
         spent[name] = spent.get(name, 0.0) + sum(process.cpu_times()[:2])
     return spent
 

@@ -10,7 +10,7 @@ from alembic import command
 from sqlalchemy import create_engine, func, insert, select, text
 from sqlalchemy.pool import NullPool
 
-from catalog.core.authorisation import Grants, may
+from catalog.core.authorisation import READY_GRANTS, Grants, may
 from catalog.core.principals import (
     ALL_ZONES,
     READY_ROLES,
@@ -76,6 +76,7 @@ def read_anew(url: str, store: CatalogStore) -> Grants:
 
 def test_every_catalog_has_the_ready_roles(store: CatalogStore) -> None:
     grants = store.unit_of_work.snapshot().grants
+    assert grants == READY_GRANTS
     assert {one.name for one in grants.roles.values()} == set(READY_ROLES)
     assert all(one.is_ready for one in grants.roles.values())
     assert grants.users == {}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
-from tests.fixtures.installation_kills import kill_metastore, kill_server
+from tests.fixtures.installation_kills import kill_metastore, kill_parent, kill_server, kill_spark
 
 PARTITIONS = 256
 SOAKED = 2_048
@@ -206,7 +206,7 @@ def test_a_large_zone_through_all_that_may_happen(tmp_path: Path, capsys: pytest
             with timed("undrain"):
                 assert whole.zonectl("node", "undrain", "n3").returncode == 0
                 until_whole(whole, 3)
-            elapsed_s |= end_under_kills(whole, (*KILLS, kill_metastore))
+            elapsed_s |= end_under_kills(whole, (*KILLS, kill_metastore, kill_spark, kill_parent))
             with timed("called back while a server stands still"):
                 call_back(whole)
             whole.stop()

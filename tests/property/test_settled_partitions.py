@@ -12,8 +12,8 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState, PrimaryStrategy
 from rebalance.core.partition_map import CopyReport, FullMap, MapStamp
 from rebalance.core.topology_version import TopologyVersion
-from rebalance.exchange.core.in_sync_sets import partition_outcome
-from rebalance.exchange.core.late_affinity import late_effective
+from rebalance.exchange.core.in_sync_sets import agreed_set, can_agree, partition_outcome
+from rebalance.exchange.core.late_affinity import ZoneAffinity, late_effective
 from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.exchange.core.settled_partitions import settled_partitions
@@ -109,3 +109,29 @@ def test_a_partition_in_which_nothing_changes_is_settled() -> None:
     assert not settled_partitions(full, ideal, (outcome,), ideal, "a")
     assert not settled_partitions(full, ideal, (outcome,), ideal, "c", {0})
     assert not settled_partitions(full, ideal, (outcome,), (("a", "b"),), "c")
+
+
+@given(st.lists(partitions(), max_size=4), lists, st.booleans())
+def test_an_exchange_is_asked_for_where_a_set_would_change(
+    drawn: list[Drawn], effective: tuple[str, ...], all_owners: bool
+) -> None:
+    """Each partition, against the look over the whole zone. ``all_owners`` are in sync, needed or not."""
+    zone, version = ZoneId(1), TopologyVersion(4)
+    nodes = {
+        node: {number: reports[node] for number, (_, reports, _, _) in enumerate(drawn) if node in reports}
+        for node in NODES
+    }
+    full = FullMap(zone, version, "a", MapStamp(1), nodes)
+    ideal = tuple(each for each, _, _, _ in drawn)
+    # Of one partition another list holds.
+    real = tuple(each if number else effective for number, (_, _, _, each) in enumerate(drawn))
+    outcomes = [
+        replace(outcome, in_sync=tuple(sorted(full.owners(number)))) if all_owners else outcome
+        for number, (_, _, outcome, _) in enumerate(drawn)
+    ]
+    changes = [
+        bool(real[number])
+        and agreed_set(ideal[number], real[number], full.states(number)) != outcomes[number].in_sync
+        for number in range(len(drawn))
+    ]
+    assert can_agree(ZoneAffinity(ideal, real), full, outcomes, waits=False) is any(changes)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.supervision.child_plan import DEMO_INHERITS, NODE_INHERITS, SERVER_INHERITS
+from app.supervision.privacy import keep_private
 from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM, environment
 from rebalance.hosting.private_files import replace_privately, tighten
 
@@ -143,3 +144,22 @@ def test_a_secret_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) -> N
     with pytest.raises(OSError, match="secret"):
         replace_privately(tmp_path / "secret", b"value")
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def test_files_of_others_in_a_data_directory_are_warned_of(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        data = tmp_path / "data"
+        assert keep_private(data) == []
+        data.mkdir(mode=0o755)
+        data.chmod(0o755)
+        (data / "notes.txt").write_text("")
+        (data / "catalog.sqlite").write_text("")
+        (warning,) = keep_private(data)
+        assert warning == f"the names of {data}, which holds other files too: it is left as it is"
+        assert mode(data / "catalog.sqlite") == 0o600
+        (data / "notes.txt").unlink()
+        assert keep_private(data) == []
+        assert mode(data) == 0o700
+    finally:
+        os.umask(before)

@@ -147,6 +147,26 @@ async def test_members_are_counted(world: World) -> None:
     assert [rooms.member_room(node) for node in ("n1", "n2", "n3")] == [4, 4, 4]
 
 
+async def test_the_moves_of_few_partitions_are_counted_soon(world: World) -> None:
+    """Of four after four milliseconds: a cap that is reached for a moment is named in it."""
+    now_ms = 0
+    waits = WaitCauses(world.mirror, world.keyspace, lambda: now_ms)
+    await limit(world, Limits(cluster_moves=1))
+    to_other = Move((), ("n2",), ("n2",))
+
+    def cause() -> str:
+        rooms = waits.rooms()
+        assert rooms is not None
+        return rooms.cause(ZoneId(1), to_other)
+
+    assert cause() == ""
+    await move(world, 0, "n2", "n3")
+    await world.settle()
+    assert cause() == ""
+    now_ms = 4
+    assert cause() == "CLUSTER_CAP: 1/1"
+
+
 async def test_explain_partition_says_what_a_node_waits_for(world: World) -> None:
     await limit(world, Limits(pause=ALICE))
     await world.run("ALTER ZONE orders SET (REPLICAS 3)")

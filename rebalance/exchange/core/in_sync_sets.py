@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from rebalance.core.affinity import CopyState, surplus_copies
 from rebalance.core.partition_map import CopyReport, FullMap
 from rebalance.core.store_positions import NO_RECORD
-from rebalance.exchange.core.late_affinity import ZoneAffinity, states_by_partition
+from rebalance.exchange.core.late_affinity import ZoneAffinity
 from rebalance.exchange.core.result_record import PartitionOutcome
 
 
@@ -78,12 +78,29 @@ def can_agree(
     ``waits`` only if nothing is being filled there any more for which it would have to be repeated."""
     if waits and _fills(affinity, full):
         return False
-    states = states_by_partition(full, len(affinity.ideal))
+    owners = _owners(full, len(affinity.ideal))
     for number, (ideal, real) in enumerate(zip(affinity.ideal, affinity.effective, strict=True)):
         before = outcomes[number].in_sync if number < len(outcomes) else ()
-        if real and agreed_set(ideal, real, states[number]) != before:
+        if not real or _is_agreed(owners[number], before, ideal, real[0]):
+            continue
+        if agreed_set(ideal, real, full.states(number)) != before:
             return True
     return False
+
+
+def _owners(full: FullMap, partitions: int) -> list[list[str]]:
+    """For each partition the names of the nodes that own it, in order."""
+    owners: list[list[str]] = [[] for _ in range(partitions)]
+    for node in sorted(full.nodes):
+        for number, copy in full.nodes[node].items():
+            if copy.state is CopyState.OWNING and number < partitions:
+                owners[number].append(node)
+    return owners
+
+
+def _is_agreed(owners: Sequence[str], in_sync: Sequence[str], ideal: Sequence[str], primary: str) -> bool:
+    """Whether the owners are the set, all needed, the primary among them: so it is nearly everywhere."""
+    return tuple(owners) == in_sync and primary in in_sync and all(node in ideal for node in owners)
 
 
 def _fills(affinity: ZoneAffinity, full: FullMap) -> bool:

@@ -206,8 +206,10 @@ class CopyMoves:
         """A partition is served once all its owners have the highest position found among them; they stay
         owners meanwhile."""
         books, (zone, number) = self._books, copy.partition
-        reports = message.maps[zone].reports(number)
-        behind = {node for node in outcome.in_sync if node in reports and reports[node].position < highest}
+        behind: set[str] = set()
+        if highest != NO_RECORD:
+            reports = message.maps[zone].reports(number)
+            behind = {node for node in outcome.in_sync if node in reports and reports[node].position < highest}
         if books.name == outcome.effective[0]:
             targets = waited_for(outcome) & books.peers.keys() - {books.name}
             copy.leading = Leading(outcome.epoch, targets, behind, copy.tail, settled=copy.tail)

@@ -51,6 +51,8 @@ class DiskQueue:
         self._bulk_bytes = bulk_bytes
         self._writes: list[_Waiting] = []
         self._bulk: deque[_Waiting] = deque()
+        self._dropped: set[PartitionKey] = set()
+        """Whose bulk goes before anything else is done with it: an exchange drops that of thousands."""
         self._taken: tuple[list[_Waiting], list[_Waiting]] = ([], [])
         self._ticket = 0
         self._under_way = False
@@ -70,7 +72,8 @@ class DiskQueue:
 
     def drop_bulk(self, partition: PartitionKey) -> None:
         """The copy has another order now."""
-        self._bulk = deque(item for item in self._bulk if _partition(item) != partition)
+        if self._bulk:
+            self._dropped.add(partition)
 
     def add(self, *changes: DiskChange, stored: Stored | None = None) -> None:
         for change in changes:
@@ -79,6 +82,7 @@ class DiskQueue:
         self._writes.append(_Waiting(changes, stored))
 
     def add_bulk(self, *changes: DiskChange, stored: Stored | None = None) -> None:
+        self._forget_dropped()
         self._bulk.append(_Waiting(changes, stored, sum(map(_size, changes))))
 
     def try_clearing(self) -> None:
@@ -89,14 +93,13 @@ class DiskQueue:
 
     def take(self) -> WriteDisk | None:
         """The next transaction if none is under way and something waits."""
+        self._forget_dropped()
         if self._under_way or not (self._writes or self._takes_bulk):
             return None
         bulk: list[_Waiting] = []
         size = 0
-        goes_alone = bool(self._writes) and self._had_bulk
-        while (
-            not goes_alone and self._takes_bulk and (not bulk or size + self._bulk[0].size <= self._bulk_bytes)
-        ):
+        limit = 0 if self._writes and self._had_bulk else self._bulk_bytes
+        while limit and self._takes_bulk and (not bulk or size + self._bulk[0].size <= limit):
             bulk.append(self._bulk.popleft())
             size += bulk[-1].size
         self._taken, self._writes = (self._writes, bulk), []
@@ -117,11 +120,17 @@ class DiskQueue:
         if ticket != self._ticket or not self._under_way:
             return True
         writes, bulk = self._taken
+        self._forget_dropped()
         self._bulk.extendleft(reversed(bulk))
         self._writes[:0] = writes
         self._under_way, self._taken = False, ([], [])
         self.has_room = self._tries_clearing = False
         return bool(bulk)
+
+    def _forget_dropped(self) -> None:
+        if self._dropped:
+            self._bulk = deque(item for item in self._bulk if _partition(item) not in self._dropped)
+            self._dropped.clear()
 
     @property
     def _takes_bulk(self) -> bool:

@@ -22,6 +22,8 @@ class RingQueue:
         self.reading: ReadTargets | None = None
         self._queue: deque[tuple[RingRecord, Cluster]] = deque()
         self._lists: dict[tuple[ZoneId, int], Lists] = {}
+        self._lists_among: dict[tuple[ZoneId, int], tuple[tuple[str, ...], Lists]] = {}
+        """By zone and revision the last answer of ``lists_of``, which each exchange asks for some times."""
         self._ticket = 0
         self._newest = max(state.cluster.servers.values(), default=0)
 
@@ -65,6 +67,7 @@ class RingQueue:
         for zone, revision in self.reading.zones:
             # A zone that is gone by now has lists no more.
             self._lists[zone, revision] = lists.get(zone, ())
+            self._lists_among.pop((zone, revision), None)
         self.reading = None
 
     def finished(self, cluster: Cluster) -> None:
@@ -79,8 +82,17 @@ class RingQueue:
             for (zone, revision), lists in self._lists.items()
             if (revision >= named[zone] if zone in named else not is_newest)
         }
+        self._lists_among = {key: known for key, known in self._lists_among.items() if key in self._lists}
 
-    def lists_of(self, zone: ZoneSpec) -> Lists:
-        """One list for each partition."""
-        lists = self._lists.get((zone.zone_id, zone.targets), ())
-        return (*lists[: zone.partitions], *((),) * (zone.partitions - len(lists)))
+    def lists_of(self, zone: ZoneSpec, nodes: tuple[str, ...]) -> Lists:
+        """One list for each partition: of its ideal list those that are among ``nodes``."""
+        key = zone.zone_id, zone.targets
+        known = self._lists_among.get(key)
+        if known is not None and known[0] == nodes and len(known[1]) == zone.partitions:
+            return known[1]
+        ideal = self._lists.get(key, ())[: zone.partitions]
+        there = frozenset(nodes)
+        among = (each if there.issuperset(each) else tuple(filter(there.__contains__, each)) for each in ideal)
+        lists = (*among, *((),) * (zone.partitions - len(ideal)))
+        self._lists_among[key] = nodes, lists
+        return lists

@@ -36,6 +36,8 @@ class ServedCopy:
     last_ms: int = 0
     leading: Leading | None = None
     filling: Filling | None = None
+    reported: CopyReport | None = None
+    """The last ``report``: maps of thousands of copies are made again and again."""
 
     @classmethod
     def from_head(cls, partition: PartitionKey, head: CopyHead) -> ServedCopy:
@@ -59,8 +61,12 @@ class ServedCopy:
     @property
     def report(self) -> CopyReport:
         """A copy that must be cleared is complete up to nothing, and still not new."""
-        tail = self.tail if self.is_clean else NO_RECORD
-        return CopyReport(self.state, tail.counter, epoch=tail.epoch, size=0 if self.is_clean else 1)
+        tail, size = (self.tail, 0) if self.is_clean else (NO_RECORD, 1)
+        known = self.reported
+        if known is not None and known.state is self.state and known.size == size and known.position == tail:
+            return known
+        self.reported = CopyReport(self.state, tail.counter, epoch=tail.epoch, size=size)
+        return self.reported
 
     def follows(self, records: Sequence[LogRecord]) -> tuple[LogRecord, ...] | None:
         """The records that the stream does not have yet; None where one is missing before them. Those that it

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import (
     Apply,
     AskSwitch,
@@ -30,7 +30,6 @@ from rebalance.exchange.core.exchange_messages import (
     FullMessage,
     LatchCount,
     LatchOpen,
-    Lists,
     SingleMessage,
     SingleRequest,
 )
@@ -313,14 +312,10 @@ class StoreServer:
 
     def _join(self, before: Cluster, order: int) -> None:
         self.books.worker = ExchangeWorker(
-            *(self.name, order, before, self._lists),
+            *(self.name, order, before, self._ring.lists_of),
             results=self._start.results,
             gone=self._ring.gone,
         )
-
-    def _lists(self, zone: ZoneSpec, nodes: tuple[str, ...]) -> Lists:
-        """The ideal lists of the zone's revision, of servers that are there."""
-        return tuple(tuple(node for node in ideal if node in nodes) for ideal in self._ring.lists_of(zone))
 
     # The exchange
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from catalog.core.zone import ZoneId
-from rebalance.store.core.log_records import KeyChange, WriteId
+from rebalance.store.core.log_records import KeyChange, PartitionKey, WriteId
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
 from rebalance.store.simulation.store_history import StoreHistory, StoreOperation
 from rebalance.store.simulation.store_world import StoreWorld
@@ -21,10 +21,19 @@ AGAIN = (
 
 
 class SimulatedClients:
-    """``goes_on``: whether new operations begin."""
+    """``goes_on``: whether new operations begin. ``patience_ms``: after that long a write is given up."""
 
     def __init__(
-        self, world: StoreWorld, names: list[str], count: int, partitions: int, keys: int, deletes: bool
+        self,
+        world: StoreWorld,
+        names: list[str],
+        count: int,
+        partitions: int,
+        keys: int,
+        deletes: bool,
+        *,
+        zones: int = 1,
+        patience_ms: int,
     ) -> None:
         self.history = StoreHistory()
         self.goes_on = True
@@ -33,11 +42,13 @@ class SimulatedClients:
         self._partitions = partitions
         self._keys = keys
         self._deletes = deletes
+        self._zones = zones
+        self._patience_ms = patience_ms
         self._rng = random.Random(f"clients/{world.seed}")
         self._current: dict[int, tuple[StoreOperation, int]] = {}
         self._requests = 0
         self._begun = 0
-        self._leaders: dict[int, str] = {}
+        self._leaders: dict[PartitionKey, str] = {}
         world.listener = self
         for client in range(count):
             world.time.after(self._rng.randint(0, 200), lambda client=client: self._begin(client))  # type: ignore[misc]  # as above
@@ -51,17 +62,19 @@ class SimulatedClients:
             return
         rng = self._rng
         self._begun += 1
-        partition = rng.randrange(self._partitions)
+        number = rng.randrange(self._partitions)
         writes = rng.random() < 0.6
         write = WriteId(f"w{self._begun}") if writes else None
         deletes = self._deletes and writes and rng.random() < 0.3
-        self.begin(client, partition, f"k{rng.randrange(self._keys)}".encode(), write, deletes)
+        key = f"k{rng.randrange(self._keys)}".encode()
+        zone = ZoneId(rng.randint(1, self._zones) if self._zones > 1 else 1)
+        self.begin(client, (zone, number), key, write, deletes)
 
     def begin(
-        self, client: int, partition: int, key: bytes, write: WriteId | None, deletes: bool = False
+        self, client: int, partition: PartitionKey, key: bytes, write: WriteId | None, deletes: bool = False
     ) -> StoreOperation:
         value = write.encode() if write is not None and not deletes else None
-        operation = StoreOperation(client, (ZoneId(1), partition), key, write, value, self._world.time.now)
+        operation = StoreOperation(client, partition, key, write, value, self._world.time.now)
         self.history.operations.append(operation)
         self._ask(operation)
         return operation
@@ -71,7 +84,7 @@ class SimulatedClients:
         self._requests += 1
         number, (zone, partition) = self._requests, operation.partition
         self._current[operation.client] = operation, number
-        name = self._leaders.pop(partition, None) or self._rng.choice(self._names)
+        name = self._leaders.pop(operation.partition, None) or self._rng.choice(self._names)
         if operation.write is None:
             request: ReadRequest | WriteRequest = ReadRequest(number, zone, partition, operation.key)
         else:
@@ -83,8 +96,13 @@ class SimulatedClients:
         self._world.time.after(patience, lambda: self._again(operation, number))
 
     def _again(self, operation: StoreOperation, number: int, refused: bool = False) -> None:
-        if self._current.get(operation.client) == (operation, number):
-            operation.is_unsure = operation.is_unsure or not refused
+        if self._current.get(operation.client) != (operation, number):
+            return
+        operation.is_unsure = operation.is_unsure or not refused
+        if operation.write is not None and self._world.time.now - operation.invoked_ms >= self._patience_ms:
+            del self._current[operation.client]
+            self._begin(operation.client)
+        else:
             self._ask(operation)
 
     def answered(self, client: int, answer: StoreAnswer) -> None:
@@ -94,7 +112,7 @@ class SimulatedClients:
         operation, number = current
         if answer.code in AGAIN:
             if answer.primary:
-                self._leaders[operation.partition[1]] = answer.primary
+                self._leaders[operation.partition] = answer.primary
             refused = answer.code is not AnswerCode.UNKNOWN
             delay = self._rng.randint(5, 200)
             self._world.time.after(delay, lambda: self._again(operation, number, refused))
@@ -102,7 +120,7 @@ class SimulatedClients:
         del self._current[client]
         if answer.code is AnswerCode.DONE:
             operation.returned_ms, operation.position = self._world.time.now, answer.position
-            self._leaders[operation.partition[1]] = self._leaders.get(operation.partition[1], "")
+            self._leaders[operation.partition] = self._leaders.get(operation.partition, "")
             if operation.write is None:
                 operation.value = answer.value
         elif not operation.is_unsure:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
+from rebalance.store.core.log_records import PartitionKey
 from rebalance.store.core.store_inputs import LeaveAsked, RoomChanged
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.simulation.store_clients import SimulatedClients
@@ -20,12 +21,16 @@ ZONE = ZoneId(1)
 REST_MS = 120_000
 LIMITS = StoreLimits(batch_bytes=16, bulk_bytes=48, log_keep=12, log_reserved=60)
 """Batches of some rows and short logs, so that copies are filled in many steps, by history and by snapshot."""
+SHORT_ID_KEEP_MS = 8_000
+DRIFT = 1.05
+"""More than any clock goes ahead of time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreShape:
-    """What a seed is about. ``faults_ms``: for how long there are faults. ``moves_only``: targets change and
-    disks are slow, and nothing fails."""
+    """What a seed is about. ``partitions``: of each zone. ``faults_ms``: for how long there are faults.
+    ``moves_only``: targets change and disks are slow, and nothing fails. ``id_keep_ms``: where it is short,
+    clients give a write up after half of it."""
 
     servers: int = 4
     partitions: int = 3
@@ -36,6 +41,8 @@ class StoreShape:
     fault_every_ms: tuple[int, int] = (300, 4_000)
     deletes: bool = False
     moves_only: bool = False
+    zones: int = 1
+    id_keep_ms: int = LIMITS.id_keep_ms
 
     @classmethod
     def of(cls, seed: int) -> StoreShape:
@@ -48,6 +55,8 @@ class StoreShape:
             keys=rng.choice((1, 3, 6, 16)),
             deletes=rng.random() < 0.4,
             moves_only=rng.random() < 0.15,
+            zones=rng.choice((1, 1, 2, 3)),
+            id_keep_ms=rng.choice((LIMITS.id_keep_ms, SHORT_ID_KEEP_MS)),
         )
 
 
@@ -57,7 +66,8 @@ class StoreRun:
     def __init__(self, seed: int, shape: StoreShape | None = None, world: StoreWorld | None = None) -> None:
         self.seed = seed
         self.shape = shape or StoreShape.of(seed)
-        self.world = world or StoreWorld(seed, LIMITS)
+        self.world = world or StoreWorld(seed, replace(LIMITS, id_keep_ms=self.shape.id_keep_ms))
+        self.zones = tuple(ZoneId(number) for number in range(1, self.shape.zones + 1))
         self.names = [f"n{number}" for number in range(1, self.shape.servers + 1)]
         self._rng = random.Random(f"run/{seed}")
         self.clients = SimulatedClients(
@@ -67,6 +77,8 @@ class StoreRun:
             self.shape.partitions,
             self.shape.keys,
             self.shape.deletes,
+            zones=self.shape.zones,
+            patience_ms=self.shape.id_keep_ms // 2,
         )
         self._faulty_until = 0
 
@@ -89,10 +101,17 @@ class StoreRun:
         world.time.run_until(4_000)
 
     def set_targets(self, trigger: Trigger = Trigger.TARGET_SET) -> None:
-        revision = self.world.metastore.set_targets({ZONE: self._lists()})
-        spec = ZoneSpec(ZONE, self.shape.partitions, self.shape.copies, targets=revision)
-        self.world.metastore.custom(trigger, (spec,))
-        self.world.note(f"{trigger.value} {self.world.metastore.targets[revision][ZONE]}")
+        """Of all zones when they start, else of one."""
+        zones = self.zones
+        if trigger is not Trigger.ZONE_START and len(zones) > 1:
+            zones = (self._rng.choice(zones),)
+        lists = {zone: self._lists() for zone in zones}
+        revision = self.world.metastore.set_targets(lists)
+        self.world.metastore.custom(trigger, tuple(self._spec(zone, revision) for zone in zones))
+        self.world.note(f"{trigger.value} {lists}")
+
+    def _spec(self, zone: ZoneId, revision: int) -> ZoneSpec:
+        return ZoneSpec(zone, self.shape.partitions, self.shape.copies, targets=revision)
 
     def _lists(self) -> Lists:
         return tuple(
@@ -141,13 +160,27 @@ class StoreRun:
         if alive:
             name = self._rng.choice(alive).name
             self.world.kill(name)
+            self._reap(name)
             self._start_later(name)
 
     def _kill_all(self) -> None:
         if self._rng.random() < 0.3:
             for item in self.world.alive:
                 self.world.kill(item.name)
+                self._reap(item.name)
                 self._start_later(item.name)
+
+    def _reap(self, name: str) -> None:
+        """Its agent reports that it ended, unless the agent went with it: it is failed while messages of it are
+        still on their way."""
+        key = (name, self.world.processes[name].incarnation)
+        if self._rng.random() < 0.5:
+            heartbeats = self.world.metastore.heartbeats
+
+            def report() -> None:
+                heartbeats.pop(key, None)
+
+            self.world.time.after(self._rng.randint(1, 60), report)
 
     def _start_later(self, name: str) -> None:
         process = self.world.processes[name]
@@ -244,6 +277,15 @@ class StoreRun:
         metastore.takes_results = False
         self.world.time.after(self._rng.choice((3_000, 12_000)), metastore.take_results)
 
+    @property
+    def _partitions(self) -> list[PartitionKey]:
+        return [(zone, number) for zone in self.zones for number in range(self.shape.partitions)]
+
+    def _nodes(self, partition: PartitionKey) -> tuple[str, ...]:
+        """That shall hold it."""
+        zone, number = partition
+        return self.world.metastore.targets[max(self.world.metastore.targets)][zone][number]
+
     # Rest
 
     def rest(self) -> None:
@@ -266,15 +308,31 @@ class StoreRun:
                 elif not process.is_alive and world.time.now > self._faulty_until + 10_000:
                     world.start(name)
             world.time.run_until(world.time.now + 1_000)
+            self._reset_unused()
             if world.time.now > self._faulty_until + 12_000:
                 self.clients.goes_on = False
-        for number in range(self.shape.partitions):
+        for partition in self._partitions:
             for key in range(self.shape.keys):
-                self.clients.begin(1_000 + number * 100 + key, number, f"k{key}".encode(), None)
+                client = 1_000 * partition[0] + 100 * partition[1] + key
+                self.clients.begin(client, partition, f"k{key}".encode(), None)
         while not self.clients.is_idle:
             if world.time.now >= end:
                 raise StoreRuleBrokenError(f"reads are not answered: {self.unrest()}")
             world.time.run_until(world.time.now + 500)
+
+    def _reset_unused(self) -> None:
+        """An operator resets a zone whose owners went before they had opened it: their copies are as new as
+        those on a new disk. Every other loss ends by itself once all servers are back: no disk is lost here."""
+        metastore, cluster = self.world.metastore, self.world.metastore.ring.cluster
+        if len(cluster.servers) < len(self.names) or cluster.version != metastore.result_state.version:
+            return
+        used = {operation.partition for operation in self.clients.history.acknowledged}
+        for zone in self.zones:
+            outcomes = metastore.result_state.outcomes.get(zone, ())
+            lost = {(zone, number) for number, outcome in enumerate(outcomes) if outcome.is_lost}
+            if lost and not lost & used:
+                metastore.custom(Trigger.LOSS_RESET, (cluster.zones[zone],))
+                return
 
     def _is_at_rest(self) -> bool:
         return not self.clients.goes_on and self.clients.is_idle and not self.unrest()
@@ -282,22 +340,21 @@ class StoreRun:
     def unrest(self) -> str:
         """What is not as it should be; empty at rest."""
         world = self.world
-        revision = max(world.metastore.targets)
-        lists = world.metastore.targets[revision].get(ZONE, ())
-        for number, nodes in enumerate(lists):
+        for partition in self._partitions:
+            nodes = self._nodes(partition)
             for name in nodes:
                 process = world.processes[name]
-                copy = process.server.books.copies.get((ZONE, number))
+                copy = process.server.books.copies.get(partition)
                 if not process.is_alive or copy is None or copy.state is not CopyState.OWNING:
-                    return f"copy of {number} on {name} is {copy.state if copy is not None else None}"
-            if (ZONE, number) not in serving(world.processes[nodes[0]]):
-                return f"{nodes[0]} does not serve {number}"
+                    return f"copy of {partition} on {name} is {copy.state if copy is not None else None}"
+            if partition not in serving(world.processes[nodes[0]]):
+                return f"{nodes[0]} does not serve {partition}"
         for process in world.alive:
             worker = process.server.worker
             if worker is None or not worker.is_idle:
                 return f"{process.name} is in {worker.running if worker is not None else 'no ring'}"
             for key, copy in process.server.books.copies.items():
-                if process.name not in lists[key[1]] and copy.state is not CopyState.EVICTED:
+                if process.name not in self._nodes(key) and copy.state is not CopyState.EVICTED:
                     return f"{process.name} has {key} {copy.state}"
         return ""
 
@@ -306,21 +363,28 @@ class StoreRun:
         self.clients.history.check()
         for name in sorted(self.world.disks):
             check_disk(name, self.world.disks[name])
-        lists = self.world.metastore.targets[max(self.world.metastore.targets)][ZONE]
-        for number, nodes in enumerate(lists):
-            stored = [self.world.disks[name].partitions[ZONE, number] for name in nodes]
-            rows = [{key: row for key, row in item.rows.items() if row.value is not None} for item in stored]
-            ids = [set(item.ids) for item in stored]
-            if any(item != rows[0] for item in rows[1:]) or any(item != ids[0] for item in ids[1:]):
-                raise StoreRuleBrokenError(f"copies of {number} on {nodes} differ: {rows} {ids}")
-            for disk in stored:
-                writes = [record.write for record in disk.log.values()]
-                twice = {item for item in writes if writes.count(item) > 1}
-                if twice:
-                    raise StoreRuleBrokenError(f"writes {sorted(twice)} are in the log of {number} twice")
-                times = [disk.log[position].time_ms for position in sorted(disk.log)]
-                if times != sorted(times):
-                    raise StoreRuleBrokenError(f"the time of {number} goes back: {times}")
-            for item in self.clients.history.acknowledged:
-                if item.partition == (ZONE, number) and item.write not in ids[0]:
-                    raise StoreRuleBrokenError(f"{item} was acknowledged and is not on {nodes}")
+        for partition in self._partitions:
+            self._check_copies(partition, self._nodes(partition))
+
+    def _check_copies(self, partition: PartitionKey, nodes: tuple[str, ...]) -> None:
+        """They are equal, but for ids that may expire: each copy drops those when it cuts its log."""
+        stored = [self.world.disks[name].partitions[partition] for name in nodes]
+        rows = [{key: row for key, row in item.rows.items() if row.value is not None} for item in stored]
+        last_ms = max((entry.time_ms for item in stored for entry in item.ids.values()), default=0)
+        kept_ms = last_ms - self.shape.id_keep_ms
+        ids = [{entry.write for entry in item.ids.values() if entry.time_ms >= kept_ms} for item in stored]
+        if any(item != rows[0] for item in rows[1:]) or any(item != ids[0] for item in ids[1:]):
+            raise StoreRuleBrokenError(f"copies of {partition} on {nodes} differ: {rows} {ids}")
+        for disk in stored:
+            writes = [record.write for record in disk.log.values()]
+            twice = {item for item in writes if writes.count(item) > 1}
+            if twice:
+                raise StoreRuleBrokenError(f"writes {sorted(twice)} are in the log of {partition} twice")
+            times = [disk.log[position].time_ms for position in sorted(disk.log)]
+            if times != sorted(times):
+                raise StoreRuleBrokenError(f"the time of {partition} goes back: {times}")
+        recent_ms = self.world.time.now - self.shape.id_keep_ms / DRIFT
+        for operation in self.clients.history.acknowledged:
+            is_recent = operation.invoked_ms >= recent_ms
+            if operation.partition == partition and is_recent and operation.write not in ids[0]:
+                raise StoreRuleBrokenError(f"{operation} was acknowledged and is not on {nodes}")

@@ -31,7 +31,19 @@ def test_lists_of_older_revisions_are_forgotten_when_an_exchange_ends() -> None:
     hear(queue, Trigger.TARGET_SET, zones=(new,))
     read(queue)
     queue.finished(before)
-    assert queue.lists_of(old) == queue.lists_of(new) == (("a",),)
+    assert queue.lists_of(old, ("a",)) == queue.lists_of(new, ("a",)) == (("a",),)
     queue.finished(queue.state.cluster)
-    assert queue.lists_of(old) == ((),)
-    assert queue.lists_of(new) == (("a",),)
+    assert queue.lists_of(old, ("a",)) == ((),)
+    assert queue.lists_of(new, ("a",)) == (("a",),)
+
+
+def test_lists_name_servers_that_are_there() -> None:
+    queue = RingQueue(RingState())
+    zone = ZoneSpec(ZoneId(1), 3, 2, targets=5)
+    hear(queue, Trigger.ZONE_START, zones=(zone,))
+    assert queue.ready() == []
+    assert queue.reading is not None
+    queue.targets_read(queue.reading.ticket, {zone.zone_id: (("a", "b"), ("b", "c"))})
+    assert queue.lists_of(zone, ("a", "b", "c")) == (("a", "b"), ("b", "c"), ())
+    assert queue.lists_of(zone, ("a", "c")) == (("a",), ("c",), ())
+    assert queue.lists_of(zone, ("a", "b", "c")) == (("a", "b"), ("b", "c"), ())

@@ -1,0 +1,77 @@
+"""Snapshots of store servers on their way: batches that follow each other, the disk behind them."""
+
+from __future__ import annotations
+
+from rebalance.core.affinity import CopyState
+from rebalance.store.core.store_limits import StoreLimits
+from rebalance.store.core.store_messages import SupplyBatch, SupplyRequest, SupplyStage
+from tests.fixtures.store_scene import ZONE, StoreScene
+
+ONE_BY_ONE = StoreLimits(
+    ttl_ms=60_000, log_keep=2, log_reserved=40, batch_bytes=4, bulk_bytes=4, fill_batches_max=3
+)
+"""A batch has one row, a transaction one batch; histories do not reach back far enough."""
+KEYS = {f"k{number}" for number in range(9)}
+DISK_MS = 40
+
+
+def about_to_be_filled() -> StoreScene:
+    """c waits for its copy, and its disk is slow from now on."""
+    scene = StoreScene("abc", ("ab",), limits=ONE_BY_ONE)
+    scene.fill(len(KEYS))
+    scene.holds(SupplyRequest)
+    scene.set_targets(("ac",))
+    scene.exchange()
+    scene.processes["c"].disk_ms = (DISK_MS, DISK_MS)
+    return scene
+
+
+def requests(scene: StoreScene) -> list[tuple[SupplyStage, bytes]]:
+    messages = [flight.message for flight in scene.messages(SupplyRequest, "c")]
+    return [(each.stage, each.after) for each in messages if isinstance(each, SupplyRequest)]
+
+
+def test_batches_are_sent_while_earlier_ones_are_written_and_only_so_many() -> None:
+    scene = about_to_be_filled()
+    scene.release()
+    scene.exchange()
+    assert requests(scene) == [(SupplyStage.ROWS, after) for after in (b"", b"k0", b"k1")]
+    assert not scene.keys("c")
+    scene.run(DISK_MS)
+    scene.exchange()
+    assert scene.keys("c") == {"k0"}
+    assert requests(scene)[3:] == [(SupplyStage.ROWS, b"k2")]
+
+
+def test_a_copy_owns_only_after_all_its_batches_are_on_the_disk() -> None:
+    scene = about_to_be_filled()
+    scene.release()
+    sent_early = False
+    for _ in range(400):
+        scene.exchange()
+        if scene.disks["c"].heads()[ZONE, 0].state is CopyState.OWNING:
+            break
+        filling = scene.copy("c").filling
+        sent_early |= filling is not None and filling.is_sent and filling.storing > 0
+        scene.run(DISK_MS // 2)
+    assert scene.disks["c"].heads()[ZONE, 0].state is CopyState.OWNING
+    assert sent_early
+    assert scene.keys("c") == KEYS
+    ids = [scene.disks[name].ids((ZONE, 0), b"", 1 << 30) for name in "ac"]
+    assert ids[0] == ids[1]
+
+
+def test_a_batch_that_arrives_twice_is_taken_once() -> None:
+    scene = about_to_be_filled()
+    scene.release()
+    for _ in range(400):
+        while scene.network:
+            flight = scene.network.pop(0)
+            for _ in range(2 if isinstance(flight.message, SupplyBatch) else 1):
+                scene.arrive(flight)
+        if scene.own("c") is CopyState.OWNING:
+            break
+        scene.run(DISK_MS // 2)
+    assert scene.own("c") is CopyState.OWNING
+    assert len(requests(scene)) == len(set(requests(scene))) > len(KEYS)
+    assert scene.keys("c") == KEYS

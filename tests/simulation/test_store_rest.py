@@ -7,7 +7,9 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger
+from rebalance.store.core.ring_keeper import JoinServer
 from rebalance.store.core.store_limits import StoreLimits
+from rebalance.store.core.store_messages import AppendRecords
 from tests.fixtures.store_scene import ZONE, StoreScene
 
 OTHER = ZoneId(2)
@@ -111,3 +113,55 @@ def test_a_zone_at_rest_may_be_dropped_and_a_server_that_joins_knows_of_it() -> 
     scene.settle()
     assert scene.code(scene.get("c")) == "NO_ZONE"
     assert not scene.metastore.ring.cluster.resting
+
+
+def test_who_fails_while_a_zone_is_closed_has_not_everything() -> None:
+    """The primary served until then, and stopped waiting for both. They are back first, and do not own."""
+    scene = StoreScene("abcd", ("abc",))
+    scene.fill()
+    scene.holds(AppendRecords, sender="a")
+    write = scene.put("a", 0, "k0", "on a alone")
+    scene.custom(Trigger.DEACTIVATE)
+    for name in "bc":
+        scene.crash(name)
+    scene.settle()
+    assert scene.code(write) == "DONE"
+    assert scene.members() == "a"
+    scene.crash("a")
+    scene.release()
+    scene.settle()
+    for name in "bc":
+        scene.join(name)
+    scene.custom(Trigger.ACTIVATE)
+    scene.settle()
+    assert scene.code(scene.get("b", 0, "k0")) == "WAITING_FOR_OWNERS"
+    scene.join("a")
+    primary = scene.primaries("b")[0]
+    assert primary is not None
+    assert scene.answers[scene.get(primary, 0, "k0")].value == b"on a alone"
+
+
+def test_who_joins_while_a_zone_rests_learns_its_sets() -> None:
+    """What b read when it started says that it has everything; it joins much later, and then it is alone."""
+    scene = StoreScene("abc", ("abc",))
+    scene.fill()
+    scene.kill("b")
+    successor = scene.start("b")
+    scene.fail("b")
+    scene.settle()
+    assert scene.done("a", 0, "k0", "without b").code.label == "DONE"
+    scene.custom(Trigger.DEACTIVATE)
+    scene.settle()
+    assert scene.metastore.act(JoinServer(scene.metastore.ring.number, "b", successor.incarnation))
+    scene.settle()
+    for name in "ac":
+        scene.crash(name)
+    scene.settle()
+    scene.custom(Trigger.ACTIVATE)
+    scene.settle()
+    assert scene.code(scene.get("b", 0, "k0")) == "WAITING_FOR_OWNERS"
+    for name in "ca":
+        scene.join(name)
+    primary = scene.primaries("b")[0]
+    assert primary is not None
+    assert scene.answers[scene.get(primary, 0, "k0")].value == b"without b"

@@ -143,6 +143,7 @@ def conclude(
         positions.update({(zone_id, number): each for number, each in outcome.positions.items()})
         reload |= outcome.reload
         suppliers |= outcome.suppliers
+    outcomes |= _resting(collected, committed)
     message = FullMessage(
         collected.exchange,
         cluster.version,
@@ -207,6 +208,33 @@ def _outcomes(
         )
         for number in range(len(affinity.ideal))
     )
+
+
+def _resting(collected: Collected, committed: ResultRecord | None) -> Outcomes:
+    """Of zones at rest, which are in no map. Until the exchange that closes a zone its primaries served, and
+    waited for nobody who had gone: those go out of the sets. From then on sets hold, as nothing is written. Who
+    joins meanwhile is told them: what it read when it started may be older."""
+    cluster, results = collected.cluster, collected.results
+    if results is None:
+        return {}
+    gone = tuple(each.name for each in collected.gone)
+    outcomes = {}
+    for zone_id in cluster.zones.keys() - cluster.open_zones.keys():
+        known = results.outcomes.get(zone_id, ())
+        is_closing = zone_id in collected.previous or any(_rests(event, zone_id) for event in collected.events)
+        if is_closing and committed is not None:
+            stands = committed.changed.get(zone_id, {})
+            outcomes[zone_id] = tuple(stands.get(number, outcome) for number, outcome in enumerate(known))
+        elif is_closing:
+            outcomes[zone_id] = tuple(outcome.without(gone) for outcome in known)
+        elif collected.joined or collected.behind:
+            outcomes[zone_id] = known
+    return outcomes
+
+
+def _rests(event: DiscoveryEvent, zone: ZoneId) -> bool:
+    named = {each.zone_id for each in event.zones}
+    return event.trigger is Trigger.DEACTIVATE and (not named or zone in named)
 
 
 def _as_committed(

@@ -98,7 +98,7 @@ class CopyMoves:
                     self._level(copy, outcome, actual, message)
                 elif books.stand_ins.get(key) == books.name:
                     self._stand_in(copy, epoch_of(message.version))
-        self._outcomes = message.outcomes
+        self._outcomes = {zone: message.outcomes[zone] for zone in message.maps}
         books.pending.clear()
 
     def _stand_ins(self, message: FullMessage, zones: Mapping[ZoneId, ZoneSpec]) -> dict[PartitionKey, str]:

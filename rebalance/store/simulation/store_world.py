@@ -73,7 +73,7 @@ class StoreWorld:
     listener: AnswerListener | None = None
     restarts: bool = True
     _rng: random.Random = field(default_factory=random.Random)
-    _links: dict[tuple[int, int], _Link] = field(default_factory=dict)
+    _links: dict[tuple[str, str], _Link] = field(default_factory=dict)
     _starts: int = 0
     _keeper: RingKeeper | None = None
 
@@ -161,7 +161,7 @@ class StoreWorld:
         worker = sender.server.worker
         if to is None or worker is None or frozenset((sender.name, effect.to)) in self.cuts:
             return
-        link = self._links.setdefault((id(sender), id(to)), _Link())
+        link = self._links.setdefault((sender.incarnation, to.incarnation), _Link())
         link.last_ms = max(link.last_ms, self.time.now + self._delay())
         message = ServerMessage(sender.name, worker.order, effect.message)
         self.time.after(link.last_ms - self.time.now, lambda: self._deliver(sender, to, effect, message))

@@ -145,6 +145,17 @@ async def test_one_callers_rows_are_not_anothers(world: World) -> None:
             assert await rows(world, count) == [(0,)]
 
 
+async def test_users_and_queries_are_each_callers_own_too(world: World) -> None:
+    """Also of those who see all zones, and so share the views of zones."""
+    users, queries = "SELECT count(*) FROM system.users", "SELECT count(*) FROM system.sql_queries"
+    for _ in range(2):
+        with by("root"):
+            assert await rows(world, users) == [(6,)]
+            assert await rows(world, queries) == [(1,)]
+        with by("viewer1"):
+            assert await rows(world, users) == [(1,)]
+
+
 async def test_sums_of_nodes_are_for_whoever_sees_all_zones(world: World) -> None:
     with by("root"):
         await world.engine.run_script("GRANT SEE ON SYSTEM TO anna")

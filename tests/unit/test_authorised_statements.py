@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,7 +103,22 @@ async def test_a_script_is_authorised_as_a_whole_before_its_first_statement(worl
 
 
 async def test_what_is_taken_away_in_the_same_transaction_is_gone(world: World) -> None:
-    """The administrator's script and the user's wait together, and the user's was authorised before."""
+    """A REVOKE and the statement of whom it concerns wait together, and are committed together."""
+    release = threading.Event()
+    busy = asyncio.ensure_future(world.catalog.on_log(lambda _: release.wait(60)))
+    revoking = asyncio.ensure_future(world.engine.run_script("REVOKE orderers FROM anna"))
+    await asyncio.sleep(0)
+    with by("anna"):
+        altering = asyncio.ensure_future(world.engine.run_script("ALTER ZONE orders SET (REPLICAS 2)"))
+    await asyncio.sleep(0)
+    release.set()
+    _, revoked, refused = await asyncio.gather(busy, revoking, altering, return_exceptions=True)
+    assert not isinstance(revoked, BaseException)
+    assert isinstance(refused, StatementError)
+    assert refused.kind is ErrorKind.ZONE_NOT_FOUND
+
+
+async def test_what_is_taken_away_is_gone_with_the_next_statement(world: World) -> None:
     with by("root"):
         await world.engine.run_script("REVOKE orderers FROM anna")
     with by("anna"):
@@ -143,6 +160,17 @@ async def test_one_callers_rows_are_not_anothers(world: World) -> None:
             assert await rows(world, count) == [(2,)]
         with by("nobody"):
             assert await rows(world, count) == [(0,)]
+
+
+async def test_users_and_queries_are_each_callers_own_too(world: World) -> None:
+    """Also of those who see all zones, and so share the views of zones."""
+    users, queries = "SELECT count(*) FROM system.users", "SELECT count(*) FROM system.sql_queries"
+    for _ in range(2):
+        with by("root"):
+            assert await rows(world, users) == [(6,)]
+            assert await rows(world, queries) == [(1,)]
+        with by("viewer1"):
+            assert await rows(world, users) == [(1,)]
 
 
 async def test_sums_of_nodes_are_for_whoever_sees_all_zones(world: World) -> None:

@@ -67,7 +67,7 @@ from parser.queries import (
     Show,
     Statement,
 )
-from parser.script import first_words
+from parser.script import update_type
 from parser.select import PreparedQuery, prepare_query
 from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
@@ -155,7 +155,7 @@ class SqlEngine:
         except ScriptError as failed:
             raise (failed.__cause__ if isinstance(failed.__cause__, StatementError) else failed) from None
         return ResultSet(
-            update_type=first_words(done.sql, 2),
+            update_type=update_type(done.sql),
             applied=done.applied,
             effect=done.effect,
             zone_id=done.zone_id,

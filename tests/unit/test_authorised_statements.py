@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.actor import acting
 from app.login import Login, Proof, logged_in
+from app.sql.ddl_files import DdlFile, DdlFileError
 from app.sql.results import SessionContext
 from app.sql.statements import QueryResult, ScriptError
+from catalog.core.audit import Actor
 from catalog.core.authorisation import Caller, Held
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.principals import Privilege, local_user, zone_object
@@ -29,9 +32,12 @@ SETUP = """
 """
 
 
-def by(name: str, scope: Held | None = None) -> AbstractContextManager[None]:
-    """Everything inside is asked by this user of the catalog."""
-    return logged_in(Login(Caller(local_user(name), scope=scope), Proof.PASSWORD))
+@contextmanager
+def by(name: str, scope: Held | None = None) -> Iterator[None]:
+    """Everything inside is asked by this user of the catalog, over HTTP as well."""
+    caller = Caller(local_user(name), scope=scope)
+    with logged_in(Login(caller, Proof.PASSWORD)), acting(Actor(name, verified=True, caller=caller)):
+        yield
 
 
 @pytest.fixture
@@ -273,3 +279,26 @@ async def test_an_idempotency_key_is_its_senders(api: OperationsWorld) -> None:
 async def test_where_nobody_logs_in_everything_is_as_before(world: World) -> None:
     await world.engine.run_script("CREATE ZONE z; DROP ZONE z; CREATE USER carl PASSWORD 'long enough'")
     assert await names(world) == {"ORDERS", "LOGS"}
+
+
+async def test_files_and_plans_are_of_zones_and_tables(world: World) -> None:
+    with pytest.raises(DdlFileError) as refused:
+        await world.engine.plan([DdlFile("users.sql", "CREATE ZONE z;\nCREATE USER carl")], prune=False)
+    assert refused.value.cause.kind is ErrorKind.STATEMENT_NOT_SUPPORTED
+    assert refused.value.cause.line == 2
+    with pytest.raises(StatementError) as not_planned:
+        await world.engine.change_plan("CREATE ZONE z; GRANT viewer TO ben")
+    assert (not_planned.value.kind, not_planned.value.statement) == (ErrorKind.STATEMENT_NOT_SUPPORTED, 2)
+
+
+async def test_the_audit_names_who_was_granted_something_and_what(world: World) -> None:
+    await world.engine.run_script("GRANT SEE, OPERATE ON SYSTEM TO ben; REVOKE viewer FROM viewer1")
+    audit = await rows(
+        world, "SELECT action, subject, details FROM system.audit ORDER BY audit_number DESC LIMIT 2"
+    )
+    assert audit == [
+        ("REVOKE", "viewer1", "REVOKE viewer FROM viewer1"),
+        ("GRANT", "ben", "GRANT SEE, OPERATE ON SYSTEM TO ben"),
+    ]
+    answer = await world.engine.execute("GRANT viewer TO ben", SessionContext())
+    assert (answer.update_type, answer.applied) == ("GRANT", True)

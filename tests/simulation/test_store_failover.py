@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rebalance.core.topology_version import Trigger
+from rebalance.exchange.core.exchange_effects import Effect
 from rebalance.exchange.core.exchange_messages import FullMessage, LatchCount, LatchOpen, SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.running_exchange import RunningExchange
 from rebalance.store.core.store_messages import RecordsStored, SupplyRequest
 from tests.fixtures.scene_surroundings import FINISHED
@@ -290,3 +292,19 @@ def test_a_latch_that_knows_names_only_is_found(monkeypatch: pytest.MonkeyPatch)
     _names_only(monkeypatch)
     with pytest.raises(AssertionError):
         server_that_comes_back_during_the_latch()
+
+
+def _own_outcome_over_a_committed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes upon a record ends the exchange as it concluded itself."""
+
+    def result_exists(self: ExchangeWorker, records: object) -> list[Effect]:
+        running = self.running
+        return self.result_kept(running.last_version) if running is not None else []
+
+    monkeypatch.setattr(ExchangeWorker, "result_exists", result_exists)
+
+
+def test_an_outcome_over_a_committed_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    _own_outcome_over_a_committed_one(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_result_that_was_committed_stands()

@@ -322,7 +322,7 @@ class StoreRun:
 
     def _reset_unused(self) -> None:
         """An operator resets a zone whose owners went before they had opened it: their copies are as new as
-        those on a new disk. Every other loss ends by itself once all servers are back: no disk is lost here."""
+        those on a new disk. Every other loss ends by itself once all are back, as no disk is lost here."""
         metastore, cluster = self.world.metastore, self.world.metastore.ring.cluster
         if len(cluster.servers) < len(self.names) or cluster.version != metastore.result_state.version:
             return

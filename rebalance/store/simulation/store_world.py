@@ -256,7 +256,11 @@ class StoreWorld:
 
 def check_disk(name: str, disk: SimulatedDisk) -> None:
     """What ``zonectl store fsck`` looks at. Raises StoreRuleBrokenError."""
-    for partition, head in disk.heads().items():
+    try:
+        heads = disk.heads()
+    except ValueError as error:
+        raise StoreRuleBrokenError(f"{name} has a log that does not follow its head: {error}") from error
+    for partition, head in heads.items():
         check = check_copy(disk, partition, head)
         if check.defects:
             raise StoreRuleBrokenError(f"{name} has {partition} as {head}: {check.defects[0]}")

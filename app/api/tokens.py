@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from app.api.bodies import RequestBody, whole_between
+from app.api.bodies import RequestBody, Whole
 from app.api.problems import answers
 from app.contract.logins import NewToken, TokenBody, Tokens, WhoAmI
 from app.login import Login, Proof, current_login
@@ -36,12 +36,10 @@ SECOND_US = 1_000_000
 LIFETIME_S_MAX = LIFETIME_DAYS_MAX * 86_400
 
 
-Lifetime = whole_between(1, LIFETIME_S_MAX)
-
-
 class TokenCreate(RequestBody):
     lifetime_s: Annotated[
-        Lifetime | None, Field(description="seconds; default: 30 days, or as long as the token that is sent")
+        Annotated[Whole, Field(ge=1, le=LIFETIME_S_MAX)] | None,
+        Field(description="seconds; default: 30 days, or as long as the token that is sent"),
     ] = None
     scope: Annotated[
         str,

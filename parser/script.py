@@ -100,6 +100,12 @@ def first_words(text: str, count: int) -> str:
     return " ".join(words).strip()
 
 
+def update_type(text: str) -> str:
+    """What clients call a statement that changes something: CREATE ZONE, GRANT."""
+    words = first_words(text, 2)
+    return words.split()[0] if words.startswith(("GRANT", "REVOKE")) else words
+
+
 def unclosed(source: SourceMap) -> ParseError | None:
     """The first comment, string or quoted name that is opened and never closed, if there is one."""
     for piece in split_script(source.text, OWN_TEXT):

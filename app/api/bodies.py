@@ -25,17 +25,17 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def _whole(value: object) -> object:
+def as_whole(value: object) -> object:
     """JSON has one kind of numbers: 3.0 is 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(as_whole)]
 
 
 def whole_between(lowest: int | None, highest: int) -> Any:
     """A whole number within inclusive bounds, which the API's document says, too; None: no lower one."""
-    return Annotated[int, Field(ge=lowest, le=highest), BeforeValidator(_whole)]
+    return Annotated[int, Field(ge=lowest, le=highest), BeforeValidator(as_whole)]
 
 
 JSON_INT_MAX = (1 << 53) - 1

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from app.api.bodies import RequestBody, Whole
+from app.api.bodies import RequestBody, as_whole
 from app.api.problems import answers
 from app.contract.logins import NewToken, TokenBody, Tokens, WhoAmI
 from app.login import Login, Proof, current_login
@@ -38,8 +38,8 @@ LIFETIME_S_MAX = LIFETIME_DAYS_MAX * 86_400
 
 class TokenCreate(RequestBody):
     lifetime_s: Annotated[
-        Whole | None,
-        Field(ge=1, le=LIFETIME_S_MAX, description="seconds; default: 30 days, or as long as the token sent"),
+        Annotated[int, Field(ge=1, le=LIFETIME_S_MAX), BeforeValidator(as_whole)] | None,
+        Field(description="seconds; default: 30 days, or as long as the token that is sent"),
     ] = None
     scope: Annotated[
         str,

@@ -89,6 +89,9 @@ class Settings(BaseSettings):
     http_idle_timeout_s: int = Field(
         5, ge=1, description="how long a connection is kept on which nothing is asked, seconds"
     )
+    http_connections_max: int = Field(
+        100, ge=1, description="most connections from one address; those of trusted proxies are not counted"
+    )
     identity_header: str = Field(
         "",
         description="request header in which a trusted proxy puts the name that it has checked, as "
@@ -207,6 +210,7 @@ class Settings(BaseSettings):
             self.http_header_timeout_s,
             self.http_body_timeout_s,
             self.http_idle_timeout_s,
+            self.http_connections_max,
         )
 
     @property

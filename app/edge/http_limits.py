@@ -11,9 +11,11 @@ HEADER_BYTES_MAX = 64 << 10
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """``header_s`` and ``body_s``: from the first byte of each to the last, whatever comes in between.
-    ``idle_s``: how long a connection is kept on which nothing is asked."""
+    ``idle_s``: how long a connection is kept on which nothing is asked. ``connections_max``: open at once from
+    one address, but for sockets of pages and for proxies that are trusted."""
 
     body_bytes_max: int = 4 << 20
     header_s: float = 10.0
     body_s: float = 30.0
     idle_s: int = 5
+    connections_max: int = 100

@@ -49,11 +49,11 @@ async def serve_http(
 ) -> None:
     """Until cancelled; requests that run get ``GRACE_S`` to finish. Without ``trust`` it believes nobody.
     ``tls``: of HTTPS; what changes in it holds for connections that are made afterwards."""
-    limits = limits or HttpLimits()
+    limits, trust = limits or HttpLimits(), trust or Trust()
     config = uvicorn.Config(
-        Edge(app, trust or Trust(), limits),
+        Edge(app, trust, limits),
         # Of the two parsers, the one whose time for headers can be bounded.
-        http=protocol_with(limits),
+        http=protocol_with(limits, trust),
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         timeout_keep_alive=limits.idle_s,
         ws_max_size=limits.body_bytes_max,

@@ -16,6 +16,8 @@ BY_ADDRESS_MAX = 10
 BY_USER_MAX = 5
 """Below the other, so that a script with an old password leaves room for others behind the same address."""
 KEYS_MAX = 20_000
+NAME_CHARS_MAX = 128
+"""No user has a longer name, and what strangers send is remembered."""
 IPV6_PREFIX = 64
 
 _Key = tuple[str, str | None]
@@ -38,13 +40,13 @@ class LoginLimits:
     def wait(self, address: str, user: str, now: float) -> Wait | None:
         """None: it may be tried. ``now``: seconds, of a clock that never goes back."""
         network = _network(address)
-        pairs = (((network, None), BY_ADDRESS_MAX), ((network, user), BY_USER_MAX))
+        pairs = (((network, None), BY_ADDRESS_MAX), ((network, user[:NAME_CHARS_MAX]), BY_USER_MAX))
         waits = [seconds for key, most in pairs if (seconds := self._seconds(key, most, now)) > 0]
         return Wait(max(waits)) if waits else None
 
     def failed(self, address: str, user: str, now: float) -> None:
         network = _network(address)
-        for key in ((network, None), (network, user)):
+        for key in ((network, None), (network, user[:NAME_CHARS_MAX])):
             self._recent(key, now).append(now)
             self._failures.move_to_end(key)
         while len(self._failures) > KEYS_MAX:

@@ -31,6 +31,7 @@ from app.sql.ddl_files import DdlFile, read_files
 from app.sql.desired_state import CatalogPlan
 from app.sql.executor import CatalogExecutor
 from app.sql.explain_partition import explain_partition
+from app.sql.principal_views import OF_CALLERS
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
@@ -47,7 +48,7 @@ from app.sql.view_registry import (
     arrow_stream,
 )
 from app.sql.view_snapshot import SystemSnapshot
-from app.sql.visible_rows import check_question, check_views, visible, visible_rows
+from app.sql.visible_rows import check_question, needs_of, visible, visible_rows
 from app.views.store_copies import ServerCopies
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
@@ -67,7 +68,7 @@ from parser.queries import (
     Show,
     Statement,
 )
-from parser.script import first_words
+from parser.script import update_type
 from parser.select import PreparedQuery, prepare_query
 from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
@@ -155,7 +156,7 @@ class SqlEngine:
         except ScriptError as failed:
             raise (failed.__cause__ if isinstance(failed.__cause__, StatementError) else failed) from None
         return ResultSet(
-            update_type=first_words(done.sql, 2),
+            update_type=update_type(done.sql),
             applied=done.applied,
             effect=done.effect,
             zone_id=done.zone_id,
@@ -245,7 +246,9 @@ class SqlEngine:
     async def _authorise(self, pieces: Sequence[QueryPiece]) -> None:
         """All of a script's statements but its queries. Raises StatementError with the statement's number."""
         caller = current_caller()
-        if caller is None:
+        is_one = len(pieces) == 1 or all(isinstance(piece.statement, Ddl) for piece in pieces)
+        # What is executed as one is authorised as one.
+        if caller is None or is_one:
             return
         catalog = await self._catalog.snapshot()
         for piece in pieces:
@@ -360,9 +363,11 @@ class SqlEngine:
 
         prepared = await self._reader.run(len(statement.source.text), prepare)
         caller = current_caller()
-        if caller is not None:
-            views = map(self._registry.relation, prepared.relations)
-            check_views(views, await self._catalog.snapshot(), caller)
+        needs = needs_of(map(self._registry.relation, prepared.relations)) if caller is not None else ()
+        if caller is not None and needs:
+            catalog = await self._catalog.snapshot()
+            for need in needs:
+                require(caller, catalog, need, None)
         return prepared
 
     async def _query(self, query: PreparedQuery, session: SessionContext) -> ResultSet:
@@ -384,7 +389,7 @@ class SqlEngine:
         of = (snapshot.catalog.version, snapshot.keys.revision)
         if of != self._streams_of:
             self._streams, self._streams_of = {}, of
-        streams = self._streams if snapshot.is_shared else {}
+        streams = self._streams if snapshot.seen is None else {}
 
         def build() -> dict[str, bytes]:
             tables: dict[str, bytes] = {}
@@ -394,9 +399,9 @@ class SqlEngine:
             return tables
 
         tables = await self._in_thread(snapshot, build)
-        # What a snapshot shows does not change, but for the time when it was taken, and for what no version of
-        # either store tells.
-        passing = (".SNAPSHOT", f".{AUDIT}", f".{SQL_QUERIES}", f".{STORE_COPIES}")
+        # What a snapshot shows does not change, but for the time when it was taken, for what no version of
+        # either store tells, and for what callers see of each other.
+        passing = (".SNAPSHOT", *(f".{name}" for name in (AUDIT, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)))
         streams.update({name: stream for name, stream in tables.items() if not name.endswith(passing)})
         return tables
 

@@ -115,7 +115,7 @@ class CatalogExecutor:
         commands = await self._hashed(commands)
         # The ids under which a logged statement commits, and who asks, are known here and not in the thread.
         ids = tuple(next_statement_id() for _ in commands)
-        script = CommandScript(tuple(commands), topology, ids, current_actor(), base_version, caller)
+        script = CommandScript(tuple(commands), topology, ids, current_actor(), base_version)
         ended: asyncio.Future[ScriptRun] = asyncio.get_running_loop().create_future()
         self._waiting.append((script, ended))
         self._thread.submit(self._execute_waiting)

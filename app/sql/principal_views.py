@@ -8,7 +8,7 @@ from app.sql.view_registry import BIGINT, BOOLEAN, INTEGER, VARCHAR, ZONE_ID, Ro
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.principals import Principal
 
-USERS, ROLES, GRANTS = "USERS", "ROLES", "GRANTS"
+USERS, ROLES, GRANTS = OF_CALLERS = "USERS", "ROLES", "GRANTS"
 
 USER_COLUMNS = {
     **dict.fromkeys(("USER_NAME", "SOURCE"), VARCHAR),

@@ -68,8 +68,6 @@ class SystemSnapshot:
     """What each store server says; empty when no view needs it."""
     seen: frozenset[ZoneId] | None = None
     """The zones that whoever asks may see; None: all, those that are gone as well."""
-    is_shared: bool = True
-    """Whether everybody who asks gets the same of this snapshot."""
 
     def checkpoint(self) -> None:
         """Called in loops: a thread cannot be stopped from outside. Raises ReadCancelledError."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from app.security.statement_policy import QUESTIONS, VIEWS, authorise_call, only_zones, require
+from app.security.statement_policy import QUESTIONS, VIEWS, Need, authorise_call, only_zones, require
 from app.sql.principal_views import GRANTS
 from app.sql.view_registry import SCHEMA, ZONE_ID, Row, SystemView
 from app.sql.view_snapshot import SystemSnapshot
@@ -28,11 +28,10 @@ def check_question(statement: Statement, catalog: CatalogSnapshot, caller: Calle
         require(caller, catalog, QUESTIONS[statement.kind], None)
 
 
-def check_views(views: Iterable[SystemView], catalog: CatalogSnapshot, caller: Caller) -> None:
-    """Raises RefusedError (PRIVILEGE_MISSING)."""
-    for view in views:
-        if view.schema == SCHEMA:
-            require(caller, catalog, VIEWS[view.name], None)
+def needs_of(views: Iterable[SystemView]) -> tuple[Need, ...]:
+    """What a query of these views needs; nothing where rows alone are left out."""
+    needs = (VIEWS[view.name] for view in views if view.schema == SCHEMA)
+    return tuple(need for need in needs if need is not None)
 
 
 def visible(snapshot: SystemSnapshot, caller: Caller | None) -> SystemSnapshot:
@@ -49,7 +48,7 @@ def visible(snapshot: SystemSnapshot, caller: Caller | None) -> SystemSnapshot:
         catalog = only_zones(catalog, [zone for zone in catalog.zones if zone.zone_id in seen])
     if not caller.may(grants, Privilege.ADMIN, SYSTEM):
         catalog = replace(catalog, grants=_own(grants, caller))
-    return replace(snapshot, catalog=catalog, queries=queries, seen=seen, is_shared=False)
+    return replace(snapshot, catalog=catalog, queries=queries, seen=seen)
 
 
 def visible_rows(view: SystemView, snapshot: SystemSnapshot) -> Iterator[Row]:

@@ -116,7 +116,9 @@ def _recovering_on(view: PartitionView) -> str | None:
 
 
 def _answering(owners: StoreOwners, alive: frozenset[str]) -> frozenset[str]:
-    """Of the in-sync set."""
+    """Of the in-sync set; nobody where the partition is lost."""
+    if owners.is_lost:
+        return frozenset()
     return (alive.intersection(owners.in_sync) & owners.servers) - owners.silent
 
 

@@ -46,6 +46,8 @@ class StoreCopies:
     async def _asked(self, at: ServerAddress) -> tuple[ListedCopy, ...]:
         channel = StoreChannel(server_url(at.host, at.port, at.incarnation), self._tls)
         try:
-            return tuple(listed_copies(await channel.copies(self._limit_s)))
+            answer = await channel.copies(self._limit_s)
+            # Thousands of rows: the loop goes on meanwhile.
+            return await asyncio.to_thread(lambda: tuple(listed_copies(answer)))
         finally:
             await channel.close()

@@ -46,7 +46,7 @@ class CommandScript:
 
     With ``base_version`` nobody else may have changed the catalog since that version, nor between the commands:
     else the command is refused (CATALOG_VERSION_CONFLICT), and it and those after it change nothing.
-    ``caller`` is who is authorised for each of them; None: whoever it is may do everything.
+    Each is authorised for the actor's caller.
     """
 
     commands: tuple[Command, ...]
@@ -54,7 +54,6 @@ class CommandScript:
     statement_ids: tuple[str, ...]
     actor: Actor = NOBODY
     base_version: int | None = None
-    caller: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class ScriptRun:
             try:
                 self._check_base(ahead, command)
                 # On the grants of the version that the command is decided on.
-                caller = script.caller
+                caller = script.actor.caller
                 known = ahead if caller is None else authorise(ahead, command, caller)
                 change = judge(known, command, script.topology)
             except Exception as error:

@@ -171,12 +171,13 @@ def _version_row(version: NewVersion, committed_at_us: int) -> dict[str, Any]:
 def _audit_entry(version: NewVersion) -> AuditEntry:
     """What was done is the statement's first words, without its comments."""
     stamp, entries, number = version.stamp, version.entries, version.after.version
-    words = _COMMENT.sub(" ", stamp.text).split()[:2] or [Action.ADOPT_METASTORE.value]
+    words = _COMMENT.sub(" ", stamp.text).upper().split()[:2] or [Action.ADOPT_METASTORE.value]
+    words = words[:1] if words[0] in ("GRANT", "REVOKE") else words
     names = [entry.zone.name for entry in entries if isinstance(entry, ZoneEntry)]
     names += [entry.table.name for entry in entries if isinstance(entry, TableEntry)]
     names += dict.fromkeys(_principal_of(entry) for entry in entries if isinstance(entry, PrincipalEntry))
     return AuditEntry(
-        action=" ".join(words).upper(),
+        action=" ".join(words),
         subject=", ".join(names),
         actor=stamp.actor,
         reason=stamp.origin.reason if stamp.origin is not None else stamp.actor.reason,

@@ -10,6 +10,7 @@ from pathlib import Path
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId, ZoneIntent, zone_engine
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import Unreadable, read
+from rebalance.core.txn import KeyValue
 from rebalance.hosting.background import Work
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
@@ -27,6 +28,8 @@ class StorePartitions:
         self._directory = data_dir / STORE_DIRECTORY
         self._keyspace = keyspace
         self._intents = KeyspaceMirror(metastore, keyspace.intents)
+        self._known: dict[ZoneId, tuple[KeyValue | None, bool]] = {}
+        """By zone the answer of its intent, which is asked for with each partition."""
         self.is_used = any(engine == STORE_ENGINE for _, engine in node.engines)
 
     async def run(self) -> None:
@@ -68,7 +71,13 @@ class StorePartitions:
         """None: the zone is not known yet, or cannot be read."""
         if not self.is_used:
             return False
-        intent = read(self._intents.get(self._keyspace.intent(zone_id)), ZoneIntent.decode)
+        item = self._intents.get(self._keyspace.intent(zone_id))
+        known = self._known.get(zone_id)
+        if known is not None and known[0] is item:
+            return known[1]
+        intent = read(item, ZoneIntent.decode)
         if intent is None or isinstance(intent, Unreadable):
             return None
-        return zone_engine(intent.zone, (self._node,)) == STORE_ENGINE
+        is_kept = zone_engine(intent.zone, (self._node,)) == STORE_ENGINE
+        self._known[zone_id] = item, is_kept
+        return is_kept

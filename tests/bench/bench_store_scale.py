@@ -147,6 +147,9 @@ async def test_scale(tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore
 
 
 async def idle(servers: StoreProcesses) -> None:
+    for name in servers.names:
+        # A machine that is too busy for heartbeats shows nothing.
+        assert psutil.Process(servers.pid(name)).status() != psutil.STATUS_ZOMBIE, servers.log(name)[-1]
     before = cpu_s(servers)
     await asyncio.sleep(IDLE_S)
     shares = [100 * (late - early) / IDLE_S for early, late in zip(before, cpu_s(servers), strict=True)]

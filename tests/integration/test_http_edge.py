@@ -48,6 +48,8 @@ def server(
         "ZONEKEEPER_HTTP_HEADER_TIMEOUT_S": str(LIMIT_S),
         "ZONEKEEPER_HTTP_BODY_TIMEOUT_S": str(LIMIT_S),
         "ZONEKEEPER_HTTP_IDLE_TIMEOUT_S": "1",
+        # All requests of this file come from two addresses.
+        "ZONEKEEPER_HTTP_CONNECTIONS_MAX": "1000",
     }
     url = new_database(request, "sqlite", directory)
     with serving(directory, etcd_server, Keyspace("test-edge/"), url, environment=settings) as servers:

@@ -115,7 +115,7 @@ def test_a_partition_in_which_nothing_changes_is_settled() -> None:
 def test_an_exchange_is_asked_for_where_a_set_would_change(
     drawn: list[Drawn], effective: tuple[str, ...], all_owners: bool
 ) -> None:
-    """Partition by partition, against the look over the whole zone. ``all_owners`` are in sync, needed or not."""
+    """Each partition, against the look over the whole zone. ``all_owners`` are in sync, needed or not."""
     zone, version = ZoneId(1), TopologyVersion(4)
     nodes = {
         node: {number: reports[node] for number, (_, reports, _, _) in enumerate(drawn) if node in reports}

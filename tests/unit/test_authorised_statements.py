@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.actor import acting
 from app.login import Login, Proof, logged_in
+from app.sql.ddl_files import DdlFile, DdlFileError
 from app.sql.results import SessionContext
 from app.sql.statements import QueryResult, ScriptError
+from catalog.core.audit import Actor
 from catalog.core.authorisation import Caller, Held
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.principals import Privilege, local_user, zone_object
@@ -29,9 +34,12 @@ SETUP = """
 """
 
 
-def by(name: str, scope: Held | None = None) -> AbstractContextManager[None]:
-    """Everything inside is asked by this user of the catalog."""
-    return logged_in(Login(Caller(local_user(name), scope=scope), Proof.PASSWORD))
+@contextmanager
+def by(name: str, scope: Held | None = None) -> Iterator[None]:
+    """Everything inside is asked by this user of the catalog, over HTTP as well."""
+    caller = Caller(local_user(name), scope=scope)
+    with logged_in(Login(caller, Proof.PASSWORD)), acting(Actor(name, verified=True, caller=caller)):
+        yield
 
 
 @pytest.fixture
@@ -95,7 +103,22 @@ async def test_a_script_is_authorised_as_a_whole_before_its_first_statement(worl
 
 
 async def test_what_is_taken_away_in_the_same_transaction_is_gone(world: World) -> None:
-    """The administrator's script and the user's wait together, and the user's was authorised before."""
+    """A REVOKE and the statement of whom it concerns wait together, and are committed together."""
+    release = threading.Event()
+    busy = asyncio.ensure_future(world.catalog.on_log(lambda _: release.wait(60)))
+    revoking = asyncio.ensure_future(world.engine.run_script("REVOKE orderers FROM anna"))
+    await asyncio.sleep(0)
+    with by("anna"):
+        altering = asyncio.ensure_future(world.engine.run_script("ALTER ZONE orders SET (REPLICAS 2)"))
+    await asyncio.sleep(0)
+    release.set()
+    _, revoked, refused = await asyncio.gather(busy, revoking, altering, return_exceptions=True)
+    assert not isinstance(revoked, BaseException)
+    assert isinstance(refused, StatementError)
+    assert refused.kind is ErrorKind.ZONE_NOT_FOUND
+
+
+async def test_what_is_taken_away_is_gone_with_the_next_statement(world: World) -> None:
     with by("root"):
         await world.engine.run_script("REVOKE orderers FROM anna")
     with by("anna"):
@@ -137,6 +160,17 @@ async def test_one_callers_rows_are_not_anothers(world: World) -> None:
             assert await rows(world, count) == [(2,)]
         with by("nobody"):
             assert await rows(world, count) == [(0,)]
+
+
+async def test_users_and_queries_are_each_callers_own_too(world: World) -> None:
+    """Also of those who see all zones, and so share the views of zones."""
+    users, queries = "SELECT count(*) FROM system.users", "SELECT count(*) FROM system.sql_queries"
+    for _ in range(2):
+        with by("root"):
+            assert await rows(world, users) == [(6,)]
+            assert await rows(world, queries) == [(1,)]
+        with by("viewer1"):
+            assert await rows(world, users) == [(1,)]
 
 
 async def test_sums_of_nodes_are_for_whoever_sees_all_zones(world: World) -> None:
@@ -273,3 +307,26 @@ async def test_an_idempotency_key_is_its_senders(api: OperationsWorld) -> None:
 async def test_where_nobody_logs_in_everything_is_as_before(world: World) -> None:
     await world.engine.run_script("CREATE ZONE z; DROP ZONE z; CREATE USER carl PASSWORD 'long enough'")
     assert await names(world) == {"ORDERS", "LOGS"}
+
+
+async def test_files_and_plans_are_of_zones_and_tables(world: World) -> None:
+    with pytest.raises(DdlFileError) as refused:
+        await world.engine.plan([DdlFile("users.sql", "CREATE ZONE z;\nCREATE USER carl")], prune=False)
+    assert refused.value.cause.kind is ErrorKind.STATEMENT_NOT_SUPPORTED
+    assert refused.value.cause.line == 2
+    with pytest.raises(StatementError) as not_planned:
+        await world.engine.change_plan("CREATE ZONE z; GRANT viewer TO ben")
+    assert (not_planned.value.kind, not_planned.value.statement) == (ErrorKind.STATEMENT_NOT_SUPPORTED, 2)
+
+
+async def test_the_audit_names_who_was_granted_something_and_what(world: World) -> None:
+    await world.engine.run_script("GRANT SEE, OPERATE ON SYSTEM TO ben; REVOKE viewer FROM viewer1")
+    audit = await rows(
+        world, "SELECT action, subject, details FROM system.audit ORDER BY audit_number DESC LIMIT 2"
+    )
+    assert audit == [
+        ("REVOKE", "viewer1", "REVOKE viewer FROM viewer1"),
+        ("GRANT", "ben", "GRANT SEE, OPERATE ON SYSTEM TO ben"),
+    ]
+    answer = await world.engine.execute("GRANT viewer TO ben", SessionContext())
+    assert (answer.update_type, answer.applied) == ("GRANT", True)

@@ -146,6 +146,7 @@ async def test_the_states_of_a_recovery_name_copies_and_who_is_in_sync(stored: S
         names[1]: (True, "backup"),
         names[2]: (False, "being filled"),
     }
+    assert (failed["voters"], failed["voters_alive"]) == (1, 0)
     assert [(replica["node"], replica["state"]) for replica in failed["replicas"]] == [("n2", "BROKEN")]
     assert (whole["state"], whole["voters_alive"], len(whole["replicas"])) == ("AVAILABLE", 3, 3)
 

@@ -82,6 +82,13 @@ def test_an_ipv4_address_in_ipv6_is_the_same_address() -> None:
     assert limits.wait(f"::ffff:{HOME}", "anna", 0.0) is not None
 
 
+def test_names_that_no_user_has_are_remembered_in_short() -> None:
+    limits = LoginLimits()
+    for number in range(BY_USER_MAX):
+        fail(limits, 1, user="x" * 60_000 + str(number))
+    assert limits.wait(HOME, "x" * 60_000, 0.0) is not None
+
+
 def test_what_is_remembered_is_bounded() -> None:
     limits = LoginLimits()
     fail(limits, BY_USER_MAX, address="192.0.2.255")

@@ -1,0 +1,74 @@
+"""Off loopback nothing listens without login and TLS, unless the command line accepts what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trustme
+
+from app.cli.main import main
+from app.security.protections import is_loopback, missing_protections, require_protections
+from app.security.server_certificate import ServerCertificate
+
+OFF = "192.0.2.1"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_the_loopback_needs_nothing(host: str) -> None:
+    missing = missing_protections(has_login=False, has_tls=False)
+    assert require_protections(host, missing, insecure=False) == ()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", OFF, "2001:db8::1"])
+@pytest.mark.parametrize(
+    ("has_login", "has_tls", "words"),
+    [(False, False, ("no login", "no TLS")), (True, False, ("no TLS",)), (False, True, ("no login",))],
+)
+def test_other_addresses_need_all_of_it(
+    host: str, has_login: bool, has_tls: bool, words: tuple[str, ...]
+) -> None:
+    missing = missing_protections(has_login=has_login, has_tls=has_tls)
+    with pytest.raises(ValueError, match="--insecure") as refused:
+        require_protections(host, missing, insecure=False)
+    accepted = require_protections(host, missing, insecure=True)
+    assert len(accepted) == len(words)
+    for word in words:
+        assert word in str(refused.value)
+        assert word in " ".join(accepted)
+
+
+def test_other_addresses_are_free_with_all_of_it() -> None:
+    assert require_protections(OFF, missing_protections(has_login=True, has_tls=True), insecure=False) == ()
+    assert not is_loopback(OFF)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "0.0.0.0"), "--insecure"),
+        (("--auth",), "--tls-cert"),
+        (("--tls-cert", "nowhere.pem"), "--tls-key"),
+        (("--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"), "nowhere.pem"),
+    ],
+)
+def test_a_server_that_would_be_open_does_not_start(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No variable of the environment takes the place of ``--insecure``."""
+    monkeypatch.setenv("ZONEKEEPER_INSECURE", "true")
+    assert main(["serve", "--data-dir", str(tmp_path), *arguments]) == 64
+    assert words in capsys.readouterr().err
+
+
+def test_a_certificate_that_is_not_the_keys_is_refused(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    paths = tmp_path / "api.pem", tmp_path / "api.key"
+    authority.issue_cert("localhost").cert_chain_pems[0].write_to_path(paths[0])
+    authority.issue_cert("localhost").private_key_pem.write_to_path(paths[1])
+    with pytest.raises(ValueError, match=r"api\.pem"):
+        ServerCertificate(*paths)

@@ -1,0 +1,37 @@
+"""Rows that a view takes from somewhere else than the catalog are left out by their zone, too."""
+
+from __future__ import annotations
+
+import pytest
+from sortedcontainers import SortedList
+
+from app.sql.view_registry import INTEGER, VARCHAR, ZONE_ID, Row, view
+from app.sql.view_snapshot import SystemSnapshot
+from app.sql.visible_rows import visible_rows
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import Keyspace
+from rebalance.metastore.mirror import KeyspaceCopy
+
+ROWS: list[Row] = [(1, "of one"), (2, "of another"), (9, "of one that is gone"), (None, "of none")]
+HISTORY = view("HISTORY", {ZONE_ID: INTEGER, "TEXT": VARCHAR}, lambda _: ROWS)
+GRANTED = view("GRANTS", {ZONE_ID: INTEGER, "TEXT": VARCHAR}, lambda _: ROWS)
+
+
+def seen_by(seen: frozenset[ZoneId] | None) -> SystemSnapshot:
+    keys = KeyspaceCopy("t/", 0, {}, SortedList())
+    return SystemSnapshot(CatalogSnapshot(), keys, Keyspace("t/"), 0, seen=seen)
+
+
+@pytest.mark.parametrize(
+    ("seen", "numbers"),
+    [(None, [1, 2, 9, None]), (frozenset({ZoneId(1)}), [1]), (frozenset(), [])],
+)
+def test_rows_of_zones_that_are_not_seen_are_left_out(
+    seen: frozenset[ZoneId] | None, numbers: list[int | None]
+) -> None:
+    assert [row[0] for row in visible_rows(HISTORY, seen_by(seen))] == numbers
+
+
+def test_grants_on_no_zone_are_their_owners() -> None:
+    assert [row[0] for row in visible_rows(GRANTED, seen_by(frozenset({ZoneId(2)})))] == [2, None]

@@ -40,7 +40,7 @@ class SecondServer:
         metastore = line[line.index("--metastore") + 1]
         self._command = [sys.executable, "-m", "app.cli", "serve", "--controllers", "--port", str(self.port)]
         self._command += ["--metastore", metastore, "--data-dir", str(directory)]
-        self._environment = {**os.environ, **whole.environment, MARK: whole.mark}
+        self._environment = {**os.environ, **whole.environment, **whole.of_services, MARK: whole.mark}
         self._log = directory / "second.log"
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -78,8 +78,8 @@ def test_a_batch_that_arrives_twice_is_taken_once() -> None:
 
 
 def test_an_answer_to_a_request_that_was_repeated_drops_no_tail_again() -> None:
-    """a comes back with a put of k0 that nobody else has. It asks twice, as the answer is late, and both answers
-    say how far its log is good: the second one after it has dropped its tail."""
+    """a comes back with a put of k0 that nobody else has. It asks twice, as the answer is late, and both say
+    how far its log is good: the second one after it has dropped its tail."""
     scene = StoreScene("ab", ("ab",))
     scene.fill()
     scene.holds(AppendRecords, sender="a")

@@ -154,10 +154,19 @@ def authorised(snapshot: CatalogSnapshot, command: Command, caller: Caller) -> C
 
 
 def authorise_call(snapshot: CatalogSnapshot, call: Call, caller: Caller) -> CatalogSnapshot:
-    """As ``authorised``."""
-    zone = snapshot.zone(call.zone.value)
+    """As ``authorised``. Where a zone of exactly this name is hidden, it may be another one that is called."""
     need = PROCEDURES[call.procedure]
-    return snapshot if zone is None else _authorised_on(snapshot, zone, need, caller, call.position)
+    while (zone := called_zone(snapshot, call)) is not None:
+        known = _authorised_on(snapshot, zone, need, caller, call.position)
+        if known is snapshot:
+            break
+        snapshot = known
+    return snapshot
+
+
+def called_zone(snapshot: CatalogSnapshot, call: Call) -> Zone | None:
+    """Of exactly this name, else as SQL reads it unquoted."""
+    return snapshot.zone(call.zone.value) or snapshot.zone(call.zone.value.upper())
 
 
 def without_zone(snapshot: CatalogSnapshot, zone: Zone) -> CatalogSnapshot:

@@ -149,6 +149,28 @@ async def test_rows_counts_and_sums_show_no_hidden_zone(world: World) -> None:
     assert len(await rows(world, "SHOW ZONES")) == 2
 
 
+async def test_a_call_is_authorised_for_the_zone_that_it_ends_at(world: World) -> None:
+    """CALL takes a name as it is, else as SQL reads it unquoted."""
+    calls = (
+        "activate_zone",
+        "deactivate_zone",
+        "reset_lost_partitions",
+        "reset_partitions",
+        "restart_partitions",
+    )
+    await world.engine.run_script('CREATE ZONE "orders"; GRANT RECOVER, OPERATE ON ZONE "orders" TO ben')
+    for call in calls:
+        for name in ("logs", "LOGS"):
+            with by("nobody"):
+                assert (await refusal(world, f"CALL system.{call}('{name}')")).kind is ErrorKind.ZONE_NOT_FOUND
+        with by("anna"):
+            assert (await refusal(world, f"CALL system.{call}('orders')")).kind is ErrorKind.PRIVILEGE_MISSING
+        with by("ben"):
+            assert (await refusal(world, f"CALL system.{call}('ORDERS')")).kind is ErrorKind.ZONE_NOT_FOUND
+            own = await refusal(world, f"CALL system.{call}('orders')")
+            assert own.kind not in (ErrorKind.ZONE_NOT_FOUND, ErrorKind.PRIVILEGE_MISSING)
+
+
 async def test_one_callers_rows_are_not_anothers(world: World) -> None:
     """Views of one snapshot are kept between queries, for those who see all of them."""
     count = "SELECT count(*) FROM system.zones"

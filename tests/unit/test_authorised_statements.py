@@ -203,8 +203,22 @@ async def test_sums_of_nodes_are_for_whoever_sees_all_zones(world: World) -> Non
         assert members == [("n1", None), ("n2", None), ("n3", None)]
         shown = await rows(world, "SHOW NODES")
         assert {row[7] for row in shown} == {None}
+        assert {row[8] for row in shown} == {None}
     with by("viewer1"):
         assert {row[1] for row in await rows(world, "SELECT node_name, members FROM system.nodes")} != {None}
+
+
+async def test_a_drain_that_is_refused_names_no_hidden_zone(api: OperationsWorld) -> None:
+    """It says that there is one."""
+    await api.run(
+        "ALTER ZONE logs SET (NODES FILTER '$[?(@.region == \"US\")]'); GRANT OPERATE ON SYSTEM TO anna"
+    )
+    await api.world.settle()
+    for name, named in (("anna", "a zone that you may not see"), ("root", "zone LOGS")):
+        with by(name):
+            refused = await api.http.put("/nodes/n1/drain", json={"by": name})
+            assert refused.json()["name"] == "DRAIN_LEAVES_NO_DATA_NODE"
+            assert f"without n1, {named} has no living data node" in refused.json()["detail"]
 
 
 async def test_users_and_grants_are_shown_to_themselves_and_to_administrators(world: World) -> None:

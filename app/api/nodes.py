@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from app.actor import current_caller
+from app.actor import seen_zones
 from app.api.bodies import Person, Reason, RequestBody
 from app.api.metastore_calls import answered
 from app.api.problems import answers
@@ -50,9 +50,8 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     _known(node, services)
     await answered(services.limits.require_rebalancing(f"draining {node} moves its data to other nodes"))
     drain = Drain(body.by, body.reason, time.time_ns() // 1_000_000)
-    snapshot, caller = await services.snapshot(), current_caller()
-    zones = {zone.zone_id: zone.name for zone in snapshot.zones}
-    seen = None if caller is None else caller.seen_zones(snapshot.grants, zones)
+    snapshot = await services.snapshot()
+    zones, seen = {zone.zone_id: zone.name for zone in snapshot.zones}, seen_zones(snapshot)
     shown = [name for zone_id, name in zones.items() if seen is None or zone_id in seen]
 
     def check(drained: frozenset[str]) -> None:

@@ -221,6 +221,25 @@ async def test_a_drain_that_is_refused_names_no_hidden_zone(api: OperationsWorld
             assert f"without n1, {named} has no living data node" in refused.json()["detail"]
 
 
+async def test_pauses_name_no_hidden_zone_and_are_of_none(api: OperationsWorld) -> None:
+    await api.run("GRANT SEE, OPERATE ON SYSTEM TO anna")
+    await api.world.settle()
+    pauses = {"zone_pauses": {"logs": {"by": "root"}, "orders": {"by": "root"}}}
+    with by("root"):
+        assert (await api.http.patch("/rebalance/limits", json=pauses)).status_code == 200
+    with by("anna"):
+        shown = (await api.http.get("/rebalance/limits")).json()["zone_pauses"]
+        assert [pause["zone"] for pause in shown] == ["ORDERS"]
+        for name in ("logs", "LOGS", "nowhere"):
+            refused = await api.http.patch("/rebalance/limits", json={"zone_pauses": {name: None}})
+            assert refused.json()["detail"] == f'zone "{name}" does not exist'
+        kept = await api.http.patch("/rebalance/limits", json={"zone_pauses": {"orders": None}})
+        assert kept.json()["zone_pauses"] == []
+    with by("root"):
+        shown = (await api.http.get("/rebalance/limits")).json()["zone_pauses"]
+        assert [pause["zone"] for pause in shown] == ["LOGS"]
+
+
 async def test_users_and_grants_are_shown_to_themselves_and_to_administrators(world: World) -> None:
     with by("anna"):
         assert await rows(world, "SELECT user_name, roles FROM system.users") == [("anna", "orderers")]

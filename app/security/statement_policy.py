@@ -164,6 +164,13 @@ def authorise_call(snapshot: CatalogSnapshot, call: Call, caller: Caller) -> Cat
     return snapshot
 
 
+def authorise_restored(snapshot: CatalogSnapshot, zone: Zone, caller: Caller) -> None:
+    """Of an operation that is reversed: its zone is altered. Raises RefusedError (PRIVILEGE_MISSING, and
+    ZONE_NOT_FOUND for a zone that the caller may not see)."""
+    if _authorised_on(snapshot, zone, COMMANDS[AlterZone], caller, None) is not snapshot:
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"zone {zone.name} does not exist")
+
+
 def called_zone(snapshot: CatalogSnapshot, call: Call) -> Zone | None:
     """Of exactly this name, else as SQL reads it unquoted."""
     return snapshot.zone(call.zone.value) or snapshot.zone(call.zone.value.upper())

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from catalog.core.audit import Actor
 from catalog.core.authorisation import Caller, Held
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.principals import Privilege, local_user, zone_object
-from catalog.core.zone import ZoneId
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import Origin, Zone, ZoneId
 from tests.unit.operations_world import OperationsWorld, operations_world
 from tests.unit.sql_world import World
 
@@ -288,6 +290,26 @@ async def test_a_scope_narrows_what_its_owner_may(world: World) -> None:
         assert (await refusal(world, "DROP ZONE orders")).kind is ErrorKind.PRIVILEGE_MISSING
         assert (await refusal(world, "CREATE USER carl")).kind is ErrorKind.PRIVILEGE_MISSING
         assert [row[0] for row in await rows(world, "SHOW ZONES")] == ["ORDERS"]
+
+
+async def test_a_reversal_is_authorised_again_when_it_is_committed(world: World) -> None:
+    """On the grants of the version that it is made of."""
+    origin = Origin("whoever", False, "")
+    zone = (await world.catalog.snapshot()).zone("ORDERS")
+    assert zone is not None
+
+    def restored(catalog: CatalogSnapshot) -> Zone:
+        return replace(zone, auto_scale_up=7)
+
+    for name, kind in (("ben", ErrorKind.ZONE_NOT_FOUND), ("viewer1", ErrorKind.PRIVILEGE_MISSING)):
+        with by(name), pytest.raises(StatementError) as refused:
+            await world.catalog.restore(restored, "REVERSE OPERATION 1-1", origin)
+        assert refused.value.kind is kind
+    with by("anna"):
+        assert await world.catalog.restore(restored, "REVERSE OPERATION 1-1", origin)
+    changed = (await world.catalog.snapshot()).zone("ORDERS")
+    assert changed is not None
+    assert changed.auto_scale_up == 7
 
 
 async def test_drivers_are_authorised_alike(world: World) -> None:

@@ -195,10 +195,18 @@ def _authorised_table(snapshot: CatalogSnapshot, command: CreateTable, caller: C
     need = COMMANDS[CreateTable]
     if command.zone is not None:
         zone = snapshot.zone(command.zone.text)
-        return snapshot if zone is None else _authorised_on(snapshot, zone, need, caller, command.zone.position)
-    target = ALL_ZONES if snapshot.default_zone_id is None else zone_object(snapshot.default_zone_id)
-    _require_on(caller, snapshot, need, target, command.name.position)
-    return snapshot
+        if zone is not None:
+            snapshot = _authorised_on(snapshot, zone, need, caller, command.zone.position)
+    else:
+        target = ALL_ZONES if snapshot.default_zone_id is None else zone_object(snapshot.default_zone_id)
+        _require_on(caller, snapshot, need, target, command.name.position)
+    existing = snapshot.table(command.name.text)
+    home = None if existing is None else snapshot.zone_of(existing)
+    if home is None or caller.may(snapshot.grants, Privilege.SEE, zone_object(home.zone_id)):
+        return snapshot
+    # That the name is taken is told, and not where.
+    others = tuple(zone for zone in snapshot.zones if zone is not home)
+    return replace(snapshot, zones=others, zones_by_name=None)
 
 
 def _authorised_on(

@@ -16,7 +16,7 @@ from app.actor import acting
 from app.login import Login, Proof, logged_in
 from app.sql.ddl_files import DdlFile, DdlFileError
 from app.sql.results import SessionContext
-from app.sql.statements import QueryResult, ScriptError
+from app.sql.statements import QueryResult, ScriptError, StatementResult
 from catalog.core.audit import Actor
 from catalog.core.authorisation import Caller, Held
 from catalog.core.errors import ErrorKind, StatementError
@@ -171,6 +171,19 @@ async def test_a_call_is_authorised_for_the_zone_that_it_ends_at(world: World) -
             assert (await refusal(world, f"CALL system.{call}('ORDERS')")).kind is ErrorKind.ZONE_NOT_FOUND
             own = await refusal(world, f"CALL system.{call}('orders')")
             assert own.kind not in (ErrorKind.ZONE_NOT_FOUND, ErrorKind.PRIVILEGE_MISSING)
+
+
+async def test_a_table_that_is_there_already_names_no_hidden_zone(world: World) -> None:
+    """That the name is taken is told."""
+    await world.engine.run_script("GRANT CREATE ON ZONE orders TO anna")
+    with by("anna"):
+        (done,) = await world.engine.run_script("CREATE TABLE IF NOT EXISTS u (id INT PRIMARY KEY) ZONE orders")
+        assert "LOGS" not in str(done.to_json())
+        assert isinstance(done, StatementResult)
+        assert done.zone_id is None
+        taken = await refusal(world, "CREATE TABLE u (id INT PRIMARY KEY) ZONE orders")
+        assert taken.kind is ErrorKind.TABLE_ALREADY_EXISTS
+        assert "LOGS" not in taken.message
 
 
 async def test_one_callers_rows_are_not_anothers(world: World) -> None:

@@ -7,6 +7,7 @@ nobody needs any more, which go only after this was committed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from rebalance.core.affinity import CopyState, surplus_copies
 from rebalance.core.partition_map import CopyReport, FullMap
@@ -44,6 +45,10 @@ def partition_outcome(
 
     ``before`` itself, with its lower position, if nothing but positions is different.
     """
+    if is_lost:
+        # Nobody leads it, whoever would by the lists: only the last one of the set can bring it back.
+        lost = replace(before, filling=(), effective=(), is_lost=True)
+        return before if lost == before else lost
     states = {node: item.state for node, item in reports.items()}
     owners = [node for node, state in states.items() if state is CopyState.OWNING]
     highest = max((reports[node].position for node in owners), default=NO_RECORD)
@@ -58,14 +63,7 @@ def partition_outcome(
     if stays or not effective:
         epoch = before.epoch
     known = min((reports[node].position for node in in_sync if node in reports), default=NO_RECORD)
-    outcome = PartitionOutcome(
-        in_sync,
-        filling,
-        before.position if is_lost else known,
-        epoch,
-        tuple(effective),
-        is_lost,
-    )
+    outcome = PartitionOutcome(in_sync, filling, known, epoch, tuple(effective))
     same = (outcome.in_sync, outcome.filling, outcome.epoch, outcome.effective, outcome.is_lost)
     is_same = same == (before.in_sync, before.filling, before.epoch, before.effective, before.is_lost)
     return before if is_same else outcome

@@ -294,7 +294,8 @@ class CopyMoves:
                     copy.state = CopyState.EVICTED
                     copy.tail = copy.stream = copy.stored = copy.log_start = NO_RECORD
                     copy.epochs, copy.is_clean = (), True
-                    books.keep_head(copy)
+                    # A transaction that is under way may still bring what it was filled with.
+                    books.disk.add(DropCopy(partition), KeepHead(partition, copy.head))
                     self.sequence += 1
                     books.changed = True
                     self._renting.discard(partition)

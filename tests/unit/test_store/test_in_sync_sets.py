@@ -181,3 +181,12 @@ def test_results_are_a_chain_of_changes() -> None:
     assert changed_outcomes({zone: (one, one)}, {zone: (one, two)}) == {zone: {1: two}}
     with pytest.raises(ValueError, match="follows"):
         ResultState().after(second)
+
+
+@pytest.mark.parametrize("effective", ["", "bc"])
+def test_the_set_of_a_lost_partition_stays_whoever_would_lead_by_the_lists(effective: str) -> None:
+    """b and c joined in the exchange that failed the last member: neither has what it has."""
+    known = outcome("a", position=(5, 9), epoch=5, effective=("a",))
+    lost = partition_outcome(known, tuple("bc"), tuple(effective), reports("b:L3@4 c:L0@0"), 6, "bc", True)
+    assert lost == outcome("a", position=(5, 9), epoch=5, is_lost=True)
+    assert partition_outcome(lost, tuple("bc"), tuple(effective), reports("b:L3@4"), 7, "", True) is lost

@@ -107,3 +107,29 @@ def test_an_answer_to_a_request_that_was_repeated_drops_no_tail_again() -> None:
     scene.settle()
     assert scene.own("a") is CopyState.OWNING
     assert scene.disks["a"].rows((ZONE, 0), b"", 1 << 30) == scene.disks["b"].rows((ZONE, 0), b"", 1 << 30)
+
+
+def test_an_answer_that_comes_twice_is_no_reason_to_ask_twice_from_then_on() -> None:
+    scene = StoreScene("abc", ("abc",), limits=StoreLimits(ttl_ms=60_000, batch_bytes=4))
+    scene.fill()
+    scene.crash("c")
+    scene.settle()
+    for key in KEYS:
+        scene.done("a", 0, key, "missed")
+    scene.holds(SupplyBatch, to="c")
+    scene.announce("c")
+    scene.exchange()
+    for _ in range(40):
+        scene.run(100)
+        scene.exchange()
+        suppliers = {flight.sender.name for flight in scene.held}
+        if len(scene.held) > len(suppliers):
+            break
+    before = len(scene.messages(SupplyRequest, "c"))
+    scene.release()
+    scene.exchange()
+    assert scene.own("c") is CopyState.OWNING
+    asked = [flight.message for flight in scene.messages(SupplyRequest, "c")][before:]
+    tails = [each.tail for each in asked if isinstance(each, SupplyRequest)]
+    assert len(tails) == len(set(tails)) > 2
+    assert scene.disks["c"].rows((ZONE, 0), b"", 1 << 30) == scene.disks["a"].rows((ZONE, 0), b"", 1 << 30)

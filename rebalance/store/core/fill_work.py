@@ -178,7 +178,7 @@ class FillWork:
         return records
 
     def _take_records(self, copy: ServedCopy, filling: Filling, batch: SupplyBatch) -> None:
-        if batch.common != copy.tail or (batch.records and batch.records[0].previous != copy.tail):
+        if batch.records and batch.records[0].previous != copy.tail:
             filling.step = FillStep.ASK
             return
         filling.keys = ()
@@ -283,11 +283,13 @@ class FillWork:
 
 
 def _is_late(batch: SupplyBatch, copy: ServedCopy, filling: Filling) -> bool:
-    """Whether it answers a request that was repeated, and the answer to the other one was taken: of a snapshot
-    each part is taken once, and a tail that was dropped is not dropped again, as its keys are to be fetched."""
+    """Whether it answers a request that was repeated, and the answer to the other one was taken: each part is
+    taken once, and a tail that was dropped is not dropped again, as its keys are to be fetched."""
     if batch.stage in (SupplyStage.ROWS, SupplyStage.IDS):
         # Earlier builds do not say after what.
         return batch.after is not None and (batch.stage, batch.after) != (filling.stage, filling.after)
     if filling.stage is not SupplyStage.LOG:
         return True
+    if batch.stage is SupplyStage.LOG:
+        return batch.common != copy.tail
     return batch.stage is SupplyStage.REWIND and batch.common >= copy.tail

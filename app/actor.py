@@ -13,7 +13,8 @@ from contextvars import ContextVar
 from catalog.core.audit import NOBODY, Actor
 from catalog.core.authorisation import Caller
 from catalog.core.principals import Principal
-from catalog.core.zone import Origin
+from catalog.core.versions import CatalogSnapshot
+from catalog.core.zone import Origin, ZoneId
 
 _CURRENT: ContextVar[Actor] = ContextVar("actor", default=NOBODY)
 
@@ -33,6 +34,14 @@ def current_principal() -> Principal | None:
     """Whose is what is being done now; None where there is no caller."""
     caller = current_caller()
     return None if caller is None else caller.principal
+
+
+def seen_zones(catalog: CatalogSnapshot) -> frozenset[ZoneId] | None:
+    """Those that may be shown to who asks; None: all, also those that are gone."""
+    caller = current_caller()
+    return (
+        None if caller is None else caller.seen_zones(catalog.grants, (zone.zone_id for zone in catalog.zones))
+    )
 
 
 def current_origin() -> Origin:

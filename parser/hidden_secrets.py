@@ -19,7 +19,9 @@ from parser.text_limits import OWN_TEXT
 HIDDEN = f"'{HIDDEN_PASSWORD}'"
 _MARKS = ("PASSWORD", "IDENTIFIED")
 """Words before a secret: ours, and those of other products, which are typed by mistake."""
-_BETWEEN = frozenset({"BY", "FOR", "NULL", "LOGIN", "NOLOGIN", "WITH", "USING", "ENCRYPTED", "TO", "="})
+_NO_SECRETS = frozenset(
+    {*_MARKS, "BY", "FOR", "NULL", "LOGIN", "NOLOGIN", "WITH", "USING", "ENCRYPTED", "TO", "="}
+)
 _NAMED = frozenset({"USER", "ROLE"})
 
 
@@ -47,34 +49,28 @@ def _may_hold_one(text: str) -> bool:
 
 def _spans(piece: Piece) -> Iterator[tuple[int, int, str]]:
     """Start, end and what is shown instead, in the whole text."""
-    is_marked = _is_on_users(piece)
-    for at, token in enumerate(piece.tokens):
-        if is_marked and token.token_type is not TokenType.STRING and _begins_a_bare_secret(piece, at):
+    is_on_users, is_behind_mark = _is_on_users(piece), False
+    for token in piece.tokens:
+        is_text = token.token_type is TokenType.STRING
+        if is_on_users and is_behind_mark and not is_text and token.text.upper() not in _NO_SECRETS:
+            # Without quotes, or what goes on behind a quote that the secret holds: all from here on is one.
             yield piece.offset + token.start, piece.offset + piece.tokens[-1].end + 1, HIDDEN
             return
         if piece.unclosed and token.start == piece.unclosed[0] and _may_hold_one(piece.text[: token.start]):
             yield piece.offset + token.start, piece.offset + piece.tokens[-1].end + 1, HIDDEN
             return
-        if token.token_type is TokenType.STRING:
+        is_marked = is_on_users or is_behind_mark
+        if is_text:
             nested = HIDDEN if is_marked else _quoted(hide_secrets(token.text))
             if is_marked or nested != _quoted(token.text):
                 yield piece.offset + token.start, piece.offset + token.end + 1, nested
-        is_marked = is_marked or (token.token_type is TokenType.VAR and token.text.upper() in _MARKS)
+        is_behind_mark |= token.token_type is TokenType.VAR and token.text.upper() in _MARKS
 
 
 def _is_on_users(piece: Piece) -> bool:
     """CREATE or ALTER of one, also behind EXPLAIN and the like."""
     words = [token.text.upper() for token in piece.tokens[:4]]
     return any(verb in ("CREATE", "ALTER") and what in _NAMED for verb, what in pairwise(words))
-
-
-def _begins_a_bare_secret(piece: Piece, at: int) -> bool:
-    """Whether something without quotes stands where a secret would: then all behind it is one."""
-    before, token = piece.tokens[at - 1], piece.tokens[at]
-    if not _is_on_users(piece):
-        return False
-    is_behind_mark = before.token_type is TokenType.VAR and before.text.upper() in (*_MARKS, "BY")
-    return (is_behind_mark or before.text == "=") and token.text.upper() not in _BETWEEN
 
 
 def _quoted(text: str) -> str:

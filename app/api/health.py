@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
 from app.actor import current_caller
 from app.contract.health import Health, Readiness
+from app.security.access_view import AccessView
 from app.services import Services, ServicesOf
-from catalog.core.principals import SYSTEM, Privilege
+from app.views.readiness_judge import of_zones
+from catalog.core.authorisation import NO_GRANTS
+from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, zone_object
 
 router = APIRouter(tags=["health"])
 
@@ -27,13 +32,19 @@ async def readyz(services: ServicesOf) -> Response:
     what they ask for is done later. Where users log in, nobody else is told more than `ready` and `state`.
     """
     report = await services.readiness()
-    if services.access is not None and not await _may_see(services):
-        report = {"ready": report["ready"], "state": "ready" if report["ready"] else "not ready"}
+    if services.access is not None:
+        report = await _seen(report, services, services.access)
     return JSONResponse(report, status_code=200 if report["ready"] else 503)
 
 
-async def _may_see(services: Services) -> bool:
+async def _seen(report: dict[str, Any], services: Services, access: AccessView) -> dict[str, Any]:
+    """What the caller may see of the report."""
     caller = current_caller()
-    if caller is None or services.access is None:
-        return False
-    return caller.may(await services.access.grants(), Privilege.SEE, SYSTEM)
+    grants = await access.grants() if caller is not None else NO_GRANTS
+    if caller is None or not caller.may(grants, Privilege.SEE, SYSTEM):
+        return {"ready": report["ready"], "state": "ready" if report["ready"] else "not ready"}
+    if caller.may(grants, Privilege.SEE, ALL_ZONES):
+        return report
+    zones = (await services.snapshot()).zones if report["catalog"] == "ok" else ()
+    seen = [zone for zone in zones if caller.may(grants, Privilege.SEE, zone_object(zone.zone_id))]
+    return of_zones(report, seen)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
+from app.actor import seen_zones
 from app.api.bodies import Person, Reason, RequestBody
 from app.api.metastore_calls import answered
 from app.api.problems import answers
@@ -48,7 +50,9 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     _known(node, services)
     await answered(services.limits.require_rebalancing(f"draining {node} moves its data to other nodes"))
     drain = Drain(body.by, body.reason, time.time_ns() // 1_000_000)
-    zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
+    snapshot = await services.snapshot()
+    zones, seen = {zone.zone_id: zone.name for zone in snapshot.zones}, seen_zones(snapshot)
+    shown = [name for zone_id, name in zones.items() if seen is None or zone_id in seen]
 
     def check(drained: frozenset[str]) -> None:
         stored = ((zones[zone_id], services.views.data_nodes(zone_id)) for zone_id in zones)
@@ -56,7 +60,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
         living = services.views.alive()
         stranded = left_without(data_nodes, living, drained)
         if stranded:
-            raise RefusedError(ErrorKind.DRAIN_LEAVES_NO_DATA_NODE, _stranded(node, stranded))
+            raise RefusedError(ErrorKind.DRAIN_LEAVES_NO_DATA_NODE, _stranded(node, stranded, shown))
 
     revision = await answered(services.drains.drain(node, drain, check))
     if revision:
@@ -96,10 +100,12 @@ def _known(node: str, services: Services) -> dict[str, object]:
     raise RefusedError(ErrorKind.NODE_NOT_FOUND, f"there is no node {node}; there is {names}")
 
 
-def _stranded(node: str, zones: tuple[str, ...]) -> str:
+def _stranded(node: str, zones: Sequence[str], shown: Collection[str]) -> str:
+    """``shown``: zones that may be named."""
+    named = next((f"zone {zone}" for zone in zones if zone in shown), "a zone that you may not see")
     more = f" and {len(zones) - 1} more" if len(zones) > 1 else ""
     return (
-        f"without {node}, zone {zones[0]}{more} has no living data node; accepted once the zone has another: "
+        f"without {node}, {named}{more} has no living data node; accepted once the zone has another: "
         "start one that its filter and profiles allow, or alter the filter; or drop the zone"
     )
 

@@ -12,12 +12,13 @@ from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
-from app.actor import current_actor
+from app.actor import current_actor, seen_zones
 from app.api.bodies import Person, Reason, RequestBody, whole_between
 from app.api.metastore_calls import answered
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from app.views.reset_waits import nodes_behind
+from app.views.zone_directory import zone_not_found
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
@@ -147,8 +148,14 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
     """Change some of the limits while moves run. No move that begins after this answer exceeds them; running
     moves go on."""
     services.limits.check_reset_s(getattr(body, "ha_reset_s", None))
-    zones = {(await services.zones.find(name)).zone_id: pause for name, pause in body.zone_pauses.items()}
-    living = {zone.zone_id for zone in (await services.snapshot()).zones}
+    catalog = await services.snapshot()
+    living, seen = {zone.zone_id for zone in catalog.zones}, seen_zones(catalog)
+    zones: dict[ZoneId, PauseRequest | None] = {}
+    for name, request in body.zone_pauses.items():
+        zone = await services.zones.find(name)
+        if seen is not None and zone.zone_id not in seen:
+            raise zone_not_found(name)
+        zones[zone.zone_id] = request
     now_ms = time.time_ns() // 1_000_000
 
     def changed(limits: Limits) -> Limits:
@@ -212,10 +219,10 @@ def _pause(request: PauseRequest, now_ms: int) -> Pause:
 async def _shown(limits: Limits, revision: int, services: Services) -> Response:
     now_ms = time.time_ns() // 1_000_000
     catalog = await services.snapshot()
-    zones = []
+    zones, seen = [], seen_zones(catalog)
     for zone_id, pause in sorted(limits.zone_pauses.items()):
         zone = catalog.zone_with_id(zone_id)
-        if zone is not None and pause.holds(now_ms):
+        if zone is not None and pause.holds(now_ms) and (seen is None or zone_id in seen):
             zones.append({"zone": zone.name, "zone_id": zone_id, **_pause_body(pause)})
     whole = limits.pause
     body = {option.name: getattr(limits, option.name) for option in LIMIT_OPTIONS}

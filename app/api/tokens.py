@@ -22,12 +22,13 @@ from catalog.core.access_tokens import (
     AccessToken,
     TokenRequest,
     issue,
+    reaches,
     scope_of,
     scope_text,
 )
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import LOCAL, SYSTEM, Principal, Privilege
+from catalog.core.principals import LOCAL, SYSTEM, Privilege
 
 router = APIRouter(prefix="/api/v1", tags=["logins"])
 
@@ -76,11 +77,12 @@ async def list_tokens(
     services: ServicesOf,
     everybody: Annotated[bool, Query(alias="all", description="of all users, which needs ADMIN")] = False,
 ) -> Response:
-    """The tokens of who asks, without their secrets. What ended is listed for 90 days after it was made."""
+    """The tokens of who asks, without their secrets. What ended is listed for 90 days after it was made. With a
+    token that has a scope, those within it."""
     login, access = _login(services)
     if everybody and not await _is_administrator(login, access):
         raise RefusedError(ErrorKind.PRIVILEGE_MISSING, "tokens of other users need ADMIN ON SYSTEM")
-    tokens = await access.store.tokens(None if everybody else login.caller.principal)
+    tokens = await _reached(login, access, everybody=everybody)
     now_us = _now_us()
     return _private({"tokens": [_body(token, now_us) for token in tokens]})
 
@@ -107,12 +109,10 @@ async def create_token(request: TokenCreate, services: ServicesOf) -> Response:
 @router.delete("/tokens/{token_id:segment}", **answers(TokenBody, 401, 404, 503))
 async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: ServicesOf) -> Response:
     """It is refused by every server within 2 s. Of another user's it needs ADMIN; without it, that one does not
-    exist."""
+    exist, nor does one beyond the scope of the token that is sent."""
     login, access = _login(services)
-    owner: Principal | None = login.caller.principal
-    if await _is_administrator(login, access):
-        owner = None
-    token = next((one for one in await access.store.tokens(owner) if one.token_id == token_id), None)
+    tokens = await _reached(login, access, everybody=await _is_administrator(login, access))
+    token = next((one for one in tokens if one.token_id == token_id), None)
     if token is None:
         raise RefusedError(ErrorKind.TOKEN_NOT_FOUND, f"there is no token {token_id}")
     await access.store.revoke_token(token_id, _now_us())
@@ -128,6 +128,14 @@ def _login(services: Services) -> tuple[Login, AccessView]:
     if login is None or services.access is None:
         raise RefusedError(ErrorKind.UNAUTHENTICATED, "this server takes requests without a login")
     return login, services.access
+
+
+async def _reached(login: Login, access: AccessView, *, everybody: bool) -> tuple[AccessToken, ...]:
+    """``everybody``: who asks has ADMIN."""
+    if everybody:
+        return await access.store.tokens(None)
+    own = await access.store.tokens(login.caller.principal)
+    return tuple(token for token in own if reaches(login.token, token))
 
 
 async def _is_administrator(login: Login, access: AccessView) -> bool:

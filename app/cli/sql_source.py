@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.say import say
 
 STDIN = "-"
 
@@ -32,6 +33,7 @@ def read_script(text: str | None, file: Path | None, argument: str | None) -> Sc
     if sum(source is not None for source in (text, file, argument)) != 1:
         raise UsageError("give exactly one of -e SQL, -f FILE and - (stdin)")
     if text is not None:
+        _warn_of_secrets(text)
         return Script("-e", text)
     if file is None or str(file) == STDIN:
         return Script("<stdin>", _decoded("<stdin>", sys.stdin.buffer.read()))
@@ -39,6 +41,16 @@ def read_script(text: str | None, file: Path | None, argument: str | None) -> Sc
         return Script(str(file), _decoded(str(file), file.read_bytes()))
     except OSError as error:
         raise CliError(ExitCode.USAGE, f"cannot read {file}: {error.strerror}") from error
+
+
+def _warn_of_secrets(text: str) -> None:
+    if "PASSWORD" not in text.upper():
+        return
+    from parser.hidden_secrets import hide_secrets
+
+    if hide_secrets(text) != text:
+        warning = "other users of this machine can read the password in -e, and the shell keeps it"
+        say(f"warning: {warning}: give such statements with -f or -", out=sys.stderr)
 
 
 def _decoded(name: str, raw: bytes) -> str:

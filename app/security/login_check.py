@@ -75,6 +75,10 @@ class LoginCheck:
         is_right = await self._passwords.is_right(stored, credential.password)
         if user is None or not user.is_active or not is_right:
             raise self._failure(address, name, WRONG_PASSWORD)
+        # Of guesses that were sent at the same time, the limit's number is told whether they are right.
+        wait = self._limits.wait(address, name, self._clock())
+        if wait is not None:
+            raise LoginLimitedError(wait)
         return Login(Caller(user.principal), Proof.PASSWORD)
 
     async def _by_token(self, credential: BearerCredential, address: str, grants: Grants) -> Login:

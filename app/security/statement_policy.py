@@ -154,10 +154,26 @@ def authorised(snapshot: CatalogSnapshot, command: Command, caller: Caller) -> C
 
 
 def authorise_call(snapshot: CatalogSnapshot, call: Call, caller: Caller) -> CatalogSnapshot:
-    """As ``authorised``."""
-    zone = snapshot.zone(call.zone.value)
+    """As ``authorised``. Where a zone of exactly this name is hidden, it may be another one that is called."""
     need = PROCEDURES[call.procedure]
-    return snapshot if zone is None else _authorised_on(snapshot, zone, need, caller, call.position)
+    while (zone := called_zone(snapshot, call)) is not None:
+        known = _authorised_on(snapshot, zone, need, caller, call.position)
+        if known is snapshot:
+            break
+        snapshot = known
+    return snapshot
+
+
+def authorise_restored(snapshot: CatalogSnapshot, zone: Zone, caller: Caller) -> None:
+    """Of an operation that is reversed: its zone is altered. Raises RefusedError (PRIVILEGE_MISSING, and
+    ZONE_NOT_FOUND for a zone that the caller may not see)."""
+    if _authorised_on(snapshot, zone, COMMANDS[AlterZone], caller, None) is not snapshot:
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"zone {zone.name} does not exist")
+
+
+def called_zone(snapshot: CatalogSnapshot, call: Call) -> Zone | None:
+    """Of exactly this name, else as SQL reads it unquoted."""
+    return snapshot.zone(call.zone.value) or snapshot.zone(call.zone.value.upper())
 
 
 def without_zone(snapshot: CatalogSnapshot, zone: Zone) -> CatalogSnapshot:
@@ -179,10 +195,18 @@ def _authorised_table(snapshot: CatalogSnapshot, command: CreateTable, caller: C
     need = COMMANDS[CreateTable]
     if command.zone is not None:
         zone = snapshot.zone(command.zone.text)
-        return snapshot if zone is None else _authorised_on(snapshot, zone, need, caller, command.zone.position)
-    target = ALL_ZONES if snapshot.default_zone_id is None else zone_object(snapshot.default_zone_id)
-    _require_on(caller, snapshot, need, target, command.name.position)
-    return snapshot
+        if zone is not None:
+            snapshot = _authorised_on(snapshot, zone, need, caller, command.zone.position)
+    else:
+        target = ALL_ZONES if snapshot.default_zone_id is None else zone_object(snapshot.default_zone_id)
+        _require_on(caller, snapshot, need, target, command.name.position)
+    existing = snapshot.table(command.name.text)
+    home = None if existing is None else snapshot.zone_of(existing)
+    if home is None or caller.may(snapshot.grants, Privilege.SEE, zone_object(home.zone_id)):
+        return snapshot
+    # That the name is taken is told, and not where.
+    others = tuple(zone for zone in snapshot.zones if zone is not home)
+    return replace(snapshot, zones=others, zones_by_name=None)
 
 
 def _authorised_on(

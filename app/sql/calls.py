@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from app.actor import current_origin
+from app.security.statement_policy import called_zone
 from app.sql.results import ResultSet, ResultType
 from app.sql.show import result
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
@@ -97,11 +98,10 @@ def _rest_row(request: RestRequest) -> tuple[object, ...]:
 
 
 def _zone(call: Call, catalog: CatalogSnapshot) -> Zone:
-    """Exactly this name, else as SQL reads it unquoted."""
-    name = call.zone.value
-    zone = catalog.zone(name) or catalog.zone(name.upper())
+    zone = called_zone(catalog, call)
     if zone is None:
-        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"zone {name} does not exist", call.zone.position)
+        message = f"zone {call.zone.value} does not exist"
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, message, call.zone.position)
     return zone
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from app.actor import current_actor, current_caller
-from app.security.statement_policy import authorised
+from app.security.statement_policy import authorise_restored, authorised
 from app.sql.ddl_files import FileCommand
 from app.sql.desired_state import CatalogPlan, desired_catalog, plan_changes
 from app.sql.forecast import PlannedStatement, judged
@@ -150,6 +150,7 @@ class CatalogExecutor:
         ``restored`` runs in the catalog's thread. Raises RefusedError, what it raises, and StoreError.
         """
         self._require_writable()
+        caller = current_caller()
         stamp = StatementStamp(next_statement_id(), text, current_actor().named(origin.by), origin)
 
         def once(catalog: CatalogSnapshot) -> Zone:
@@ -158,7 +159,10 @@ class CatalogExecutor:
             if done is not None:
                 message = f"{text}: version {done.version} of the catalog has done it already"
                 raise RefusedError(ErrorKind.OPERATION_STATE_ILLEGAL, message)
-            return restored(catalog)
+            zone = restored(catalog)
+            if caller is not None:
+                authorise_restored(catalog, zone, caller)
+            return zone
 
         return await self._call(self._service.restore_zone, once, stamp)
 

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.principals import Principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,11 @@ class LineLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueryClient:
+    """``user`` is for people; ``principal``: whose the query is, None where nobody has to log in."""
+
     address: str = ""
     user: str = ""
+    principal: Principal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from app.actor import current_actor
+from app.actor import current_actor, current_principal
 from app.sql.query_line import LineLimits, QueryClient, QueryEntry, QueryLine, Ticket
 from app.sql.results import AnswerColumn, ResultSet, ResultType
 from app.sql.sandbox import UTC, read_frame, write_frame
@@ -140,7 +140,9 @@ class SandboxPool:
     @asynccontextmanager
     async def _turn(self, query: PreparedQuery, is_cheap: bool) -> AsyncIterator[_Turn]:
         actor = current_actor()
-        ticket = self._line.arrive(QueryClient(actor.address, actor.name), is_cheap=is_cheap)
+        ticket = self._line.arrive(
+            QueryClient(actor.address, actor.name, current_principal()), is_cheap=is_cheap
+        )
         shown = " ".join(query.text.split())[:SHOWN_CHARS_MAX]
         turn = _Turn(ticket, current_statement_id(), shown, time.monotonic())
         self._turns[ticket.number] = turn

@@ -30,6 +30,7 @@ from catalog.core.statement_log import (
     StatementRow,
     StatementState,
 )
+from parser.hidden_secrets import hide_secrets
 from parser.script import check_size
 from parser.text_limits import StopFlag
 
@@ -111,7 +112,7 @@ class TrinoFront:
         if control.kind in _DESCRIBES:
             prepared = _prepared(control.name, session)
             describer = PreparedDescriber(control.kind, prepared, self._engine)
-            return _Reading(f"{sql} /* {prepared} */", describer)
+            return _Reading(f"{sql} /* {hide_secrets(prepared)} */", describer)
         return _Reading(sql, page=_controlled(control, session, addresses))
 
     async def get(self, statement_id: str, token: int, addresses: PageAddresses) -> Page:

@@ -16,7 +16,7 @@ from catalog.core.versions import CatalogSnapshot
 from parser.calls import Call
 from parser.queries import Show, Statement
 
-OF_ALL_ZONES = frozenset({"MEMBERS", "DRAIN_STATE"})
+OF_ALL_ZONES = frozenset({"MEMBERS", "STORE_COPIES", "DRAIN_STATE"})
 """Columns that sum over zones: empty for whoever does not see all of them."""
 
 
@@ -43,7 +43,7 @@ def visible(snapshot: SystemSnapshot, caller: Caller | None) -> SystemSnapshot:
     seen = caller.seen_zones(grants, [zone.zone_id for zone in catalog.zones])
     queries = snapshot.queries
     if not caller.may(grants, Privilege.OPERATE, SYSTEM):
-        queries = tuple(entry for entry in queries if entry.client.user == caller.principal.name)
+        queries = tuple(entry for entry in queries if entry.client.principal == caller.principal)
     if seen is not None:
         catalog = only_zones(catalog, [zone for zone in catalog.zones if zone.zone_id in seen])
     if not caller.may(grants, Privilege.ADMIN, SYSTEM):

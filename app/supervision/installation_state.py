@@ -44,9 +44,12 @@ class DataDirectory:
         self._lock = FileLock(self.path / "up.lock", timeout=0)
 
     def __enter__(self) -> Self:
-        """Raises UpError when another ``up`` runs here or the directory cannot be used."""
+        """Raises UpError when another ``up`` runs here, or the directory cannot be used or is another user's,
+        who may know the keys in it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if os.geteuid() and self.path.stat().st_uid not in (os.geteuid(), 0):
+                raise UpError(f"{self.path} belongs to another user: choose another --data-dir")
             self._lock.acquire()
         except Timeout:
             owner = _read_text(self.path / "up.pid") or "unknown"

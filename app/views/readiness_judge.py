@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from app.contract.health import InstallationPart, LostPartitions
+from catalog.core.zone import Zone
 
 LATE_S = 30.0
 """What has waited this long is reported: a placement on Spark takes seconds, its start up to twenty."""
@@ -63,6 +64,22 @@ class ObservedParts:
             tuple(body["store_servers_down"]),
             tuple(body["lost_partitions"]),
         )
+
+
+def judged(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of ``/readyz`` with what follows from its parts."""
+    degraded = [{"part": cause.part.value, "cause": cause.cause} for cause in judge(ObservedParts.of(body))]
+    state = "not ready" if not body["ready"] else "degraded" if degraded else "ready"
+    return {"state": "", **body, "degraded": degraded} | {"state": state}
+
+
+def of_zones(body: Mapping[str, Any], zones: Collection[Zone]) -> dict[str, Any]:
+    """As if there were no zones but these."""
+    names, ids = {zone.name for zone in zones}, {zone.zone_id for zone in zones}
+    lost, queue = [each for each in body["lost_partitions"] if each["zone"] in names], body["queue"]
+    if queue["zone_id"] not in ids:
+        queue = {**queue, "zone_id": None, "zone_oldest_seconds": 0.0}
+    return judged({**body, "lost_partitions": lost, "queue": queue})
 
 
 def judge(observed: ObservedParts) -> tuple[DegradedCause, ...]:

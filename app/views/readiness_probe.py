@@ -11,7 +11,7 @@ from typing import Any
 
 from app.contract.health import LostPartitions
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_judge import ObservedParts, judge
+from app.views.readiness_judge import judged
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
@@ -99,10 +99,7 @@ class ReadinessProbe:
             "background": {"tasks": self._background.tasks, "processes": processes},
             "unprotected": list(self._unprotected),
         }
-        causes = judge(ObservedParts.of(body))
-        degraded = [{"part": cause.part.value, "cause": cause.cause} for cause in causes]
-        state = "not ready" if not takes_statements else "degraded" if degraded else "ready"
-        return {"state": state, **body, "degraded": degraded}
+        return judged(body)
 
     def _agreement(self) -> str:
         state = self._stores.state

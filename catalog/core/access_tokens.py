@@ -103,6 +103,12 @@ def is_within(scope: Held | None, outer: Held | None) -> bool:
     )
 
 
+def reaches(by: AccessToken | None, token: AccessToken) -> bool:
+    """Whether who is logged in by ``by`` may look at ``token`` and end it: by a password all of its own, by a
+    token that one and those that it could have requested."""
+    return by is None or by.token_id == token.token_id or is_within(token.scope, by.scope)
+
+
 def scope_text(scope: Held | None) -> str:
     """As ``scope_of`` reads it; empty: no limit."""
     clauses = (

@@ -56,7 +56,7 @@ def create_table(snapshot: CatalogSnapshot, command: CreateTable, surroundings: 
     existing = snapshot.table(command.name.text)
     if existing:
         if command.if_not_exists:
-            return nothing(command, snapshot.zone_of(existing))
+            return nothing(command, snapshot.zone_with_id(existing.zone_id))
         message = f"table {existing.name} already exists"
         raise RefusedError(ErrorKind.TABLE_ALREADY_EXISTS, message, command.name.position)
     zone = _zone_for(snapshot, command)

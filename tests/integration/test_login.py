@@ -81,10 +81,15 @@ def test_a_token_is_made_used_listed_and_revoked(server: SecureServer) -> None:
             assert who["expires_at"] == token["expires_at"]
             broader = other.post("/api/v1/tokens", json={"scope": "WRITE ON ALL ZONES"})
             assert broader.json()["name"] == "TOKEN_TOO_BROAD"
+            whole = client.post("/api/v1/tokens", json={}).raise_for_status().json()["token_id"]
+            reached = other.get("/api/v1/tokens").json()["tokens"]
+            assert [entry["token_id"] for entry in reached] == [token["token_id"]]
+            assert other.delete(f"/api/v1/tokens/{whole}").json()["name"] == "TOKEN_NOT_FOUND"
+            client.delete(f"/api/v1/tokens/{whole}").raise_for_status()
             longer = other.post("/api/v1/tokens", json={"lifetime_s": 7200})
             assert longer.json()["name"] == "TOKEN_TOO_BROAD"
             listed = client.get("/api/v1/tokens").json()["tokens"]
-            assert [entry["token_id"] for entry in listed] == [token["token_id"]]
+            assert {entry["token_id"] for entry in listed} == {token["token_id"], whole}
             assert token["secret"] not in str(listed)
             revoked = client.delete(f"/api/v1/tokens/{token['token_id']}").raise_for_status().json()
             assert revoked["valid"] is False

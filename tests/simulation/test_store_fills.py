@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rebalance.core.affinity import CopyState
 from rebalance.store.core.store_limits import StoreLimits
-from rebalance.store.core.store_messages import SupplyBatch, SupplyRequest, SupplyStage
+from rebalance.store.core.store_messages import AppendRecords, SupplyBatch, SupplyRequest, SupplyStage
 from tests.fixtures.store_scene import ZONE, StoreScene
 
 ONE_BY_ONE = StoreLimits(
@@ -75,3 +75,61 @@ def test_a_batch_that_arrives_twice_is_taken_once() -> None:
     assert scene.own("c") is CopyState.OWNING
     assert len(requests(scene)) == len(set(requests(scene))) > len(KEYS)
     assert scene.keys("c") == KEYS
+
+
+def test_an_answer_to_a_request_that_was_repeated_drops_no_tail_again() -> None:
+    """a comes back with a put of k0 that nobody else has. It asks twice, as the answer is late, and both say
+    how far its log is good: the second one after it has dropped its tail."""
+    scene = StoreScene("ab", ("ab",))
+    scene.fill()
+    scene.holds(AppendRecords, sender="a")
+    scene.put("a", 0, "k0", "on a alone")
+    scene.exchange()
+    scene.crash("a")
+    scene.release()
+    scene.settle()
+    scene.holds(SupplyBatch, to="a")
+    scene.announce("a")
+    scene.exchange()
+    for _ in range(20):
+        scene.run(100)
+        scene.exchange()
+        if len(scene.held) == 2:
+            break
+    first, second = (flight.message for flight in scene.held)
+    assert isinstance(first, SupplyBatch)
+    assert first == second
+    assert first.stage is SupplyStage.REWIND
+    flights = [*scene.held]
+    for flight in flights:
+        scene.arrive(flight)
+    scene.release()
+    scene.settle()
+    assert scene.own("a") is CopyState.OWNING
+    assert scene.disks["a"].rows((ZONE, 0), b"", 1 << 30) == scene.disks["b"].rows((ZONE, 0), b"", 1 << 30)
+
+
+def test_an_answer_that_comes_twice_is_no_reason_to_ask_twice_from_then_on() -> None:
+    scene = StoreScene("abc", ("abc",), limits=StoreLimits(ttl_ms=60_000, batch_bytes=4))
+    scene.fill()
+    scene.crash("c")
+    scene.settle()
+    for key in KEYS:
+        scene.done("a", 0, key, "missed")
+    scene.holds(SupplyBatch, to="c")
+    scene.announce("c")
+    scene.exchange()
+    for _ in range(40):
+        scene.run(100)
+        scene.exchange()
+        suppliers = {flight.sender.name for flight in scene.held}
+        if len(scene.held) > len(suppliers):
+            break
+    before = len(scene.messages(SupplyRequest, "c"))
+    scene.release()
+    scene.exchange()
+    assert scene.own("c") is CopyState.OWNING
+    asked = [flight.message for flight in scene.messages(SupplyRequest, "c")][before:]
+    tails = [each.tail for each in asked if isinstance(each, SupplyRequest)]
+    assert len(tails) == len(set(tails)) > 2
+    assert scene.disks["c"].rows((ZONE, 0), b"", 1 << 30) == scene.disks["a"].rows((ZONE, 0), b"", 1 << 30)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from app.actor import acting
 from app.login import Login, Proof, logged_in
 from app.sql.ddl_files import DdlFile, DdlFileError
 from app.sql.results import SessionContext
-from app.sql.statements import QueryResult, ScriptError
+from app.sql.statements import QueryResult, ScriptError, StatementResult
 from catalog.core.audit import Actor
 from catalog.core.authorisation import Caller, Held
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.principals import Privilege, local_user, zone_object
-from catalog.core.zone import ZoneId
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import Origin, Zone, ZoneId
 from tests.unit.operations_world import OperationsWorld, operations_world
 from tests.unit.sql_world import World
 
@@ -149,6 +151,41 @@ async def test_rows_counts_and_sums_show_no_hidden_zone(world: World) -> None:
     assert len(await rows(world, "SHOW ZONES")) == 2
 
 
+async def test_a_call_is_authorised_for_the_zone_that_it_ends_at(world: World) -> None:
+    """CALL takes a name as it is, else as SQL reads it unquoted."""
+    calls = (
+        "activate_zone",
+        "deactivate_zone",
+        "reset_lost_partitions",
+        "reset_partitions",
+        "restart_partitions",
+    )
+    await world.engine.run_script('CREATE ZONE "orders"; GRANT RECOVER, OPERATE ON ZONE "orders" TO ben')
+    for call in calls:
+        for name in ("logs", "LOGS"):
+            with by("nobody"):
+                assert (await refusal(world, f"CALL system.{call}('{name}')")).kind is ErrorKind.ZONE_NOT_FOUND
+        with by("anna"):
+            assert (await refusal(world, f"CALL system.{call}('orders')")).kind is ErrorKind.PRIVILEGE_MISSING
+        with by("ben"):
+            assert (await refusal(world, f"CALL system.{call}('ORDERS')")).kind is ErrorKind.ZONE_NOT_FOUND
+            own = await refusal(world, f"CALL system.{call}('orders')")
+            assert own.kind not in (ErrorKind.ZONE_NOT_FOUND, ErrorKind.PRIVILEGE_MISSING)
+
+
+async def test_a_table_that_is_there_already_names_no_hidden_zone(world: World) -> None:
+    """That the name is taken is told."""
+    await world.engine.run_script("GRANT CREATE ON ZONE orders TO anna")
+    with by("anna"):
+        (done,) = await world.engine.run_script("CREATE TABLE IF NOT EXISTS u (id INT PRIMARY KEY) ZONE orders")
+        assert "LOGS" not in str(done.to_json())
+        assert isinstance(done, StatementResult)
+        assert done.zone_id is None
+        taken = await refusal(world, "CREATE TABLE u (id INT PRIMARY KEY) ZONE orders")
+        assert taken.kind is ErrorKind.TABLE_ALREADY_EXISTS
+        assert "LOGS" not in taken.message
+
+
 async def test_one_callers_rows_are_not_anothers(world: World) -> None:
     """Views of one snapshot are kept between queries, for those who see all of them."""
     count = "SELECT count(*) FROM system.zones"
@@ -181,8 +218,41 @@ async def test_sums_of_nodes_are_for_whoever_sees_all_zones(world: World) -> Non
         assert members == [("n1", None), ("n2", None), ("n3", None)]
         shown = await rows(world, "SHOW NODES")
         assert {row[7] for row in shown} == {None}
+        assert {row[8] for row in shown} == {None}
     with by("viewer1"):
         assert {row[1] for row in await rows(world, "SELECT node_name, members FROM system.nodes")} != {None}
+
+
+async def test_a_drain_that_is_refused_names_no_hidden_zone(api: OperationsWorld) -> None:
+    """It says that there is one."""
+    await api.run(
+        "ALTER ZONE logs SET (NODES FILTER '$[?(@.region == \"US\")]'); GRANT OPERATE ON SYSTEM TO anna"
+    )
+    await api.world.settle()
+    for name, named in (("anna", "a zone that you may not see"), ("root", "zone LOGS")):
+        with by(name):
+            refused = await api.http.put("/nodes/n1/drain", json={"by": name})
+            assert refused.json()["name"] == "DRAIN_LEAVES_NO_DATA_NODE"
+            assert f"without n1, {named} has no living data node" in refused.json()["detail"]
+
+
+async def test_pauses_name_no_hidden_zone_and_are_of_none(api: OperationsWorld) -> None:
+    await api.run("GRANT SEE, OPERATE ON SYSTEM TO anna")
+    await api.world.settle()
+    pauses = {"zone_pauses": {"logs": {"by": "root"}, "orders": {"by": "root"}}}
+    with by("root"):
+        assert (await api.http.patch("/rebalance/limits", json=pauses)).status_code == 200
+    with by("anna"):
+        shown = (await api.http.get("/rebalance/limits")).json()["zone_pauses"]
+        assert [pause["zone"] for pause in shown] == ["ORDERS"]
+        for name in ("logs", "LOGS", "nowhere"):
+            refused = await api.http.patch("/rebalance/limits", json={"zone_pauses": {name: None}})
+            assert refused.json()["detail"] == f'zone "{name}" does not exist'
+        kept = await api.http.patch("/rebalance/limits", json={"zone_pauses": {"orders": None}})
+        assert kept.json()["zone_pauses"] == []
+    with by("root"):
+        shown = (await api.http.get("/rebalance/limits")).json()["zone_pauses"]
+        assert [pause["zone"] for pause in shown] == ["LOGS"]
 
 
 async def test_users_and_grants_are_shown_to_themselves_and_to_administrators(world: World) -> None:
@@ -233,6 +303,26 @@ async def test_a_scope_narrows_what_its_owner_may(world: World) -> None:
         assert (await refusal(world, "DROP ZONE orders")).kind is ErrorKind.PRIVILEGE_MISSING
         assert (await refusal(world, "CREATE USER carl")).kind is ErrorKind.PRIVILEGE_MISSING
         assert [row[0] for row in await rows(world, "SHOW ZONES")] == ["ORDERS"]
+
+
+async def test_a_reversal_is_authorised_again_when_it_is_committed(world: World) -> None:
+    """On the grants of the version that it is made of."""
+    origin = Origin("whoever", False, "")
+    zone = (await world.catalog.snapshot()).zone("ORDERS")
+    assert zone is not None
+
+    def restored(catalog: CatalogSnapshot) -> Zone:
+        return replace(zone, auto_scale_up=7)
+
+    for name, kind in (("ben", ErrorKind.ZONE_NOT_FOUND), ("viewer1", ErrorKind.PRIVILEGE_MISSING)):
+        with by(name), pytest.raises(StatementError) as refused:
+            await world.catalog.restore(restored, "REVERSE OPERATION 1-1", origin)
+        assert refused.value.kind is kind
+    with by("anna"):
+        assert await world.catalog.restore(restored, "REVERSE OPERATION 1-1", origin)
+    changed = (await world.catalog.snapshot()).zone("ORDERS")
+    assert changed is not None
+    assert changed.auto_scale_up == 7
 
 
 async def test_drivers_are_authorised_alike(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from httpx import Response
@@ -20,6 +21,9 @@ NOT_A_STATEMENT = (
     f"CREATE USER ben '{MARK}'",
     f"CREATE USER ben PASSWORD '{MARK}' '{MARK}'",
     f"CREATE USER ben PASSWORD '{MARK}",
+    f"CREATE USER ben PASSWORD 'it's {MARK}'",
+    f"CREATE USER ben PASSWORD 'it' {MARK}",
+    f"ALTER USER anna SET PASSWORD TO {MARK}",
     f"CREATE USER anna PASSWORD '{MARK}'",
     f"ALTER USER nobody PASSWORD '{MARK}'",
     f"ALTER ROLE viewer PASSWORD '{MARK}'",
@@ -29,6 +33,7 @@ NOT_A_STATEMENT = (
     f"SHOW USERS; ALTER USER anna PASSWORD '{MARK}'; SHOW NOTHING",
     f"CREATE ZONE z1; ALTER USER anna PASSWORD '{MARK}'; DROP ZONE nowhere",
 )
+DESCRIBES = ("DESCRIBE INPUT", "DESCRIBE OUTPUT", "EXECUTE")
 DRIVER = {"X-Trino-User": "tester"}
 
 
@@ -74,6 +79,8 @@ async def send_by_driver(api: OperationsWorld, sql: str) -> list[str]:
     if f"'{MARK}'" in sql:
         prepared = sql.replace(f"'{MARK}'", "?", 1).replace(" ", "+")
         ways.append((f"EXECUTE p USING '{MARK}'", {"X-Trino-Prepared-Statement": f"p={prepared}"}))
+    prepared = quote_plus(sql)
+    ways += [(f"{what} p", {"X-Trino-Prepared-Statement": f"p={prepared}"}) for what in DESCRIBES]
     for text, headers in ways:
         answer = await api.http.post(
             "http://api/v1/statement", content=text.encode(), headers={**DRIVER, **headers}

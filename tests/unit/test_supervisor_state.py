@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -187,3 +188,33 @@ def test_the_plan(tmp_path: Path) -> None:
         assert child.env["ZONEKEEPER_METASTORE_TLS"] == "true"
     # A block chosen under a smaller limit keeps its size: it sets the limit.
     assert second[second.index("--member-limit") + 1] == "5"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory another user's")
+def test_a_directory_that_another_user_has_prepared_is_not_used() -> None:
+    """It may hold keys that its owner knows."""
+    user, other = 65_534, 65_533
+    with TemporaryDirectory() as place:
+        os.chmod(place, 0o711)
+        prepared = Path(place) / "zonekeeper-data"
+        prepared.mkdir()
+        prepared.chmod(0o777)
+        for owner, refusal in (
+            (other, f"{prepared} belongs to another user: choose another --data-dir"),
+            (user, ""),
+            (0, ""),
+        ):
+            os.chown(prepared, owner, owner)
+            assert refusal_to(user, prepared) == refusal
+
+
+def refusal_to(user: int, directory: Path) -> str:
+    """Why the user may not use the directory; empty: it may."""
+    os.seteuid(user)
+    try:
+        with DataDirectory(directory):
+            return ""
+    except UpError as error:
+        return str(error)
+    finally:
+        os.seteuid(0)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sortedcontainers import SortedList
 
+from app.sql.query_line import QueryClient, QueryEntry
 from app.sql.view_registry import INTEGER, VARCHAR, ZONE_ID, Row, view
 from app.sql.view_snapshot import SystemSnapshot
-from app.sql.visible_rows import visible_rows
+from app.sql.visible_rows import visible, visible_rows
+from catalog.core.authorisation import Caller
+from catalog.core.principals import Principal, local_user
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace
@@ -35,3 +40,18 @@ def test_rows_of_zones_that_are_not_seen_are_left_out(
 
 def test_grants_on_no_zone_are_their_owners() -> None:
     assert [row[0] for row in visible_rows(GRANTED, seen_by(frozenset({ZoneId(2)})))] == [2, None]
+
+
+def test_equal_names_of_two_sources_see_no_queries_of_each_other() -> None:
+    """Whatever name is shown for them."""
+    anna, other = local_user("anna"), Principal("https://issuer.example", "anna")
+    clients = (
+        QueryClient("", "anna", anna),
+        QueryClient("", "anna", other),
+        QueryClient("", "anna for ben", anna),
+    )
+    queries = tuple(QueryEntry("", 0, client, False, 0, 0, "SELECT 1") for client in clients)
+    snapshot = replace(seen_by(None), queries=queries)
+    for principal, own in ((anna, clients[::2]), (other, clients[1:2])):
+        assert tuple(entry.client for entry in visible(snapshot, Caller(principal)).queries) == own
+    assert visible(snapshot, None).queries == queries

@@ -53,6 +53,8 @@ class DiskQueue:
         self._bulk: deque[_Waiting] = deque()
         self._dropped: set[PartitionKey] = set()
         """Whose bulk goes before anything else is done with it: an exchange drops that of thousands."""
+        self._void: set[PartitionKey] = set()
+        """Whose bulk of the transaction that is under way must not be tried again."""
         self._taken: tuple[list[_Waiting], list[_Waiting]] = ([], [])
         self._ticket = 0
         self._under_way = False
@@ -74,6 +76,8 @@ class DiskQueue:
         """The copy has another order now."""
         if self._bulk:
             self._dropped.add(partition)
+        if self._taken[1]:
+            self._void.add(partition)
 
     def add(self, *changes: DiskChange, stored: Stored | None = None) -> None:
         for change in changes:
@@ -103,6 +107,7 @@ class DiskQueue:
             bulk.append(self._bulk.popleft())
             size += bulk[-1].size
         self._taken, self._writes = (self._writes, bulk), []
+        self._void.clear()
         self._had_bulk = bool(bulk)
         return self._asked()
 
@@ -121,7 +126,7 @@ class DiskQueue:
             return True
         writes, bulk = self._taken
         self._forget_dropped()
-        self._bulk.extendleft(reversed(bulk))
+        self._bulk.extendleft(item for item in reversed(bulk) if _partition(item) not in self._void)
         self._writes[:0] = writes
         self._under_way, self._taken = False, ([], [])
         self.has_room = self._tries_clearing = False

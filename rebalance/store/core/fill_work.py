@@ -126,7 +126,7 @@ class FillWork:
             return
         if filling.step is not FillStep.WAIT or filling.supplier != sender:
             return
-        if batch.after is not None and (batch.stage, batch.after) != (filling.stage, filling.after):
+        if _is_late(batch, copy, filling):
             return
         if not filling.is_level:
             books.pace.took(sender, batch)
@@ -178,7 +178,7 @@ class FillWork:
         return records
 
     def _take_records(self, copy: ServedCopy, filling: Filling, batch: SupplyBatch) -> None:
-        if batch.common != copy.tail or (batch.records and batch.records[0].previous != copy.tail):
+        if batch.records and batch.records[0].previous != copy.tail:
             filling.step = FillStep.ASK
             return
         filling.keys = ()
@@ -280,3 +280,16 @@ class FillWork:
         if copy.stream >= filling.read_at:
             filling.step = FillStep.DONE
             self._moves.own(copy)
+
+
+def _is_late(batch: SupplyBatch, copy: ServedCopy, filling: Filling) -> bool:
+    """Whether it answers a request that was repeated, and the answer to the other one was taken: each part is
+    taken once, and a tail that was dropped is not dropped again, as its keys are to be fetched."""
+    if batch.stage in (SupplyStage.ROWS, SupplyStage.IDS):
+        # Earlier builds do not say after what.
+        return batch.after is not None and (batch.stage, batch.after) != (filling.stage, filling.after)
+    if filling.stage is not SupplyStage.LOG:
+        return True
+    if batch.stage is SupplyStage.LOG:
+        return batch.common != copy.tail
+    return batch.stage is SupplyStage.REWIND and batch.common >= copy.tail

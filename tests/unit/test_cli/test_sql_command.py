@@ -41,6 +41,22 @@ def test_three_sources(api: ApiStub, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [request.body["sql"] for request in api.requests] == ["DROP ZONE a", "DROP ZONE b", "DROP ZONE c"]
 
 
+def test_a_password_on_the_command_line_is_warned_of(
+    api: ApiStub, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    accept(api)
+    script = tmp_path / "users.sql"
+    for text, is_warned in (
+        ("CREATE USER a PASSWORD 'long enough'", True),
+        ("SHOW USERS LIKE 'PASSWORD'", False),
+    ):
+        script.write_text(text)
+        assert main(["sql", "-f", str(script)]) == 0
+        assert capsys.readouterr().err == ""
+        assert main(["sql", "-e", text]) == 0
+        assert capsys.readouterr().err.startswith("warning: other users of this machine") is is_warned
+
+
 def test_a_piped_table_is_plain_text(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     warned = result(2, "alter", replicas=2_147_483_647, auto_scale_down=2_147_483_647)
     warned["warnings"] = [{"name": "FEW_NODES", "message": "3 nodes [of many]"}]

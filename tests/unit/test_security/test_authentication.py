@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
@@ -275,3 +276,17 @@ async def test_x_trino_user_is_a_claim(
         assert answer.json()["name"] == "PRIVILEGE_MISSING"
     else:
         assert answer.json() == {"source": "local", "name": user, "acts_for": acts_for}
+
+
+async def test_guesses_at_the_same_time_are_no_more_than_one_by_one(client: httpx.AsyncClient) -> None:
+    """The right one is not told from the others once so many have failed."""
+    guesses = [*(f"wrong {number}" for number in range(3 * BY_USER_MAX)), "anna's password"]
+    answers = await asyncio.gather(*(client.get(ZONES, headers=basic("anna", guess)) for guess in guesses))
+    statuses = [answer.status_code for answer in answers]
+    assert sorted(statuses) == [401] * BY_USER_MAX + [429] * (len(guesses) - BY_USER_MAX)
+    assert statuses[-1] == 429
+
+
+async def test_the_right_password_at_the_same_time_is_right_each_time(client: httpx.AsyncClient) -> None:
+    answers = await asyncio.gather(*(client.get(ZONES, headers=basic("anna")) for _ in range(3 * BY_USER_MAX)))
+    assert {answer.status_code for answer in answers} == {200}

@@ -15,6 +15,7 @@ from catalog.core.access_tokens import (
     digest_of,
     is_within,
     issue,
+    reaches,
     scope_of,
     scope_text,
 )
@@ -87,6 +88,23 @@ def test_no_limit_is_within_nothing_but_no_limit() -> None:
     assert not is_within(
         {ALL_ZONES: frozenset({Privilege.READ})}, {zone_object(ZoneId(7)): frozenset({Privilege.READ})}
     )
+
+
+def test_a_token_reaches_itself_and_those_within_its_scope() -> None:
+    """A password reaches all of them."""
+    narrow, other, narrower, whole = (
+        issued(TokenRequest(scope=scope))
+        for scope in (
+            READER,
+            {ALL_ZONES: frozenset({Privilege.WRITE})},
+            {zone_object(ZoneId(7)): frozenset({Privilege.READ})},
+            None,
+        )
+    )
+    everything = (narrow, other, narrower, whole)
+    assert [reaches(None, token) for token in everything] == [True] * 4
+    assert [reaches(whole, token) for token in everything] == [True] * 4
+    assert [reaches(narrow, token) for token in everything] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(

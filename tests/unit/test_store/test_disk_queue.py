@@ -138,3 +138,24 @@ def test_bulk_follows_bulk_while_nothing_is_written() -> None:
         assert transaction is not None
         assert transaction.changes == (clear(size),)
         queue.done(transaction.ticket)
+
+
+def test_bulk_of_a_copy_that_went_while_it_was_written_is_not_tried_again() -> None:
+    """There was no room for it."""
+    queue = DiskQueue(100)
+    rows = KeepRows(KEY, ())
+    queue.add_bulk(rows, stored=StepStored(KEY, 1))
+    queue.add_bulk(KeepRows(OTHER, ()))
+    first = queue.take()
+    assert first is not None
+    queue.add(DropCopy(KEY))
+    queue.add_bulk(KeepRows(OTHER, ()))
+    assert queue.without_bulk(first.ticket)
+    second = queue.take()
+    assert second is not None
+    assert second.changes == (DropCopy(KEY),)
+    assert queue.done(second.ticket) == []
+    queue.has_room = True
+    third = queue.take()
+    assert third is not None
+    assert third.changes == (KeepRows(OTHER, ()), KeepRows(OTHER, ()))

@@ -151,6 +151,12 @@ class FrameConnection(asyncio.Protocol):
             self._transport.close()
         self._end()
 
+    def abort(self) -> None:
+        """At once, also when the event loop ends before the other side has answered a farewell of TLS."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._end()
+
     def _end(self) -> None:
         if self.is_open:
             self.is_open = False

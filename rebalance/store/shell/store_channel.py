@@ -122,12 +122,13 @@ class StoreChannel:
         return self._connection is None and self._greeted is None
 
     async def close(self) -> None:
+        """What is being asked fails."""
         if self._dialling is not None:
             self._dialling.cancel()
             with suppress(asyncio.CancelledError):
                 await self._dialling
         if self._connection is not None:
-            self._connection.close()
+            self._connection.abort()
 
     # Of the connection's owner
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from catalog.core.audit import NOBODY, Actor
-from catalog.core.authorisation import Caller
+from catalog.core.authorisation import Caller, Held
 from catalog.core.principals import Principal
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import Origin, ZoneId
@@ -34,6 +34,12 @@ def current_principal() -> Principal | None:
     """Whose is what is being done now; None where there is no caller."""
     caller = current_caller()
     return None if caller is None else caller.principal
+
+
+def current_scope() -> Held | None:
+    """The scope of what is being done now; None: all that its principal may."""
+    caller = current_caller()
+    return None if caller is None else caller.scope
 
 
 def seen_zones(catalog: CatalogSnapshot) -> frozenset[ZoneId] | None:

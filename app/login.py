@@ -9,27 +9,37 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 
-from catalog.core.access_tokens import AccessToken
+from catalog.core.access_tokens import AccessToken, LoginBasis
 from catalog.core.authorisation import Caller
 from catalog.core.principals import LOCAL
+from catalog.core.sessions import ConsoleSession
 
 
 class Proof(Enum):
     PASSWORD = "PASSWORD"
     TOKEN = "TOKEN"
     JWT = "JWT"
+    LINK = "LINK"
+    SESSION = "SESSION"
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """``token``: the one that it was proved with. ``expires_us``: when that ends, microseconds since 1970;
-    None: a password does not. ``acts_for``: the user that a statement names, where that is another one."""
+    """``token`` or ``session``: the one that it was proved with. ``expires_us``: when that ends, microseconds
+    since 1970; None: a password does not. ``acts_for``: the user that a statement names, where that is another
+    one. ``user_version``: that had changed the user last when the password was compared."""
 
     caller: Caller
     proof: Proof
     token: AccessToken | None = None
     expires_us: int | None = None
     acts_for: str = ""
+    session: ConsoleSession | None = None
+    user_version: int | None = None
+
+    @property
+    def basis(self) -> LoginBasis:
+        return LoginBasis(self.token.digest if self.token is not None else None, self.user_version)
 
     @property
     def shown_name(self) -> str:

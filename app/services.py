@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
+from app.actor import current_caller, seen_zones
 from app.client.zone_router import ZoneRouter
 from app.request_audit import Audit
 from app.security.access_view import AccessView
+from app.security.session_view import SessionView
+from app.security.standing import StandingWatch
 from app.sql.engine import SqlEngine
 from app.sql.jobs import StatementJobs
 from app.sql.operation_reverse import OperationReverse
@@ -21,7 +24,9 @@ from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.principals import ALL_ZONES, Privilege
 from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import ZoneId
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
@@ -30,6 +35,8 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,27 @@ class Services:
     audit: Audit
     access: AccessView | None = None
     """None: nobody has to log in."""
+    sessions: SessionView | None = None
+    """Of the console; None: nobody has to log in."""
+    watch: StandingWatch | None = None
+    """None: nobody has to log in."""
+
+    async def while_allowed(self, work: Coroutine[Any, Any, T]) -> T:
+        """``work`` that takes long, which ends with an error when the caller may not go on."""
+        return await (work if self.watch is None else self.watch.during(work))
+
+    async def seen_zones(self) -> frozenset[ZoneId] | None:
+        """Those that who asks may see; None: all, also those that are gone."""
+        caller = current_caller()
+        if caller is None:
+            return None
+        if self.access is not None and caller.may(await self.access.grants(), Privilege.SEE, ALL_ZONES):
+            return None
+        return seen_zones(await self.snapshot())
+
+    async def seen_views(self) -> KeyspaceViews:
+        """The views as who asks may see them."""
+        return self.views.seen_by(await self.seen_zones())
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

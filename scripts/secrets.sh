@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Passwords for docker-compose.yml, 256 bits each, made where they are missing. Only the owner enters the folder; in it,
-# a file is readable, because containers read it under users of their own.
+# What docker-compose.yml keeps secret, made where it is missing: a password of 256 bits, and the key and certificate that
+# the API shows to this machine (renew it after a year: remove both files, and run this again). Only the owner enters the
+# folder; in it, a file is readable, because containers read it under users of their own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,3 +18,15 @@ for name in catalog-password; do
     mv -n "$draft" "secrets/$name"
     echo "secrets/$name: made"
 done
+
+if [[ ! -e secrets/api-key || ! -e secrets/api-certificate ]]; then
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 397 -subj "/CN=zonekeeper" \
+        -addext "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1,DNS:serve1,DNS:serve2" \
+        -addext "basicConstraints=critical,CA:FALSE" -addext "extendedKeyUsage=serverAuth" \
+        -keyout secrets/.api-key -out secrets/.api-certificate 2>/dev/null
+    chmod 444 secrets/.api-key secrets/.api-certificate
+    for name in api-key api-certificate; do
+        mv "secrets/.$name" "secrets/$name"
+        echo "secrets/$name: made"
+    done
+fi

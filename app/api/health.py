@@ -18,10 +18,16 @@ from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, zone_object
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", response_model=Health)
-async def healthz() -> Response:
+@router.get("/livez", response_model=Health)
+async def livez() -> Response:
     """The process answers."""
     return JSONResponse({"status": "ok"})
+
+
+@router.get("/healthz", response_model=Health)
+async def healthz() -> Response:
+    """As `/livez`."""
+    return await livez()
 
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})

@@ -16,7 +16,7 @@ from app.api.problems import answers
 from app.contract.keys import GetResult, PutResult
 from app.contract.read_from import ReadFrom
 from app.services import ServicesOf
-from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.zone import Zone
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
@@ -64,16 +64,18 @@ async def put(
     zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
 ) -> Response:
     """Acknowledged means stored by a majority of the partition's voters; in a store zone by every copy that is
-    in sync. The server repeats for up to 15 s; a 504 with SQLSTATE 40003 means that the outcome is unknown:
-    send it again with the same id. After a 503 nothing was written: 40001, only members of another generation
-    of the group answered; of a store zone 57P04, servers with the data are awaited, and 58030, none is left."""
+    in sync. The server repeats for up to 15 s; a 504 with SQLSTATE 40003 means that the outcome is unknown,
+    also because the privilege was revoked meanwhile: send it again with the same id. After a 503 nothing was
+    written: 40001, only members of another generation of the group answered; of a store zone 57P04, servers
+    with the data are awaited, and 58030, none is left."""
     services.require_metastore()
     known_zone = await services.zones.find(zone)
     partition = _partition(known_zone, key)
     operation = operation_id or uuid.uuid4().hex
     try:
-        repeated = await services.router.put(partition, key, body.value.encode(), operation)
-    except OutcomeUnknownError as error:
+        putting = services.router.put(partition, key, body.value.encode(), operation)
+        repeated = await services.while_allowed(putting)
+    except (OutcomeUnknownError, StatementError) as error:
         raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
     except GenerationRefusedError as error:
         raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error

@@ -10,15 +10,16 @@ from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from app.actor import seen_zones
+from app.actor import current_actor, seen_zones
 from app.api.bodies import Person, Reason, RequestBody
 from app.api.metastore_calls import answered
 from app.api.problems import answers
-from app.contract.nodes import CanStop, DrainResult, Nodes
+from app.contract.nodes import CanStop, DrainResult, NodeBody, Nodes
 from app.services import Services, ServicesOf
 from app.views.node_stop import can_stop
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import ZoneId
 from rebalance.core.drain import Drain, left_without
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"])
@@ -36,9 +37,11 @@ class DrainRequest(RequestBody):
 
 @router.get("/nodes", **answers(Nodes, 503))
 async def list_nodes(services: ServicesOf) -> Response:
-    """Living nodes, and those that are down but are data nodes of a zone or hold members."""
+    """Living nodes, and those that are down but are data nodes of a zone or hold members. What they hold is
+    counted for those who see all zones."""
     services.require_metastore()
-    return JSONResponse({"nodes": services.views.nodes()})
+    seen = await services.seen_zones()
+    return JSONResponse({"nodes": [_shown(node, seen) for node in services.views.nodes()]})
 
 
 @router.put("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
@@ -49,7 +52,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     services.require_metastore()
     _known(node, services)
     await answered(services.limits.require_rebalancing(f"draining {node} moves its data to other nodes"))
-    drain = Drain(body.by, body.reason, time.time_ns() // 1_000_000)
+    drain = Drain(current_actor().named(body.by).name, body.reason, time.time_ns() // 1_000_000)
     snapshot = await services.snapshot()
     zones, seen = {zone.zone_id: zone.name for zone in snapshot.zones}, seen_zones(snapshot)
     shown = [name for zone_id, name in zones.items() if seen is None or zone_id in seen]
@@ -100,10 +103,16 @@ def _known(node: str, services: Services) -> dict[str, object]:
     raise RefusedError(ErrorKind.NODE_NOT_FOUND, f"there is no node {node}; there is {names}")
 
 
+def _shown(node: NodeBody, seen: Collection[ZoneId] | None) -> NodeBody:
+    """``seen`` None: all zones, which the sums are over."""
+    return node if seen is None else {**node, "members": None, "copies": None}
+
+
 def _stranded(node: str, zones: Sequence[str], shown: Collection[str]) -> str:
-    """``shown``: zones that may be named."""
-    named = next((f"zone {zone}" for zone in zones if zone in shown), "a zone that you may not see")
-    more = f" and {len(zones) - 1} more" if len(zones) > 1 else ""
+    """``shown``: zones that may be named and counted."""
+    known = [zone for zone in zones if zone in shown]
+    named = f"zone {known[0]}" if known else "a zone that you may not see"
+    more = f" and {len(known) - 1} more" if len(known) > 1 else ""
     return (
         f"without {node}, {named}{more} has no living data node; accepted once the zone has another: "
         "start one that its filter and profiles allow, or alter the filter; or drop the zone"
@@ -113,6 +122,12 @@ def _stranded(node: str, zones: Sequence[str], shown: Collection[str]) -> str:
 async def _result(node: str, revision: int, services: Services) -> Response:
     await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
     row = next((other for other in services.views.nodes() if other["name"] == node), None)
-    held = {name: row[name] if row is not None else 0 for name in ("members", "copies")}
-    drain = row["drain"] if row is not None else None
-    return JSONResponse({"node": node, "changed": revision > 0, **held, "drain": drain})
+    is_whole = await services.seen_zones() is None
+    body: DrainResult = {
+        "node": node,
+        "changed": revision > 0,
+        "members": (row["members"] if row is not None else 0) if is_whole else None,
+        "copies": (row["copies"] if row is not None else 0) if is_whole else None,
+        "drain": row["drain"] if row is not None else None,
+    }
+    return JSONResponse(body)

@@ -63,14 +63,18 @@ async def list_operations(
     page_size: Annotated[int, Query(ge=1, le=PAGE_MAX)] = OPERATIONS_DEFAULT,
     token: Annotated[str | None, Query(alias="page_token", max_length=100)] = None,
 ) -> Response:
-    """The newest first: those that go on, and the last 200 of each zone that are over."""
+    """The newest first: those that go on, and the last 200 of each zone that are over. Of zones that the caller
+    may see."""
     services.require_metastore()
     zone_id: ZoneId | None = (await services.zones.find(zone)).zone_id if zone is not None else None
     states, kinds = frozenset(state or ()), frozenset(kind or ())
     subject = f"operations/{zone_id}/{sorted(states)}/{sorted(kinds)}"
     offset = page_offset(subject, token)
     operation_filter = OperationFilter(
-        zone_id, {OperationState(name) for name in states}, {OperationKind(k) for k in kinds}
+        zone_id,
+        {OperationState(name) for name in states},
+        {OperationKind(k) for k in kinds},
+        await services.seen_zones(),
     )
     operations = _views(services).listed(operation_filter)
     now_ms = _now_ms()
@@ -237,10 +241,10 @@ async def _shown(
 ) -> Response:
     """From a copy, in a thread: a zone may have many partitions."""
     keys, keyspace = services.mirror.copy(), services.views.keyspace
-    now_ms, ownership = _now_ms(), services.views.ownership
+    now_ms, ownership, seen = _now_ms(), services.views.ownership, await services.seen_zones()
 
     def show() -> OperationDetail | None:
-        of_keys = KeyspaceViews(keys, keyspace, ownership=lambda: ownership)
+        of_keys = KeyspaceViews(keys, keyspace, ownership=lambda: ownership).seen_by(seen)
         views = OperationViews(keys, keyspace, of_keys)
         entry = views.find(name)
         return None if entry is None else views.detail(*entry, now_ms, with_plan=with_plan)

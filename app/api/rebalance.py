@@ -213,7 +213,7 @@ def _changed(
 
 def _pause(request: PauseRequest, now_ms: int) -> Pause:
     until_ms = None if request.for_s is None else now_ms + max(1, round(request.for_s * 1_000))
-    return Pause(request.by, request.reason, now_ms, until_ms)
+    return Pause(current_actor().named(request.by).name, request.reason, now_ms, until_ms)
 
 
 async def _shown(limits: Limits, revision: int, services: Services) -> Response:

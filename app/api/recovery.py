@@ -103,7 +103,9 @@ async def recovery_states(
     known = {record["name"] for record in services.views.nodes()}
     unknown = sorted(set(node or ()) - known)
     if unknown:
-        message = f"there is no node {', '.join(unknown)}; there are {', '.join(sorted(known)) or 'none'}"
+        message = f"there is no node {', '.join(unknown)}"
+        if await services.seen_zones() is None:
+            message += f"; there are {', '.join(sorted(known)) or 'none'}"
         raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
     states = [
         state

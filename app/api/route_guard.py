@@ -34,6 +34,8 @@ async def authorise(request: Request) -> None:
         raise RefusedError(ErrorKind.UNAUTHENTICATED, "log in with a user and password, or with a token")
     grants = await services.access.grants()
     for privilege, subject in needs:
+        if subject is Subject.QUERIED_ZONE and "zone" not in request.query_params:
+            continue
         target, hidden = await _target(subject, request, services)
         decision = login.caller.decide(grants, privilege, target)
         if decision.access is Permission.HIDDEN:
@@ -54,8 +56,7 @@ async def _target(subject: Subject, request: Request, services: Services) -> tup
         case Subject.ZONE:
             return await _named_zone(parameters["zone"], services)
         case Subject.QUERIED_ZONE:
-            name = request.query_params.get("zone")
-            return (ALL_ZONES, missing) if name is None else await _named_zone(name, services)
+            return await _named_zone(request.query_params["zone"], services)
         case Subject.ZONE_ID:
             return _zone_by_id(parameters["zone_id"])
         case Subject.OPERATION:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.actor import current_principal
+from app.actor import current_principal, current_scope
 from app.api.problems import answers, documented, problem_document
 from app.api.statement_models import (
     WAIT_S_MAX,
@@ -22,9 +22,11 @@ from app.contract.statements import LoggedStatement, ResultRows
 from app.services import Services, ServicesOf
 from app.sql.abandoned import REST
 from app.sql.paging import page_offset, page_token
+from app.sql.results import HELD
 from app.sql.script_work import ROWS_IN_PAGE, script_work
+from catalog.core.access_tokens import scope_text
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.statement_log import NewStatement, StatementRow, StatementState
+from catalog.core.statement_log import NewStatement, StatementRow, StatementState, key_of_scope
 
 router = APIRouter(prefix="/api/v1/statements", tags=["statements"])
 
@@ -42,7 +44,10 @@ async def run_logged(body: LoggedStatementRequest, key: str | None, services: Se
     """POST of a statement that is to be remembered: the same key and text has one effect and one answer."""
     shown = await services.reader.shown(body.sql)
     digest = hashlib.sha256(shown.encode(errors="surrogatepass")).hexdigest()
-    new = NewStatement(uuid.uuid4().hex, REST, shown, digest, key, current_principal())
+    scope = scope_text(current_scope())
+    new = NewStatement(
+        uuid.uuid4().hex, REST, shown, digest, key_of_scope(key, scope), current_principal(), scope
+    )
     row, _ = await services.jobs.submit(new, script_work(body.sql, services.sql.run_script))
     if row.sql_hash != digest:
         message = "the idempotency key was used with another text"
@@ -120,6 +125,7 @@ async def get_rows(
         raise RefusedError(ErrorKind.STATEMENT_RESULT_GONE, "the statement was closed")
     if n > len(row.heads) or "row_count" not in row.heads[n - 1]:
         raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, f"result {n} of this statement has no rows")
+    await services.jobs.require_results(row)
     head = row.heads[n - 1]
     rows = await _rows(row, services, n, offset, page_size)
     following = offset + len(rows)
@@ -168,9 +174,12 @@ async def _document(
 
 
 async def _results(row: StatementRow, services: Services, start: int, end: int) -> list[dict[str, Any]]:
-    """Results as POST answers them; of a query's rows the first page."""
+    """Results as POST answers them; of a query's rows the first page. Raises RefusedError
+    (PRIVILEGE_MISSING)."""
+    await services.jobs.require_results(row)
     results = [dict(head) for head in row.heads[start:end]]
     for n, result in enumerate(results, start=start + 1):
+        result.pop(HELD, None)
         if "row_count" in result:
             result["data"] = await _rows(row, services, n, 0, ROWS_DEFAULT)
             result["rows_url"] = f"{_url(row)}/results/{n}/rows"

@@ -1,4 +1,5 @@
-"""``/api/v1/whoami`` and ``/api/v1/tokens``: who is logged in, and the tokens of users."""
+"""``/api/v1/whoami``, ``/api/v1/tokens`` and ``/api/v1/console-links``: who is logged in, and what users can
+log in with."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ from pydantic import BeforeValidator, Field
 
 from app.api.bodies import RequestBody, as_whole
 from app.api.problems import answers
-from app.contract.logins import NewToken, TokenBody, Tokens, WhoAmI
+from app.contract.logins import ConsoleLink, NewToken, TokenBody, Tokens, WhoAmI
 from app.login import Login, Proof, current_login
 from app.security.access_view import AccessView
+from app.security.console_door import LOGIN
 from app.security.token_secrets import new_secret
 from app.services import Services, ServicesOf
 from catalog.core.access_tokens import (
@@ -29,6 +31,7 @@ from catalog.core.access_tokens import (
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import LOCAL, SYSTEM, Privilege
+from catalog.core.sessions import LIFETIME_US, LINK_US
 
 router = APIRouter(prefix="/api/v1", tags=["logins"])
 
@@ -50,6 +53,10 @@ class TokenCreate(RequestBody):
             "its id, as `WRITE ON ZONE 7`. Empty: all that its owner may, within the scope of the token sent",
         ),
     ] = ""
+
+
+class LinkCreate(RequestBody):
+    """Nothing is to choose. No page of another site can send it."""
 
 
 @router.get("/whoami", **answers(WhoAmI, 401, 503))
@@ -100,7 +107,7 @@ async def create_token(request: TokenCreate, services: ServicesOf) -> Response:
     lifetime_us = None if request.lifetime_s is None else request.lifetime_s * SECOND_US
     wish = TokenRequest(scope_of(request.scope), lifetime_us)
     token = issue(wish, principal, secret, now_us, login.token)
-    await access.store.add_token(token)
+    await access.store.add_token(token, login.basis)
     details = {"scope": scope_text(token.scope), "expires_at": _time(token.expires_us)}
     await services.audit.record(Action.CREATE_TOKEN, token.token_id, details)
     return _private({**_body(token, now_us), "secret": secret}, 201)
@@ -120,6 +127,26 @@ async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: 
     await services.audit.record(Action.REVOKE_TOKEN, token_id, {"owner": str(token.owner)})
     revoked = next(one for one in await access.store.tokens(token.owner) if one.token_id == token_id)
     return _private(_body(revoked, _now_us()))
+
+
+@router.post("/console-links", status_code=201, **answers(ConsoleLink, 400, 401, 403, 503))
+async def create_console_link(request: LinkCreate, services: ServicesOf) -> Response:
+    """A link that logs who asks in to the console, once, within five minutes. Its secret is the address's
+    fragment, which browsers send to no server. A session holds all that its user may: so one that is requested
+    with a token needs a token without a scope, which does not end before the session."""
+    login, _ = _login(services)
+    principal, token, now_us = login.caller.principal, login.token, _now_us()
+    sessions = services.sessions
+    if sessions is None or principal.source != LOCAL or login.proof is Proof.JWT:
+        message = f"links are for users of the catalog; {principal.source} vouches for its own"
+        raise RefusedError(ErrorKind.PRIVILEGE_MISSING, message)
+    if token is not None and (token.scope is not None or token.expires_us < now_us + LINK_US + LIFETIME_US):
+        message = "a link needs a token without a scope, with eight hours left: the session may do as much"
+        raise RefusedError(ErrorKind.TOKEN_TOO_BROAD, message)
+    secret = await sessions.new_link(principal, login.basis)
+    body: ConsoleLink = {"path": f"{LOGIN}#{secret}", "expires_at": _at(now_us + LINK_US)}
+    await services.audit.record(Action.CREATE_CONSOLE_LINK, principal.name, {"expires_at": body["expires_at"]})
+    return _private(body, 201)
 
 
 def _login(services: Services) -> tuple[Login, AccessView]:

@@ -66,7 +66,10 @@ async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> R
         async with slots:
             return await _checked(PartitionId(known_zone.zone_id, number), samples, services)
 
-    partitions = await asyncio.gather(*map(check, numbers))
+    async def check_all() -> list[dict[str, Any]]:
+        return await asyncio.gather(*map(check, numbers))
+
+    partitions = await services.while_allowed(check_all())
     return JSONResponse(
         {
             "zone": known_zone.name,

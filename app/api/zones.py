@@ -76,7 +76,8 @@ async def get_partition(
     if partition >= known_zone.partitions:
         message = f"zone {known_zone.name} has partitions 0 to {known_zone.partitions - 1}"
         raise RefusedError(ErrorKind.PARTITION_NOT_FOUND, message)
-    return JSONResponse(services.views.partition(PartitionId(known_zone.zone_id, partition)))
+    views = await services.seen_views()
+    return JSONResponse(views.partition(PartitionId(known_zone.zone_id, partition)))
 
 
 @router.get(
@@ -133,13 +134,14 @@ async def get_progress(
     zone = next((candidate for candidate in snapshot.zones if candidate.zone_id == known_id), None)
     if zone is None and intent is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {zone_id}")
-    return JSONResponse(services.views.progress(known_id, version, zone))
+    return JSONResponse((await services.seen_views()).progress(known_id, version, zone))
 
 
 async def _read(services: Services, partitions: int, reading: Callable[[KeyspaceViews], T]) -> T:
     """Of so many partitions: from a copy and in a thread where that would hold other requests up."""
+    seen = await services.seen_zones()
     if partitions <= READ_IN_PLACE_MAX:
-        return reading(services.views)
+        return reading(services.views.seen_by(seen))
     keys, ownership = services.mirror.copy(), services.views.ownership
     views = KeyspaceViews(keys, services.views.keyspace, ownership=lambda: ownership)
-    return await asyncio.to_thread(reading, views)
+    return await asyncio.to_thread(reading, views.seen_by(seen))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from app.configuration.settings import Settings
+from app.edge.own_address import https_url
+from app.edge.trust import Trust
 from app.security.access_view import AccessView
 from app.security.authenticate import Authentication
 from app.security.jwt import IssuerKeys, JwtChecks, JwtIssuer, fetch_keys
@@ -17,6 +19,8 @@ from app.security.login_check import LoginCheck
 from app.security.passwords import PasswordChecks
 from app.security.protections import missing_protections, require_protections
 from app.security.server_certificate import ServerCertificate
+from app.security.session_view import SessionView
+from app.security.standing import StandingWatch
 from app.sql.executor import CatalogExecutor
 from catalog.core.authorisation import Grants
 
@@ -25,11 +29,16 @@ def access_of(catalog: CatalogExecutor) -> AccessView:
     async def grants() -> Grants:
         return (await catalog.snapshot()).grants
 
-    return AccessView(grants, catalog)
+    return AccessView(grants, catalog, changes=lambda: catalog.principal_changes)
 
 
 def with_login(
-    app: ASGIApp, settings: Settings, access: AccessView, https_url: Callable[[], str], stack: AsyncExitStack
+    app: ASGIApp,
+    settings: Settings,
+    sessions: SessionView,
+    watch: StandingWatch | None,
+    https_port: int | None,
+    stack: AsyncExitStack,
 ) -> ASGIApp:
     passwords = PasswordChecks()
     stack.callback(passwords.close)
@@ -37,7 +46,12 @@ def with_login(
     jwts = None
     if issuer is not None:
         jwts = JwtChecks(issuer, IssuerKeys(partial(fetch_keys, issuer.keys_url)))
-    return Authentication(app, LoginCheck(access, passwords, jwts), access, https_url)
+    check = LoginCheck(sessions.access, passwords, jwts, use_link=sessions.use_link)
+
+    def secure_url(scope: Scope) -> str:
+        return "" if https_port is None else https_url(settings.host, https_port, scope)
+
+    return Authentication(app, check, sessions.access, secure_url, sessions, watch)
 
 
 def issuer_of(settings: Settings) -> JwtIssuer | None:
@@ -75,8 +89,16 @@ def check_protections(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
     has_tls = settings.https_certificate is not None
     if settings.auth and not has_tls and not settings.trusted_proxies:
         raise ValueError(
-            "--auth needs TLS, as passwords and tokens are accepted over HTTPS only: give --tls-cert and "
-            "--tls-key, or list the proxy that has the certificate in ZONEKEEPER_TRUSTED_PROXIES"
+            "users log in over HTTPS only: give --tls-cert and --tls-key, or list the proxy that has the "
+            "certificate in ZONEKEEPER_TRUSTED_PROXIES. --no-auth lets everybody in who reaches this machine's "
+            "loopback address"
         )
     missing = missing_protections(has_login=settings.auth, has_tls=has_tls)
     return require_protections(settings.host, missing, insecure=insecure)
+
+
+def trust_of(settings: Settings, unprotected: tuple[str, ...]) -> Trust:
+    """Where nobody logs in because only this machine gets here, requests that a proxy has forwarded are
+    refused, unless it is a trusted one. Raises ValueError."""
+    is_local = not settings.auth and not unprotected and not settings.trusted_proxies
+    return replace(settings.trust, refuses_forwarded=is_local)

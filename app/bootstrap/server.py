@@ -11,15 +11,21 @@ from functools import partial
 from starlette.types import ASGIApp
 
 from app.application import build_app
-from app.bootstrap.protection import access_of, certificate_of, with_login
+from app.bootstrap.catalog_administrators import recovery_lines, renew_token
+from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
 from app.bootstrap.stores import open_metastore
 from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
 from app.console.mount import Console
+from app.edge.connection_count import ConnectionCount
+from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
 from app.request_audit import Audit
 from app.security.passwords import hash_password
+from app.security.protections import left_open
+from app.security.session_view import SessionView
+from app.security.standing import StandingWatch
 from app.security.statement_policy import check_complete
 from app.services import Services
 from app.sql.calls import Procedures
@@ -31,6 +37,7 @@ from app.sql.metadata import registry_with_metadata
 from app.sql.operation_reverse import OperationReverse
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
+from app.sql.statement_line import StatementLine
 from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
@@ -81,7 +88,7 @@ async def serve(
         secure = (
             stack.enter_context(listen(settings.host, settings.https_port)) if certificate is not None else None
         )
-        https_url = "" if secure is None else f"https://{settings.host}:{secure.getsockname()[1]}"
+        https_port = None if secure is None else int(secure.getsockname()[1])
         metastore = open_metastore(settings, stack)
         mirror = KeyspaceMirror(metastore, keyspace.prefix)
         ring = RingReader(mirror, keyspace)
@@ -91,6 +98,7 @@ async def serve(
             ZoneDefaults(partitions=settings.default_partitions),
             _member_counts(views),
             hash_password,
+            requires_login=settings.auth,
         )
         background = Background()
         relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background)
@@ -113,6 +121,10 @@ async def serve(
         reader = ScriptReader(settings.script_limits)
         registry = registry_with_metadata()
         check_complete(view.name for view in registry if view.schema == SCHEMA)
+        access = access_of(catalog) if settings.auth else None
+        sessions = SessionView(access, catalog) if access is not None else None
+        watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
+        line = StatementLine(settings.line_limits)
         engine = SqlEngine(
             catalog,
             mirror,
@@ -124,16 +136,20 @@ async def serve(
             reader,
             lambda: ring.shown,
             StoreCopies(ring, settings.tls).read,
+            line,
+            watch,
         )
         stack.callback(engine.close)
-        jobs = StatementJobs(catalog, reader=reader, position=sandbox.position)
+        jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
         stack.push_async_callback(jobs.close)
         control = OperationControl(metastore, keyspace, WallClock())
         services = Services(
             sql=engine,
             snapshot=catalog.snapshot,
             readiness=ReadinessProbe(
-                catalog.snapshot, metastore, mirror, keyspace, guard, relay, background, unprotected
+                *(catalog.snapshot, metastore, mirror, keyspace, guard, relay, background),
+                unprotected=unprotected or left_open(has_login=settings.auth),
+                recoveries=partial(recovery_lines, catalog),
             ).report,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
             views=views,
@@ -153,7 +169,9 @@ async def serve(
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
             reverse=OperationReverse(catalog, control, mirror, keyspace, views),
-            access=access_of(catalog) if settings.auth else None,
+            access=access,
+            sessions=sessions,
+            watch=watch,
         )
         served = asyncio.Event()
 
@@ -162,35 +180,39 @@ async def serve(
             # of that again each time would hold every request up.
             gc.collect()
             gc.freeze()
-            on_started(f"http://{settings.host}:{listener.getsockname()[1]}")
+            on_started(url_of("http", settings.host, listener.getsockname()[1]))
             served.set()
             # After the first answer can be given; before somebody waits for a query.
             asyncio.get_running_loop().call_later(SANDBOX_WARM_UP_S, sandbox.warm)
 
-        # The console's sockets have no session that could end: where users log in it is not served.
-        console = Console(background=background) if settings.console and not settings.auth else None
+        console = Console(background=background) if settings.console else None
+        trust = trust_of(settings, unprotected)
         app: ASGIApp = build_app(services, settings.identity_header, console)
-        if services.access is not None:
-            app = with_login(app, settings, services.access, lambda: https_url, stack)
-        api = serve_http(app, listener, started, settings.trust, settings.http_limits)
+        if services.sessions is not None:
+            app = with_login(app, settings, services.sessions, watch, https_port, stack)
+        connections = ConnectionCount(settings.http_connections_max, trust)
+        edge = (trust, settings.http_limits)
+        api = serve_http(app, listener, started, *edge, connections=connections)
         works: dict[str, Work] = {
             "keyspace mirror": mirror.run,
             "store guard": guard.run,
             "outbox relay": relay.run,
             "statement log": jobs.run,
         }
+        if settings.auth and settings.admin_token_file is not None:
+            works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)
         if console is not None:
             works["console"] = partial(console.run, services)
+        if watch is not None:
+            works["standing watch"] = watch.run
         if controllers:
             works["controllers"] = partial(_control, settings, metastore, background, served)
         # When the API itself ends the process does, to be started anew.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(api, name="API")
-            if certificate is not None and secure is not None:
-                shown = partial(on_started, https_url)
-                https = serve_http(
-                    app, secure, shown, settings.trust, settings.http_limits, certificate.context
-                )
+            if certificate is not None and secure is not None and https_port is not None:
+                shown = partial(on_started, url_of("https", settings.host, https_port))
+                https = serve_http(app, secure, shown, *edge, certificate.context, connections)
                 tasks.create_task(https, name="API over TLS")
                 works["certificate"] = certificate.follow
             for name, work in works.items():

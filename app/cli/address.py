@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from app.cli.contexts import load_contexts
+from app.cli.contexts import load_contexts, origin_of
 from app.cli.exits import CliError, ExitCode, UsageError
+from app.client.local_server import RUN_FILE, LocalServer, NotOwnFileError, local_server
 
-RUN_FILE = "run.json"
 TOKEN_VARIABLE = "ZONEKEEPER_TOKEN"
 CA_VARIABLE = "ZONEKEEPER_CA_FILE"
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +33,59 @@ class Address:
 def find_address(url: str | None, data_dir: Path) -> Address:
     """Raises CliError (3) with a line that says how to start or name a server."""
     if url:
-        return _logged_in(_with_scheme(url), "as given by --url or ZONEKEEPER_URL")
+        return _logged_in(_with_scheme(url), "as given by --url or ZONEKEEPER_URL", data_dir)
     path = data_dir / RUN_FILE
-    if not path.exists() and (current := load_contexts().current):
-        return _logged_in(current, "as logged in to by `zonectl login`")
     try:
-        _require_own(path)
-        address = json.loads(path.read_text())["url"]
-    except FileNotFoundError:
+        server = local_server(data_dir)
+    except FileNotFoundError as error:
+        if error.filename and Path(error.filename) not in (path, data_dir):
+            raise CliError(ExitCode.UNREACHABLE, f"{path} names no server ({error}); use --url.") from error
+        if current := load_contexts().current:
+            return _logged_in(current, "as logged in to by `zonectl login`", data_dir)
         raise CliError(
             ExitCode.UNREACHABLE,
             f"no server to connect to: {path} does not exist. "
-            f"Start one with `zonectl up --data-dir {data_dir}`, or name one with --url or ZONEKEEPER_URL.",
+            f"Start one with `zonectl up --data-dir {data_dir}`, log in to one with `zonectl login URL`, "
+            "or name one with --url.",
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except PermissionError as error:
+        message = (
+            f"{path} belongs to another user; log in with `zonectl login URL`, or name a server with --url."
+        )
+        raise CliError(ExitCode.UNREACHABLE, message) from error
+    except NotOwnFileError as error:
+        raise CliError(ExitCode.UNREACHABLE, f"{error}; use --url.") from error
+    except (OSError, ValueError) as error:
         raise CliError(ExitCode.UNREACHABLE, f"{path} names no server ({error}); use --url.") from error
-    return Address(str(address), f"as written in {path}")
+    return _with_credential(Address(server.url, f"as written in {path}"), server)
 
 
-def _logged_in(url: str, origin: str) -> Address:
-    """With the token of this very origin, or the one that the environment gives to the URL that it names."""
+def _logged_in(url: str, origin: str, data_dir: Path) -> Address:
+    """With the token that the environment gives to the URL that it names, or what is known of this very origin,
+    also by the `up` of the data directory."""
+    address = Address(url, origin)
     if not url.startswith("https://"):
-        return Address(url, origin)
+        return address
+    server = None
+    with suppress(OSError, ValueError):
+        near = local_server(data_dir)
+        server = near if origin_of(near.url) == origin_of(url) else None
     if token := secret_of(TOKEN_VARIABLE):
-        return Address(url, origin, token, _authority())
-    context = load_contexts().of(url)
-    if context is None:
-        return Address(url, origin, authority=_authority())
-    return Address(url, origin, context.token, context.authority)
+        authority = _authority() or ("" if server is None else server.authority)
+        return replace(address, token=token, authority=authority)
+    return _with_credential(address, server)
+
+
+def _with_credential(address: Address, server: LocalServer | None) -> Address:
+    """That of a login to this origin, or of ``server``, which is of the same origin."""
+    if not address.url.startswith("https://"):
+        return address
+    if (context := load_contexts().of(address.url)) is not None:
+        return replace(address, token=context.token, authority=context.authority)
+    if server is None:
+        return replace(address, authority=_authority())
+    # The token goes to whom the authority that it was stored with has signed, and to nobody else.
+    return replace(address, token=server.token, authority=server.authority)
 
 
 def secret_of(variable: str) -> str:
@@ -73,7 +97,7 @@ def secret_of(variable: str) -> str:
     try:
         return Path(path).read_text().rstrip("\r\n")
     except (OSError, ValueError) as error:
-        raise UsageError(f"{variable}_FILE: {error}") from error
+        raise UsageError(_unreadable(f"{variable}_FILE", path, error)) from error
 
 
 def _authority() -> str:
@@ -81,21 +105,11 @@ def _authority() -> str:
     try:
         return Path(path).read_text() if path else ""
     except (OSError, ValueError) as error:
-        raise UsageError(f"{CA_VARIABLE}: {error}") from error
+        raise UsageError(_unreadable(CA_VARIABLE, path, error)) from error
 
 
-def _require_own(path: Path) -> None:
-    """A file that somebody else has written, or may write, leads to whoever he wants. Raises CliError and
-    FileNotFoundError."""
-    for place in (path, path.parent):
-        status = place.stat()
-        is_shared = bool(status.st_mode & OTHERS_WRITE) and not (
-            place.is_dir() and status.st_mode & stat.S_ISVTX
-        )
-        if status.st_uid != os.geteuid() or is_shared:
-            raise CliError(
-                ExitCode.UNREACHABLE, f"{place} is not yours alone to write, so it is not believed; use --url."
-            )
+def _unreadable(variable: str, path: str | None, error: OSError | ValueError) -> str:
+    return f"{variable}: {path}: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def addresses_of(url: str, data_dir: Path) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import httpx
 
 from app.cli.address import Address
 from app.cli.exits import ExitCode, UsageError
-from app.cli.request_errors import NoAnswerError, ProblemError, UnreachableError
+from app.cli.request_errors import NoAnswerError, ProblemError, UnreachableError, UntrustedError
 from app.client import requests
 from app.client.problem import JsonObject, ProblemDocument, json_object
 from app.client.requests import Request
@@ -63,6 +63,7 @@ class ApiClient:
     tokens = _sent(requests.tokens)
     create_token = _sent(requests.create_token)
     revoke_token = _sent(requests.revoke_token)
+    create_console_link = _sent(requests.create_console_link)
     put = _sent(requests.put)
     get = _sent(requests.get)
 
@@ -85,11 +86,15 @@ class ApiClient:
         self._http.close()
 
     def readiness(self) -> JsonObject:
-        """The body of /readyz: ``ready`` false comes with 503 and is an answer, not a failure."""
+        """The body of /readyz: ``ready`` false comes with 503 and is an answer, not a failure. Raises
+        RequestError, also where the server keeps its details from this user."""
         response = self._answer(requests.readiness())
         body = json_object(response)
         if body is None or "ready" not in body:
             raise UnreachableError(self.address, f"/readyz answered HTTP {response.status_code}")
+        if "catalog" not in body:
+            # The route answers everybody; one that needs the same privilege says what is missing.
+            self.send(requests.nodes())
         return body
 
     def send(self, request: Request[T]) -> T:
@@ -101,6 +106,12 @@ class ApiClient:
         if response.is_success:
             return request.decode(body)
         raise ProblemError(ProblemDocument.from_body(response.status_code, body))
+
+    def _hint_of_https(self, error: httpx.TransportError) -> str:
+        """A port of HTTPS ends a connection that begins without TLS."""
+        url = self.address.url
+        is_plain = url.startswith("http://") and isinstance(error, httpx.RemoteProtocolError)
+        return f"; if the port is one of HTTPS, use https{url.removeprefix('http')}" if is_plain else ""
 
     def _answer(self, request: Request[T]) -> httpx.Response:
         limits = httpx.Timeout(request.timeout_s, connect=CONNECT_TIMEOUT_S)
@@ -123,6 +134,8 @@ class ApiClient:
                 # of the server, and a question may be asked twice.
                 return ask()
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            if (doubt := _doubt_of_certificate(error)) is not None:
+                raise UntrustedError(self.address, doubt) from error
             raise UnreachableError(self.address, str(error) or type(error).__name__) from error
         except httpx.TimeoutException as error:
             raise NoAnswerError(
@@ -132,8 +145,19 @@ class ApiClient:
         except httpx.TransportError as error:
             raise NoAnswerError(
                 ExitCode.UNREACHABLE,
-                f"the connection to {self.address.url} broke before an answer came ({error}){perhaps}",
+                f"the connection to {self.address.url} broke before an answer came ({error}){perhaps}"
+                f"{self._hint_of_https(error)}",
             ) from error
+
+
+def _doubt_of_certificate(error: BaseException) -> str | None:
+    """Why the server's certificate is not trusted; None: that is not why it failed."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return cause.verify_message
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _credential(address: Address) -> dict[str, str]:

@@ -57,9 +57,9 @@ def origin_of(url: str) -> str:
     try:
         port = parts.port or PORTS[parts.scheme.lower()]
     except (ValueError, KeyError):
-        raise UsageError(f"{url} is no address such as https://zones.example:7443") from None
+        raise UsageError(f"{url} is not a URL such as https://zones.example:7443") from None
     if not parts.hostname or "@" in parts.netloc:
-        raise UsageError(f"{url} is no address such as https://zones.example:7443")
+        raise UsageError(f"{url} is not a URL such as https://zones.example:7443")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname.lower().removesuffix(".")
     return f"{parts.scheme.lower()}://{host}:{port}"
 

@@ -1,8 +1,7 @@
-"""``zonectl login``, ``logout`` and ``whoami``."""
+"""``zonectl login``, ``logout``, ``whoami`` and ``console-link``."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from app.cli.connection import Api, object_command
 from app.cli.contexts import Context, load_contexts, origin_of, save_contexts
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.options import argument, asker, option
+from app.cli.password_input import PasswordInput, read_password
 from app.cli.say import say
 
 ServerArgument = Annotated[
@@ -24,23 +24,24 @@ def login(
     user: Annotated[
         str | None, option("--user", "User to log in as.", "NAME", default="the current user")
     ] = None,
-    password_stdin: Annotated[
-        bool, option("--password-stdin", "Read the password from standard input, up to the first line's end.")
-    ] = False,
+    password_stdin: PasswordInput = False,
     ca_file: Annotated[
         Path | None,
         option(
             "--ca-file", "Authority of the server's certificate, a PEM file.", "FILE", default="the system's"
         ),
     ] = None,
-    days: Annotated[int, option("--days", "Days until the login ends.", "N", min=1, max=90)] = 30,
+    days: Annotated[int, option("--days", "Days until the login ends.", "N", of="LOGIN_", min=1, max=90)] = 30,
 ) -> int:
     """Log in to a server, and use it when no other is named.
 
-    The password is exchanged for a token, which is stored with the server's address
-    in a file that only you can read. It is sent to this address only, over TLS. A
-    password is never an argument: it would be in the shell's history and in the
-    list of processes.
+    Exchanges the password for a token, and stores the token with the server's
+    address in a file that only you can read. The token is sent to this address
+    only, over TLS. A password is never an argument: it would be in the shell's
+    history and in the list of processes.
+
+    A `zonectl up` on this machine needs no login. Programs set
+    ZONEKEEPER_TOKEN_FILE to a file with a token, and --url, instead.
 
     \b
     Examples:
@@ -54,10 +55,10 @@ def login(
 
     origin = origin_of(url)
     if not origin.startswith("https://"):
-        raise UsageError(f"passwords are sent over HTTPS only: {origin} is not")
+        raise UsageError(f"passwords are sent over HTTPS only: give an https URL, not {origin}")
     name = asker(user)
     address = Address(
-        origin, "as given", password=(name, _password(name, password_stdin)), authority=_text(ca_file)
+        origin, "as given", password=(name, read_password(name, password_stdin)), authority=_text(ca_file)
     )
     with ApiClient(address) as client:
         try:
@@ -73,11 +74,11 @@ def login(
 
 
 def logout(
-    url: Annotated[str, argument("URL", "Address of the server; by default the current one.")] = "",
+    url: Annotated[str, argument("URL", "Address of the server. Without it, that of the last login.")] = "",
 ) -> int:
     """Revoke the login's token and forget it.
 
-    It is forgotten, too, when the server cannot be reached.
+    The token is forgotten even if the server cannot be reached.
 
     \b
     Example:
@@ -103,7 +104,7 @@ def logout(
 
 @object_command
 def whoami(api: Api) -> int:
-    """Show who the server takes you for, and until when.
+    """Show the current user, its roles, and when the login ends.
 
     \b
     Example:
@@ -124,19 +125,22 @@ def whoami(api: Api) -> int:
     return ExitCode.OK
 
 
-def _password(name: str, from_stdin: bool) -> str:
-    """Raises UsageError."""
-    if from_stdin:
-        password = sys.stdin.readline().rstrip("\r\n")
-    elif sys.stdin.isatty():
-        import getpass
+@object_command
+def console_link(api: Api) -> int:
+    """Create a link that logs in to the console once.
 
-        password = getpass.getpass(f"Password of {name}: ")
-    else:
-        raise UsageError("there is no terminal to ask for the password: give it with --password-stdin")
-    if not password:
-        raise UsageError("the password is empty")
-    return password
+    Open it in a browser within five minutes. Whoever opens it is logged in as you:
+    do not share it.
+
+    \b
+    Example:
+      zonectl console-link
+    """
+    with api.client() as client:
+        made = client.create_console_link()
+        url = f"{origin_of(client.address.url)}{made['path']}"
+    api.show_one({"url": url, "expires_at": made["expires_at"]}, url)
+    return ExitCode.OK
 
 
 def _text(path: Path | None) -> str:

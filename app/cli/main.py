@@ -30,7 +30,8 @@ COMMANDS = {
         "apply": ("app.cli.plan", "Make the catalog match a set of DDL files."),
         "login": ("app.cli.login_commands", "Log in to a server, and use it when no other is named."),
         "logout": ("app.cli.login_commands", "Revoke the login's token and forget it."),
-        "whoami": ("app.cli.login_commands", "Show who the server takes you for, and until when."),
+        "whoami": ("app.cli.login_commands", "Show the current user, its roles, and when the login ends."),
+        "console-link": ("app.cli.login_commands", "Create a link that logs in to the console once."),
         "token": ("app.cli.token_commands", "Create, list and revoke tokens for programs."),
         "kv": ("app.cli.kv", "Put and get keys of a zone."),
         "verify": ("app.cli.verify", "Compare sample keys on all replicas of a zone."),
@@ -54,6 +55,7 @@ COMMANDS = {
         "serve": ("app.cli.services", "Serve the API."),
         "controller": ("app.cli.services", "Run the controllers."),
         "node": ("app.cli.node", "Run a data node, or drain one."),
+        "admin": ("app.cli.admin", "Recover an administrator on the machine of the catalog."),
         "migrate": ("app.cli.services", "Bring the catalog's schema up to date."),
         "health": ("app.cli.health", "Check one process of an installation."),
     },
@@ -72,7 +74,9 @@ class LazyCommands(MutableMapping[str, Any]):
         if name not in self._built:
             module = import_module(self._modules[name])
             group = getattr(module, "app", None)
-            self._built[name] = _group(group, name) if group else _single(getattr(module, name))
+            self._built[name] = (
+                _group(group, name) if group else _single(getattr(module, name.replace("-", "_")))
+            )
         return self._built[name]
 
     def __setitem__(self, name: str, command: Any) -> None:

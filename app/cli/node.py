@@ -153,15 +153,15 @@ def drain(
 
         def is_empty(nodes: Sequence[NodeBody]) -> bool:
             entry = next((node for node in nodes if node["name"] == name), None)
-            for what in ("members", "copies"):
-                drained[what] = entry[what] if entry else 0
+            drained["members"] = entry["members"] if entry else 0
+            drained["copies"] = entry["copies"] if entry else 0
             drained["drain"] = entry["drain"] if entry else None
             view.line(f"{name}: {_held(drained)} left")
-            return not (drained["members"] or drained["copies"])
+            return _is_empty(drained)
 
         late = f"{name}: not empty yet; the drain goes on"
         is_done = not wait or watch(lambda _: client.nodes(), is_empty, view, timeout, late)
-    is_empty_now = not (drained["members"] or drained["copies"])
+    is_empty_now = _is_empty(drained)
     state = "drained" if is_empty_now else f"draining, {_held(drained)} left"
     api.show_one(drained, f"node {name} {state}")
     return ExitCode.OK if is_done else ExitCode.TIMED_OUT
@@ -214,8 +214,18 @@ def can_stop(api: Api, name: NameArgument) -> int:
     return ExitCode.OK if answer["can_stop"] else ExitCode.FAILED
 
 
+def _is_empty(drained: DrainResult) -> bool:
+    """Who does not see all zones is told no numbers, but whether the node holds anything yet."""
+    if drained["members"] is not None:
+        return not (drained["members"] or drained["copies"])
+    drain = drained.get("drain")
+    return drain is not None and drain["state"] == "DRAINED"
+
+
 def _held(node: DrainResult | CanStop) -> str:
     """``7 members``, and ``, 256 copies`` where it has some of store zones."""
     copies = node["copies"]
+    if node["members"] is None:
+        return "replicas"
     plural = "copy" if copies == 1 else "copies"
     return counted(node["members"], "member") + (f", {copies} {plural}" if copies else "")

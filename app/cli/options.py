@@ -70,7 +70,10 @@ def group(summary: str, **more: Any) -> typer.Typer:
 
 
 UrlOption = Annotated[
-    str | None, option("--url", "URL of the API.", "URL", default="the `zonectl up` of the data directory")
+    str | None,
+    option(
+        "--url", "URL of the API.", "URL", default="the `zonectl up` of the data directory, else the last login"
+    ),
 ]
 DataDirOption = Annotated[Path, option("--data-dir", "Directory that holds all data.", "DIR")]
 FormatOption = Annotated[OutputFormat, option("--format", "Output format.")]
@@ -91,7 +94,10 @@ TimeoutOption = Annotated[
 ]
 ReasonOption = Annotated[str, option("--reason", "Reason recorded in the audit log.", "TEXT")]
 ByOption = Annotated[
-    str | None, option("--by", "Name recorded in the audit log.", "NAME", default="the current user")
+    str | None,
+    option(
+        "--by", "Name recorded in the audit log; ignored where you log in.", "NAME", default="the current user"
+    ),
 ]
 ForOption = Annotated[
     str | None,
@@ -104,9 +110,12 @@ HostOption = Annotated[str | None, option("--host", "Address the API listens on.
 PortOption = Annotated[
     int | None, option("--port", "Port the API listens on; 0 picks a free one.", min=0, max=65535)
 ]
+HttpsPortOption = Annotated[
+    int | None, option("--https-port", "Port of HTTPS; 0 picks a free one.", "N", min=0, max=65535)
+]
 InsecureOption = Annotated[
     bool,
-    flag("--insecure", "Listen for other machines without login or TLS. What is missing is shown by `status`."),
+    flag("--insecure", "Listen for other machines although login or TLS is missing. `status` shows what."),
 ]
 CatalogOption = Annotated[
     str | None,

@@ -2,13 +2,14 @@
 
 RequestError
 ├── UnreachableError    nobody answers, or what answers is not Zonekeeper
+│   └── UntrustedError  who answers shows a certificate that is not trusted: nothing was sent
 ├── NoAnswerError       the request was sent and no answer came: it may have been carried out
 └── ProblemError        the server refused; ``problem`` is its problem+json
 """
 
 from __future__ import annotations
 
-from app.cli.address import Address
+from app.cli.address import CA_VARIABLE, Address
 from app.cli.exits import CliError, ExitCode
 from app.client.problem import ProblemDocument
 
@@ -26,6 +27,17 @@ class UnreachableError(RequestError):
             ExitCode.UNREACHABLE,
             f"no Zonekeeper answers at {address.url} ({address.origin}): {reason}. "
             "Start one with `zonectl up`, or name one with --url or ZONEKEEPER_URL.",
+        )
+
+
+class UntrustedError(UnreachableError):
+    def __init__(self, address: Address, reason: str) -> None:
+        RequestError.__init__(
+            self,
+            ExitCode.UNREACHABLE,
+            f"the certificate of {address.url} ({address.origin}) is not trusted: {reason}. "
+            f"Name the authority that signed it with {CA_VARIABLE} or `zonectl login --ca-file`; "
+            "on the machine of a `zonectl up` name its directory with --data-dir.",
         )
 
 

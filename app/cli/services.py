@@ -12,6 +12,7 @@ from app.cli.options import (
     CatalogOption,
     DataDirOption,
     HostOption,
+    HttpsPortOption,
     InsecureOption,
     MetastoreOption,
     PortOption,
@@ -25,9 +26,8 @@ from catalog.core.zone import Strategy
 if TYPE_CHECKING:
     from app.configuration.settings import Settings
 
-AuthOption = Annotated[bool | None, option("--auth", "Require users to log in. Needs a certificate.")]
-HttpsPortOption = Annotated[
-    int | None, option("--https-port", "Port of HTTPS; 0 picks a free one.", "N", min=0, max=65535)
+AuthOption = Annotated[
+    bool | None, option("--auth/--no-auth", "Require users to log in, over HTTPS.", default="--auth")
 ]
 CertificateOption = Annotated[
     Path | None,
@@ -62,15 +62,17 @@ def serve(
 
     The server is stateless: run several, with a catalog in PostgreSQL.
 
-    With --auth users log in with a password or a token, over HTTPS. Without it
-    and a certificate the server listens on the loopback address only, unless
-    --insecure accepts that anybody who reaches it may do everything.
+    Users log in with a password or a token, over HTTPS. `zonectl admin recover`
+    makes the first administrator. With --no-auth the server listens on the
+    loopback address only, unless --insecure accepts that anybody who reaches it
+    may do everything.
 
     \b
     Examples:
-      zonectl serve --port 7400 --metastore etcd1:2379,etcd2:2379,etcd3:2379 \\
+      zonectl serve --https-port 7443 --tls-cert api.pem --tls-key api.key \\
+                    --metastore etcd1:2379,etcd2:2379,etcd3:2379 \\
                     --catalog-url postgresql+psycopg://zonekeeper@db/zonekeeper
-      zonectl serve --controllers        (one process for everything but the nodes)
+      zonectl serve --controllers --no-auth     (one process for everything but the nodes)
     """
     settings = make_settings(
         host=host,
@@ -88,6 +90,8 @@ def serve(
     keep_private(data_dir, catalog_url)
     if migrate_first:
         _migrate(settings.catalog, data_dir)
+    if settings.auth and settings.admin_token_file is not None:
+        _provide_token(settings.catalog, settings.admin_token_file)
     from app.bootstrap.server import serve as serve_api
 
     def started(url: str) -> None:
@@ -167,6 +171,17 @@ def _checked(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
     for missing in unprotected:
         print(f"zonectl: warning: {missing}", file=sys.stderr)
     return unprotected
+
+
+def _provide_token(catalog_url: str, file: Path) -> None:
+    import asyncio
+
+    from app.bootstrap.catalog_administrators import provide_token
+
+    with one_line():
+        reason = asyncio.run(provide_token(catalog_url, file))
+    if reason:
+        print(f"zonectl: warning: {reason}", file=sys.stderr)
 
 
 def _migrate(url: str, data_dir: Path) -> None:

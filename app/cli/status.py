@@ -39,7 +39,10 @@ def status(api: Api) -> int:
     """
     with api.client() as client:
         ready = client.readiness()
-        answers = ready["ready"] and ready["metastore"] == "ok"
+        if "metastore" not in ready:
+            # Who may not see the system is told no more; the server says what is missing.
+            client.nodes()
+        answers = ready["ready"] and ready.get("metastore") == "ok"
         nodes = list(client.nodes()) if ready["ready"] else []
         zones = [_with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
         limits = _limits(client) if answers else None
@@ -56,7 +59,7 @@ def status(api: Api) -> int:
             {
                 "node": "name",
                 "alive": lambda node: ("yes" if node.get("alive") else "NO") + _drain(node),
-                "members": lambda node: f"{node.get('members', '?')}/{node.get('member_limit', '?')}",
+                "members": lambda node: f"{_count(node, 'members')}/{_count(node, 'member_limit')}",
                 **({"copies": "copies"} if any(node.get("copies") for node in nodes) else {}),
                 "attributes": lambda node: describe_params(node.get("attributes") or {}),
                 "profiles": lambda node: ",".join(node.get("profiles") or ()),
@@ -66,6 +69,10 @@ def status(api: Api) -> int:
         say()
         print_table(zones, {"zone": _zone_name, "parameters": _parameters, "waits for": _causes})
     return ExitCode.OK if answers else ExitCode.FAILED
+
+
+def _count(node: Mapping[str, Any], name: str) -> object:
+    return "?" if node.get(name) is None else node[name]
 
 
 def _with_progress(client: ApiClient, zone: ZoneBody) -> Mapping[str, Any]:
@@ -94,6 +101,8 @@ def _lines(url: str, ready: JsonObject, addresses: JsonObject | None) -> Iterato
         yield f"{part['part']}: {part['cause']}"
     for missing in ready.get("unprotected") or ():
         yield f"NOT PROTECTED: {missing}"
+    for recovered in ready.get("recovered_administrators") or ():
+        yield f"RECOVERED: {recovered}"
     for process in (ready.get("background") or {}).get("processes") or ():
         if count := process.get("defects"):
             last = process.get("last_defect")

@@ -20,7 +20,7 @@ def create(
         str,
         option(
             "--scope",
-            "Most that it allows: privileges ON SYSTEM, ALL ZONES or ZONE with an id.",
+            "Privileges that it is limited to: ... ON SYSTEM, ON ALL ZONES or ON ZONE with an id.",
             "TEXT",
             of="TOKEN_",
             default="all that you may do",
@@ -29,12 +29,12 @@ def create(
 ) -> int:
     """Create a token, and print it once.
 
-    Drivers send it as a bearer token or JWT. It never allows more than you may do
-    at the time. Its secret is stored nowhere: keep it where the program reads it.
+    Drivers send it as a bearer token or as a JWT. It allows at most what you may do
+    when it is used. It cannot be shown again: store it where the program reads it.
 
     \b
     Examples:
-      zonectl token create --days 7
+      (umask 077 && zonectl token create --days 7 > ci.token)
       zonectl token create --scope "SEE, READ ON ALL ZONES; WRITE ON ZONE 7" --format json
     """
     with api.client() as client:
@@ -47,7 +47,7 @@ def create(
 @client_command
 def list_tokens(
     api: Api,
-    everybody: Annotated[bool, option("--all", "Tokens of all users. Needs ADMIN.", of="TOKEN_")] = False,
+    everybody: Annotated[bool, option("--all", "Tokens of all users. Requires ADMIN.", of="TOKEN_")] = False,
 ) -> int:
     """List tokens, newest first.
 
@@ -65,7 +65,8 @@ def list_tokens(
 @app.command()
 @object_command
 def revoke(
-    api: Api, token_id: Annotated[str, argument("TOKEN_ID", "As `zonectl token list` shows it.")]
+    api: Api,
+    token_id: Annotated[str, argument("TOKEN_ID", "Id of the token, as `zonectl token list` shows it.")],
 ) -> int:
     """Revoke a token. Every server refuses it within 2 s.
 

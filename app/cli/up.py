@@ -10,6 +10,7 @@ from app.cli.options import (
     DEFAULT_DATA_DIR,
     DataDirOption,
     HostOption,
+    HttpsPortOption,
     InsecureOption,
     PortOption,
     make_settings,
@@ -28,12 +29,21 @@ def up(
     ] = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     port: PortOption = None,
+    https_port: HttpsPortOption = None,
     host: HostOption = None,
     topology: Annotated[
         Path | None,
         option("--topology", 'Data nodes, as a JSON list of {"name", "attributes", "profiles"}.', "FILE"),
     ] = None,
     demo: Annotated[bool, option("--demo", "Run `zonectl demo` once the API is ready.")] = False,
+    auth: Annotated[
+        bool | None,
+        option(
+            "--auth/--no-auth",
+            "Require users to log in, over HTTPS. Once required, it stays so.",
+            default="as before; --auth at first",
+        ),
+    ] = None,
     insecure: InsecureOption = False,
     leave: Annotated[bool, option("--exit", "With --demo: stop afterwards, with its exit code.")] = False,
 ) -> int:
@@ -45,10 +55,20 @@ def up(
     end with this process. The next `up` on the same data directory continues where
     this one stopped.
 
+    Users log in, over HTTPS; the port of HTTP is for health checks. You have
+    nothing to set up: `up` makes an administrator, and a token that only you can
+    read, with which your commands on this machine log in by themselves.
+    `zonectl console-link` prints a link that opens the console logged in.
+
+    With --no-auth nobody logs in. It is for a data directory that is new or was
+    made with it, listens on the loopback address only, and refuses requests that
+    a proxy has forwarded. --auth ends that for good.
+
     \b
     Examples:
       zonectl up
-      zonectl up --nodes 5 --data-dir /var/lib/zonekeeper --port 7400
+      zonectl up --nodes 5 --data-dir /var/lib/zonekeeper --https-port 7443
+      zonectl up --no-auth --data-dir /tmp/trial
       zonectl up --topology nodes.json
     """
     from app.supervision.installation import UpOptions
@@ -58,13 +78,15 @@ def up(
 
     if leave and not demo:
         raise UsageError("--exit requires --demo")
-    settings = make_settings(host=host, port=port, data_dir=data_dir)
+    settings = make_settings(host=host, port=port, https_port=https_port, data_dir=data_dir)
     options = UpOptions(
         data_dir=data_dir,
         nodes=_topology(nodes, topology),
         host=settings.host,
         port=settings.port,
+        https_port=settings.https_port,
         insecure=insecure,
+        auth=auth,
         member_limit=settings.node_member_limit,
         etcd=settings.etcd,
         tls=settings.tls,

@@ -1,6 +1,6 @@
 """The client for programs without an event loop; it keeps one in a thread of its own.
 
-with BlockingZoneClient(["http://127.0.0.1:7400"]) as client:
+with BlockingZoneClient() as client:
     client.put("ORDERS", "customer-17", "paid")
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from app.client.local_server import DATA_DIR
 from app.client.zone_client import Found, Mode, Read, Stored, ZoneClient
 from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.hosting.tls import TlsFiles
@@ -23,13 +25,25 @@ class BlockingZoneClient:
 
     def __init__(
         self,
-        urls: Sequence[str],
+        urls: Sequence[str] = (),
         *,
         mode: Mode = Mode.ROUTED,
         time_limit_s: float = TIME_LIMIT_S,
         tls: TlsFiles | None = None,
+        token: str = "",
+        authority: str = "",
+        data_dir: Path = DATA_DIR,
     ) -> None:
-        self._make = partial(ZoneClient, tuple(urls), mode=mode, time_limit_s=time_limit_s, tls=tls)
+        self._make = partial(
+            ZoneClient,
+            tuple(urls),
+            mode=mode,
+            time_limit_s=time_limit_s,
+            tls=tls,
+            token=token,
+            authority=authority,
+            data_dir=data_dir,
+        )
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ from app.client.problem import JsonObject
 if TYPE_CHECKING:
     from app.contract.audit import AuditRecords
     from app.contract.keys import GetResult, PutResult, RoutingMapBody, VerifyBody
-    from app.contract.logins import NewToken, TokenBody, WhoAmI
+    from app.contract.logins import ConsoleLink, NewToken, TokenBody, WhoAmI
     from app.contract.metastore import AdoptionBody, MetastoreState
     from app.contract.nodes import CanStop, DrainResult, NodeBody
     from app.contract.operations import OperationDetail, Operations
@@ -228,6 +228,10 @@ def create_token(lifetime_s: int | None, scope: str) -> Request[NewToken]:
 def revoke_token(token_id: str) -> Request[TokenBody]:
     """Repeating it changes nothing more."""
     return Request("DELETE", f"/api/v1/tokens/{segment(token_id)}", _whole)
+
+
+def create_console_link() -> Request[ConsoleLink]:
+    return _post("/api/v1/console-links", {})
 
 
 def put(name: str, key: str, value: str, operation_id: str) -> Request[PutResult]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -25,14 +26,32 @@ class ServerFailedError(ClientError):
 
 
 class Servers:
-    """Belongs to one event loop; ``close`` it. ``transport`` replaces the network in tests."""
+    """Belongs to one event loop; ``close`` it. ``token`` is sent with every request. ``authority`` (PEM) has
+    signed the servers' certificates; empty: one that the system trusts. ``transport`` replaces the network in
+    tests."""
 
-    def __init__(self, urls: Sequence[str], transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        token: str = "",
+        authority: str = "",
+    ) -> None:
+        """Raises ValueError, for a token that would be sent without TLS, too."""
         if not urls:
             raise ValueError("a client needs the URL of at least one server")
         self._urls = [url.rstrip("/") for url in urls]
+        plain = [url for url in self._urls if not url.startswith("https://")]
+        if token and plain:
+            raise ValueError(f"a token is sent over HTTPS only, and {plain[0]} is not")
         # The environment's proxies are for the outside; a Zonekeeper is on this machine or near.
-        self._http = httpx.AsyncClient(transport=transport, trust_env=False)
+        self._http = httpx.AsyncClient(
+            transport=transport,
+            trust_env=False,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            verify=ssl.create_default_context(cadata=authority) if authority else True,
+        )
         self._turn = 0
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """Puts and gets of a zone's keys, through any server or straight to the members of the key's group.
 
-    async with ZoneClient(["http://127.0.0.1:7400"]) as client:
+    async with ZoneClient() as client:
         await client.put("ORDERS", "customer-17", "paid")
         found = await client.get("ORDERS", "customer-17")
 
@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Self, TypeVar
 
 import httpx
@@ -23,6 +24,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from app.client import requests
 from app.client.errors import ReadTimedOutError, RefusedByServerError
+from app.client.local_server import DATA_DIR, local_login
 from app.client.problem import JsonObject, json_object
 from app.client.requests import Request
 from app.client.routing_maps import RoutingMaps
@@ -76,20 +78,28 @@ class Found:
 class ZoneClient:
     """Belongs to one event loop; use it in an ``async with``, or ``close`` it. ``urls``: servers of one
     installation; the next one is asked when one fails. ``time_limit_s`` is that of each put and get; ``tls`` is
-    for members of groups that ask for a certificate."""
+    for members of groups that ask for a certificate. ``token`` and ``authority`` (PEM) are for servers to which
+    users log in, by https URLs. Without ``urls`` it goes to the `zonectl up` of ``data_dir``, as its owner; so
+    it does by that server's own URL, where no token is given."""
 
     def __init__(
         self,
-        urls: Sequence[str],
+        urls: Sequence[str] = (),
         *,
         mode: Mode = Mode.ROUTED,
         time_limit_s: float = TIME_LIMIT_S,
         tls: TlsFiles | None = None,
+        token: str = "",
+        authority: str = "",
+        data_dir: Path = DATA_DIR,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        """Raises ValueError; without ``urls`` FileNotFoundError where no `zonectl up` runs."""
+        if not token and not authority and (local := local_login(urls, data_dir)) is not None:
+            urls, token, authority = [local.url], local.token, local.authority
         self._mode = mode
         self._time_limit_s = time_limit_s
-        self._servers = Servers(urls, transport)
+        self._servers = Servers(urls, transport, token=token, authority=authority)
         self._maps = RoutingMaps(self._servers, time_limit_s)
         self._router = ZoneRouter(self._maps, time_limit_s=time_limit_s, tls=tls)
 

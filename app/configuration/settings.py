@@ -10,6 +10,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.configuration.secret_files import read_secret, with_password
 from app.edge.http_limits import HttpLimits
 from app.edge.trust import Trust
+from app.sql.query_line import LineLimits
+from app.sql.statement_line import RUNNING_MAX, WAITING_MAX, statement_limits
 from parser.text_limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
 from rebalance.core.assignments import Strategy
 from rebalance.groups.etcd_tuning import STRICT_STEPS
@@ -49,13 +51,20 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address that the API listens on")
     port: int = Field(0, ge=0, le=65535, description="port that the API listens on; 0: a free one")
-    auth: bool = Field(False, description="users have to log in; needs TLS")
+    auth: bool = Field(
+        True, description="users have to log in, over HTTPS; false: whoever reaches the API may do everything"
+    )
     https_certificate: Path | None = Field(
         None,
         description="PEM file: the certificate of the API and those of its issuers; read again when it changes",
     )
     https_key: Path | None = Field(None, description="PEM file: its key")
     https_port: int = Field(0, ge=0, le=65535, description="port of HTTPS, beside that of HTTP; 0: a free one")
+    admin_token_file: Path | None = Field(
+        None,
+        description="file in which the server keeps a token of an administrator for commands on this machine; "
+        "`up` sets it",
+    )
     jwt_issuer: str = Field("", description="issuer (`iss`) whose JWTs are accepted; empty: none are")
     jwt_audience: str = Field("", description="audience (`aud`) that JWTs must name")
     jwt_keys_url: str = Field("", description="https address of the issuer's JSON Web Key Set")
@@ -116,6 +125,13 @@ class Settings(BaseSettings):
     sql_tokens_max: int = Field(TOKENS_MAX, ge=100, description="most words, numbers and signs of a script")
     sql_nesting_max: int = Field(
         NESTING_MAX, ge=1, description="most parentheses and brackets that are open at once in a statement"
+    )
+    sql_running_max: int = Field(RUNNING_MAX, ge=1, description="most statements that run at once")
+    sql_waiting_max: int = Field(
+        WAITING_MAX,
+        ge=0,
+        description="most statements that wait for their turn, three fifths of them from one address; the next "
+        "one is refused with 503",
     )
     query_timeout_s: float = Field(10.0, gt=0, description="time limit of a query, seconds")
     query_rows_max: int = Field(100_000, ge=1, description="most rows of a query's result")
@@ -179,6 +195,10 @@ class Settings(BaseSettings):
         return ScriptLimits(
             self.sql_bytes_max, self.sql_statements_max, self.sql_tokens_max, self.sql_nesting_max
         )
+
+    @property
+    def line_limits(self) -> LineLimits:
+        return statement_limits(self.sql_running_max, self.sql_waiting_max)
 
     @property
     def tls(self) -> TlsFiles | None:

@@ -1,7 +1,8 @@
 """What the console can do: the functions of the REST API, called with what a form holds.
 
-So a refusal, its words and its checks are the API's. Each raises StatementError. Changes take the site, a name,
-who makes them and why, and return what to tell that person.
+So a refusal, its words and its checks are the API's. What a route authorises before it calls the function is
+authorised here, for the viewer. Each raises StatementError. Changes take the site, a name, who makes them and
+why, and return what to tell that person.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from app.api import nodes, rebalance, recovery
 from app.api import operations as operations_api
 from app.api.operation_models import ActionRequest, OperationPause
 from app.console.shared import Site
+from app.console.viewer import require, sees
 from app.contract.operations import KindName, StateName
+from app.security.policy import PageControl
 from app.views.node_stop import can_stop
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import ZoneId
+from rebalance.controllers.operation_control import checked_id, not_found
 
 Json = dict[str, Any]
 AUDIT_ROWS = 50
@@ -30,33 +35,40 @@ M = TypeVar("M", bound=BaseModel)
 
 
 async def drain(site: Site, node: str, by: str, reason: str) -> str:
+    require(PageControl.DRAIN_NODE)
     request = _checked(nodes.DrainRequest, by=by, reason=reason)
     drained = body(await nodes.drain_node(node, request, site.services))
+    if drained["members"] is None:
+        return f"Draining {node}."
     copies = f" and {drained['copies']} copies" if drained["copies"] else ""
     return f"Draining {node}: {drained['members']} members{copies} to move."
 
 
 async def undrain(site: Site, node: str, by: str, reason: str) -> str:
+    require(PageControl.DRAIN_NODE)
     await nodes.undrain_node(node, site.services)
     return f"{node} can be used again."
 
 
 async def stop_check(site: Site, node: str) -> Json:
     """What the API's can-stop answers, in a thread: it looks at every member of the node."""
+    require(PageControl.CHECK_STOP)
     snapshot = await site.snapshot()
     zones = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
     return await asyncio.to_thread(can_stop, node, snapshot.views, zones)
 
 
 async def limits(site: Site) -> tuple[Json, str]:
-    """The limits and their ETag."""
+    """The limits, with the pauses of zones that the viewer sees, and their ETag."""
     answer = await rebalance.get_limits(site.services)
-    return body(answer), answer.headers["ETag"]
+    return _seen_limits(body(answer)), answer.headers["ETag"]
 
 
 async def change_limits(site: Site, change: Json, tag: str | None = None) -> Json:
     """``change`` as the API's PATCH takes it; ``tag``: only if the limits are as they were read."""
-    return body(await rebalance.change_limits(_checked(rebalance.LimitsChange, **change), site.services, tag))
+    require(PageControl.CHANGE_LIMITS)
+    request = _checked(rebalance.LimitsChange, **change)
+    return _seen_limits(body(await rebalance.change_limits(request, site.services, tag)))
 
 
 def pause(by: str, reason: str, minutes: float | None) -> Json:
@@ -65,11 +77,13 @@ def pause(by: str, reason: str, minutes: float | None) -> Json:
 
 
 async def pause_zone(site: Site, zone: str, by: str, reason: str) -> str:
+    await site.zone(zone)
     await change_limits(site, {"zone_pauses": {zone: pause(by, reason, None)}})
     return f"Moves of zone {zone} are paused."
 
 
 async def resume_zone(site: Site, zone: str, by: str, reason: str) -> str:
+    await site.zone(zone)
     await change_limits(site, {"zone_pauses": {zone: None}})
     return f"Moves of zone {zone} are resumed."
 
@@ -84,6 +98,7 @@ async def deactivate_zone(site: Site, zone: str, by: str, reason: str) -> str:
 
 async def _called(site: Site, procedure: str, zone: str) -> str:
     """The detail that the procedure answers with; empty where it is done."""
+    require(PageControl.REST_ZONE, (await site.zone(zone)).zone_id)
     literal = zone.replace("'", "''")
     site.services.require_metastore()
     (done,) = await site.services.sql.run_script(f"CALL system.{procedure}('{literal}')")
@@ -92,6 +107,7 @@ async def _called(site: Site, procedure: str, zone: str) -> str:
 
 
 async def reset_lost_partitions(site: Site, zone: str, by: str, reason: str) -> str:
+    require(PageControl.RECOVER_ZONE, (await site.zone(zone)).zone_id)
     answer = await recovery.reset_lost_partitions(zone, recovery.LossResetRequest(), site.services)
     resets = body(answer)["partitions"]
     owned = sum(reset["outcome"] == "OWNED" for reset in resets)
@@ -102,30 +118,37 @@ async def reset_lost_partitions(site: Site, zone: str, by: str, reason: str) -> 
 async def operations(
     site: Site, zone: str | None, states: list[StateName] | None = None, kinds: list[KindName] | None = None
 ) -> list[Json]:
-    """The newest first; of no states or kinds: of all."""
+    """The newest first, of zones that the viewer sees; of no states or kinds: of all."""
+    if zone is not None:
+        await site.zone(zone)
     answer = await operations_api.list_operations(
         site.services, zone, states, kinds, operations_api.PAGE_MAX, None
     )
     summaries: list[Json] = body(answer)["operations"]
-    return summaries
+    return [summary for summary in summaries if sees(ZoneId(int(summary["operation_id"].partition("-")[0])))]
 
 
 async def operation(site: Site, name: str, *, plan: bool = True) -> Json:
-    """Where it is and what waits; ``plan``: and what it copies."""
+    """Where it is and what waits; ``plan``: and what it copies. One of a zone that the viewer does not see is
+    not there."""
+    _zone_of(name)
     return body(await operations_api.get_operation(name, site.services, 0, plan=plan))
 
 
 async def pause_operation(site: Site, name: str, by: str, reason: str) -> str:
+    require(PageControl.OPERATE_OPERATION, _zone_of(name))
     await operations_api.pause_operation(name, _checked(OperationPause, by=by, reason=reason), site.services)
     return f"Operation {name} is paused."
 
 
 async def resume_operation(site: Site, name: str, by: str, reason: str) -> str:
+    require(PageControl.OPERATE_OPERATION, _zone_of(name))
     await operations_api.resume_operation(name, _checked(ActionRequest, by=by, reason=reason), site.services)
     return f"Operation {name} is resumed."
 
 
 async def cancel_operation(site: Site, name: str, by: str, reason: str) -> str:
+    require(PageControl.OPERATE_OPERATION, _zone_of(name))
     request = _checked(ActionRequest, by=by, reason=reason)
     cancelled = body(await operations_api.cancel_operation(name, request, site.services))["cancelled"]
     outcomes = (("given_up", "withdrawn"), ("going_back", "going back"), ("begun", "finishing"))
@@ -134,6 +157,7 @@ async def cancel_operation(site: Site, name: str, by: str, reason: str) -> str:
 
 
 async def reverse_operation(site: Site, name: str, by: str, reason: str) -> str:
+    require(PageControl.REVERSE_OPERATION, _zone_of(name))
     request = _checked(ActionRequest, by=by, reason=reason)
     reversal = body(await operations_api.reverse_operation(name, request, site.services))
     return f"Reversed by catalog version {reversal['catalog_version']}."
@@ -141,21 +165,38 @@ async def reverse_operation(site: Site, name: str, by: str, reason: str) -> str:
 
 async def audit(site: Site, search: dict[str, str], token: str | None) -> tuple[list[Json], str]:
     """Records, the newest first, and the token of the next page; empty: these are the last."""
+    require(PageControl.READ_STATEMENTS)
     page = body(await audit_api.list_audit(site.services, **search, page_size=AUDIT_ROWS, token=token))
     return page["records"], page["next_page_token"] or ""
 
 
 async def partition_states(site: Site, zone: str, numbers: Sequence[int]) -> list[Json]:
     """How healthy these partitions and their replicas are; ``numbers`` must not be empty."""
+    await site.zone(zone)
     states: list[Json] = body(await recovery.recovery_states(zone, site.services, list(numbers)))["partitions"]
     return states
 
 
 async def reset_partitions(site: Site, zone: str, request: Json) -> list[Json]:
     """``request`` as the API's POST takes it: a dry run, or with what one has shown."""
+    require(PageControl.RECOVER_ZONE, (await site.zone(zone)).zone_id)
     answer = await recovery.reset_partitions(zone, _checked(recovery.ResetRequest, **request), site.services)
     resets: list[Json] = body(answer)["partitions"]
     return resets
+
+
+def _zone_of(name: str) -> ZoneId:
+    """Of an operation. Raises RefusedError (OPERATION_NOT_FOUND) where the viewer does not see the zone, and
+    INVALID_REQUEST."""
+    zone_id = ZoneId(int(checked_id(name).partition("-")[0]))
+    if not sees(zone_id):
+        raise not_found(name)
+    return zone_id
+
+
+def _seen_limits(limits: Json) -> Json:
+    pauses = [pause for pause in limits["zone_pauses"] if sees(ZoneId(pause["zone_id"]))]
+    return {**limits, "zone_pauses": pauses}
 
 
 def _checked(model: type[M], **fields: object) -> M:

@@ -14,6 +14,7 @@ from app.console.feed import Topic
 from app.console.fragments import Fragment, link, render
 from app.console.frame import console_page, page_frame, replace_page
 from app.console.shared import Site
+from app.console.viewer import shown_cause
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
 from rebalance.core.operation import Operation
@@ -41,14 +42,14 @@ def wait_of(site: Site, zone_id: ZoneId, catalog: CatalogSnapshot) -> str:
     committed = next((zone for zone in catalog.zones if zone.zone_id == zone_id), None)
     if intent is None or (intent.version < catalog.version and intent.zone != committed):
         return "INTENT_NOT_PUBLISHED"
-    return site.services.views.whole_wait(intent)
+    return shown_cause(site.services.views.whole_wait(intent))
 
 
 def register(site: Site) -> None:
     @console_page("/operations/begun")
     async def operation_begun(request: Request, zone: str, after: int) -> None:
         with page_frame(site, request, "Operation", "operations") as frame:
-            target = await site.services.zones.find(zone)
+            target = await site.zone(zone)
             head = Fragment()
             note = "The change is committed. Its moves are being computed."
             head.show(render("title", title=f"Operation of {target.name}", note=note))

@@ -34,3 +34,15 @@ def call(function: str, *arguments: object) -> AwaitableResponse:
 
 def set_height(element: Element, pixels: int) -> None:
     element.style(f"height: {pixels:d}px")
+
+
+def look_for_session() -> None:
+    """A page whose session ended before its socket was open has nobody to tell it."""
+    ui.add_head_html("""<script>
+      setInterval(async () => {
+        if (window.socket?.connected !== false) return;
+        const asked = {headers: {Accept: 'text/html'}, redirect: 'manual'};
+        const answer = await fetch('/console/_nicegui/session', asked).catch(() => null);
+        if (answer?.type === 'opaqueredirect') location.reload();
+      }, 2000);
+    </script>""")

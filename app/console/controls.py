@@ -17,6 +17,7 @@ from app.console.browser import html
 from app.console.fragments import render
 from app.console.frame import PageFrame, remember_name
 from app.console.shared import Site
+from app.security.policy import PageControl
 from catalog.core.errors import StatementError
 
 log = structlog.get_logger(__name__)
@@ -54,6 +55,12 @@ def text_field(
     return _field(ui.input(label, value=value, placeholder=placeholder), hint, width)
 
 
+def password_field(label: str) -> ui.input:
+    """A new one: a password manager may make it, and does not fill in the own."""
+    field = _field(ui.input(label, password=True), "", "wide")
+    return field.props("autocomplete=new-password maxlength=1024")
+
+
 def number_field(
     label: str, value: float | None = None, *, low: int = 1, high: int | None = None, placeholder: str = ""
 ) -> ui.number:
@@ -86,6 +93,7 @@ class PageAction:
     question: str
     consequence: str
     act: Callable[[Site, str, str, str], Awaitable[str]]
+    control: PageControl
     is_dangerous: bool = False
 
     def ask(self, frame: PageFrame, name: str) -> None:
@@ -124,7 +132,9 @@ def confirm(
             refusal.visible = True
 
         async def go_on() -> None:
-            name, why = (by.value or "").strip(), (reason.value or "").strip()
+            # A field that is shown as fixed may arrive changed.
+            stated = frame.actor.name if frame.actor.verified else by.value
+            name, why = (stated or "").strip(), (reason.value or "").strip()
             if not name or not why:
                 refuse("A name and a reason are required. Both are kept in the audit log.")
                 return

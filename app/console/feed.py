@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +22,7 @@ from sortedcontainers import SortedList
 
 from app.console.cells import HealthCell, MoveCell, PartitionReading, read_partition
 from app.console.recount import Recount
+from app.console.viewer import sees, sees_all_zones
 from app.console.zone_grid import ZoneGrid
 from app.views.keyspace_views import KeyspaceViews
 from app.views.placed_zone import PlacedZone
@@ -65,11 +66,12 @@ class Batch:
 
 
 class PartitionFeed:
-    """``grids`` by zone, of all zones that live. ``version`` grows with every change of them."""
+    """``grids`` and ``intents`` by zone, of all zones that live and that the viewer sees. ``version`` grows
+    with every change of them."""
 
     def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
-        self.grids: dict[ZoneId, ZoneGrid] = {}
-        self.intents: dict[ZoneId, ZoneIntent] = {}
+        self._grids: dict[ZoneId, ZoneGrid] = {}
+        self._intents: dict[ZoneId, ZoneIntent] = {}
         self.version = 0
         self._mirror = mirror
         self._keyspace = keyspace
@@ -86,6 +88,18 @@ class PartitionFeed:
         self._watched_until = 0.0
         self._seen: Counter[Topic] = Counter()
 
+    @property
+    def grids(self) -> Mapping[ZoneId, ZoneGrid]:
+        """Of a viewer that does not see all, made anew for each call."""
+        return self._grids if sees_all_zones() else {key: self._grids[key] for key in filter(sees, self._grids)}
+
+    @property
+    def intents(self) -> Mapping[ZoneId, ZoneIntent]:
+        """As ``grids``."""
+        if sees_all_zones():
+            return self._intents
+        return {key: self._intents[key] for key in filter(sees, self._intents)}
+
     def seen(self, *parts: Topic | ZoneId | PartitionId) -> tuple[Hashable, ...]:
         """Another answer when one of ``parts`` has changed: a page may have something new to show then. A zone
         stands for its arrays, a partition for its keys."""
@@ -100,7 +114,7 @@ class PartitionFeed:
             return self._revisions_of(part)
         if isinstance(part, Topic):
             return self.version if part is Topic.PARTITIONS else self._seen[part]
-        return self.grids[part].version if part in self.grids else -1
+        return self._grids[part].version if part in self._grids else -1
 
     def _revisions_of(self, partition: PartitionId) -> tuple[Hashable, ...]:
         """How many keys tell of the partition, or of failures of any, and the highest revision of them; of a
@@ -167,7 +181,7 @@ class PartitionFeed:
             begun = time.monotonic()
             readings = await asyncio.to_thread(self._read, batch)
             self._recount.spent(time.monotonic() - begun)
-            grid = self.grids.get(batch.zone_id)
+            grid = self._grids.get(batch.zone_id)
             if grid is not None:
                 grid.place(batch.numbers, readings)
                 self.version += 1
@@ -235,16 +249,16 @@ class PartitionFeed:
             self.version += 1
             if isinstance(intent, Unreadable):
                 # What was known of the zone is shown; its pages tell why it waits.
-                self._mark(zone_id, range(self.grids[zone_id].partitions if zone_id in self.grids else 0))
+                self._mark(zone_id, range(self._grids[zone_id].partitions if zone_id in self._grids else 0))
                 continue
             if intent is None or intent.dropped:
-                for known in (self.grids, self.intents, self._dirty, self._placed):
+                for known in (self._grids, self._intents, self._dirty, self._placed):
                     known.pop(zone_id, None)
                 continue
-            self.intents[zone_id] = intent
-            grid = self.grids.get(zone_id)
+            self._intents[zone_id] = intent
+            grid = self._grids.get(zone_id)
             if grid is None or grid.partitions != intent.zone.partitions:
-                grid = self.grids[zone_id] = ZoneGrid(intent.zone.partitions)
+                grid = self._grids[zone_id] = ZoneGrid(intent.zone.partitions)
                 self._seed(zone_id, grid)
             self._dirty[zone_id] = set(range(grid.partitions))
 
@@ -259,7 +273,7 @@ class PartitionFeed:
         if self._nodes_dirty:
             self._nodes_dirty = False
             alive = self._views.alive()
-            for zone_id, grid in self.grids.items():
+            for zone_id, grid in self._grids.items():
                 self._mark(zone_id, grid.held_by(alive ^ self._alive).tolist())
             self._alive = alive
             self.version += 1
@@ -268,15 +282,15 @@ class PartitionFeed:
         """Exchanges say who has partitions of store zones, and write no key of each."""
         before, self._ownership = self._ownership, self._ring.shown
         if self._ownership is not before:
-            for zone_id in self.grids:
+            for zone_id in self._grids:
                 self._mark(zone_id, self._ownership.changed_since(before, zone_id))
 
     def _note_waiting(self) -> None:
-        for zone_id, grid in self.grids.items():
+        for zone_id, grid in self._grids.items():
             self._mark(zone_id, np.flatnonzero(grid.moves == MoveCell.WAITING).tolist())
 
     def _mark(self, zone_id: ZoneId, numbers: Iterable[int]) -> None:
-        if zone_id in self.grids:
+        if zone_id in self._grids:
             self._dirty.setdefault(zone_id, set()).update(numbers)
 
     def _on_change(self, changed: frozenset[str]) -> None:
@@ -307,6 +321,6 @@ class PartitionFeed:
         parsed = self._keyspace.parse_partition(key) or self._keyspace.parse_member(key)
         if parsed is not None:
             zone_id, number = parsed[0].zone_id, parsed[0].partition
-            grid = self.grids.get(zone_id)
+            grid = self._grids.get(zone_id)
             if grid is not None and number < grid.partitions:
                 self._dirty.setdefault(zone_id, set()).add(number)

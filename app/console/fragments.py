@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -28,6 +29,11 @@ def link(*steps: str | int, **query: str | int | None) -> str:
 def when(utc: str) -> str:
     """A time of the API as people read it; other texts stay."""
     return _UTC.sub(r"\1 \2", utc)
+
+
+def utc(time_us: int) -> str:
+    """``time_us``: microseconds since 1970."""
+    return f"{datetime.fromtimestamp(time_us / 1_000_000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def amount(bytes_: int, unknown: int) -> str:

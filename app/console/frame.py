@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -15,13 +16,16 @@ from markupsafe import Markup
 from nicegui import ui
 
 from app.actor import current_actor
-from app.console.browser import call, fill, html
+from app.console.browser import call, fill, html, look_for_session
 from app.console.feed import Topic
-from app.console.fragments import EMPTY, link, render, style_sheet
+from app.console.fragments import EMPTY, Fragment, link, render, style_sheet, utc
 from app.console.shared import Site
+from app.console.viewer import current_viewer, page_refusal, sees_system, viewing
 from app.edge.policies import CONSOLE as PATH
+from app.security.console_door import session_secret
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import StatementError
+from catalog.core.sessions import csrf_of
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 
@@ -49,7 +53,19 @@ NAVIGATION = (
     ("SQL", "sql"),
     ("What-if", "what-if"),
     ("Audit", "audit"),
+    ("Users", "users"),
 )
+
+_LOG_OUT = """async () => {
+  const csrf = document.querySelector('[data-csrf]').dataset.csrf;
+  await fetch('/console/logout', {
+    method: 'POST',
+    credentials: 'same-origin',
+    headers: {'Content-Type': 'application/json'},
+    body: JSON.stringify({csrf}),
+  });
+  location.replace('/console/login');
+}"""
 
 _TOGGLE_THEME = f"""() => {{
   const theme = document.body.classList.contains('body--dark') ? 'light' : 'dark';
@@ -66,6 +82,7 @@ class PageFrame:
     actor: Actor
     """Who looks, as a proxy has checked or as they said last time."""
     _status: ui.html
+    _notices: Fragment
     _problem: ui.html
     _missing: Markup = EMPTY
     _draw: Callable[[], Awaitable[None]] | None = None
@@ -124,10 +141,16 @@ class PageFrame:
         self.site.feed.watch()
         if time.monotonic() < self._due_at:
             return
-        if await self._newest() != self._shown:
-            await self.redraw()
-        else:
-            await self._show_status()
+        try:
+            viewer = await self.site.viewer()
+        except StatementError:
+            # The session is over, or nobody can tell: nothing more is shown.
+            return
+        with nullcontext() if viewer is None else viewing(viewer):
+            if await self._newest() != self._shown:
+                await self.redraw()
+            else:
+                await self._show_status()
 
     async def _show_status(self) -> None:
         readiness = await self.site.readiness()
@@ -137,10 +160,14 @@ class PageFrame:
             return
         self._status_shown = shown
         self._due_at = time.monotonic() + REDRAW_S
-        stores = {store: readiness[store] for store in ("catalog", "metastore") if readiness[store] != "ok"}
         ready = bool(readiness["ready"])
-        status = render("status", ready=ready, revision=revision, unread=feed.unread, stores=stores)
-        fill(self._status, status)
+        if not sees_system():
+            fill(self._status, render("status", ready=ready, revision=None, unread=0, stores={}))
+            return
+        stores = {store: readiness[store] for store in ("catalog", "metastore") if readiness[store] != "ok"}
+        fill(self._status, render("status", ready=ready, revision=revision, unread=feed.unread, stores=stores))
+        recovered = readiness["recovered_administrators"]
+        self._notices.show(render("notices", unprotected=readiness["unprotected"], recovered=recovered))
 
 
 def _lasting(readiness: Mapping[str, Any]) -> tuple[object, ...]:
@@ -156,20 +183,22 @@ def page_frame(
     heading (``heading``, else ``title``) with ``note``; without a note the page has a head of its own."""
     ui.page_title(f"{title} · Zonekeeper")
     ui.add_css(style_sheet())
+    look_for_session()
     theme = request.cookies.get(THEME_COOKIE)
     if theme in ("light", "dark"):
         ui.dark_mode(theme == "dark")
     with ui.header(bordered=False).classes("bar"):
         html(render("brand", home=link())).classes("brand")
-        pages = [(name, link(step), step == active) for name, step in NAVIGATION]
-        html(render("navigation", pages=pages), tag="nav").props('aria-label="Pages"')
+        _navigation(active)
         status = html().classes("status").props('role="status"')
         button = ui.button("Theme", color=None).props("flat dense no-caps").classes("theme")
         button.props('aria-label="Switch between light and dark"').on("click", js_handler=_TOGGLE_THEME)
+        _account(request)
     with ui.element("div").classes("page") as main:
         ui.skip_link("Skip to the page", target=main)
+        notices = Fragment("notices-place")
         problem = html().props('role="alert"').classes("problem-place")
-        frame = PageFrame(site, _actor_of(request), status, problem)
+        frame = PageFrame(site, _actor_of(request), status, notices, problem)
         if note:
             html(render("title", title=heading or title, note=note))
         try:
@@ -179,7 +208,31 @@ def page_frame(
             frame.miss(error)
 
 
+def _navigation(active: str) -> None:
+    pages = [
+        (name, link(step), step == active)
+        for name, step in NAVIGATION
+        if page_refusal(f"/{step}") is None or step == active
+    ]
+    html(render("navigation", pages=pages), tag="nav").props('aria-label="Pages"')
+
+
+def _account(request: Request) -> None:
+    """Who has logged in, and the way out."""
+    viewer = current_viewer()
+    if viewer is None:
+        return
+    csrf = csrf_of(session_secret(request.scope))
+    ends = utc(viewer.login.expires_us or 0)
+    html(render("account", user=viewer.actor.name, roles=viewer.role_names, ends=ends, csrf=csrf))
+    button = ui.button("Log out", color=None).props("flat dense no-caps").classes("theme")
+    button.on("click", js_handler=_LOG_OUT)
+
+
 def _actor_of(request: Request) -> Actor:
+    viewer = current_viewer()
+    if viewer is not None:
+        return viewer.actor
     actor = replace(current_actor(), channel=Channel.CONSOLE, reason="")
     return actor.named(unquote(request.cookies.get(NAME_COOKIE, "")))
 
@@ -191,8 +244,28 @@ def problem_of(error: StatementError) -> Markup:
 
 
 def console_page(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``ui.page`` that has the time to be drawn on a machine that is very busy."""
-    return ui.page(path, response_timeout=RESPONSE_S)
+    """``ui.page`` that has the time to be drawn on a machine that is very busy, for whoever may see it."""
+
+    def made(draw: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
+        @wraps(draw)
+        async def drawn(request: Request, **parameters: Any) -> None:
+            refusal = page_refusal(path)
+            if refusal is None:
+                await draw(request, **parameters)
+                return
+            ui.page_title("Zonekeeper")
+            ui.add_css(style_sheet())
+            look_for_session()
+            with ui.header(bordered=False).classes("bar"):
+                html(render("brand", home=link())).classes("brand")
+                _navigation("")
+                _account(request)
+            with ui.element("div").classes("page"):
+                html(problem_of(refusal)).props('role="alert"')
+
+        return ui.page(path, response_timeout=RESPONSE_S)(drawn)
+
+    return made
 
 
 def remember_name(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nicegui import ui
@@ -30,8 +31,19 @@ def number_column(field: str, title: str) -> dict[str, Any]:
 
 
 def live_grid(columns: list[dict[str, Any]], label: str, step: str) -> ui.aggrid:
-    """Rows are identified by their ``name``, and lead to the page of that name below ``step``."""
-    columns[0]["cellClass"] = "link"
+    """Rows lead to the page of their name below ``step``."""
+    return pick_grid(columns, label, lambda name: go(link(step, name)))
+
+
+def pick_grid(columns: list[dict[str, Any]], label: str, pick: Callable[[str], None]) -> ui.aggrid:
+    """``pick`` gets the name of the row that is selected, as the browser says it."""
+    first = {**columns[0], "cellClass": "link"}
+    grid = plain_grid([first, *columns[1:]], label)
+    return grid.on("cellClicked", lambda event: pick(str(event.args["data"]["name"])), ["data"])
+
+
+def plain_grid(columns: list[dict[str, Any]], label: str) -> ui.aggrid:
+    """Rows are identified by their ``name``."""
     grid = ui.aggrid(
         {
             "columnDefs": columns,
@@ -47,7 +59,7 @@ def live_grid(columns: list[dict[str, Any]], label: str, step: str) -> ui.aggrid
         auto_size_columns=False,
     )
     grid.props["aria-label"] = label
-    grid.on("cellClicked", lambda event: go(link(step, event.args["data"]["name"])), ["data"])
+    set_height(grid, HEADER_PX + ROW_PX + 4)
     return grid.classes("grid").props('role="region"')
 
 

@@ -12,6 +12,8 @@ from app.console.controls import ButtonKind, button, confirm
 from app.console.fragments import render
 from app.console.frame import PageFrame
 from app.console.shared import Site
+from app.console.viewer import may_use
+from app.security.policy import PageControl
 from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
 
 SEPARATOR = ";"
@@ -55,9 +57,10 @@ class LimitsForm:
                     option.name: _field(option) for option in LIMIT_OPTIONS if option not in switches
                 }
             self._fields |= {option.name: ui.checkbox(option.sentence) for option in switches}
-            with ui.row().classes("buttons start"):
-                button("Set limits", self._ask, ButtonKind.PRIMARY)
-                button("Undo", self._fill, ButtonKind.QUIET)
+            if may_use(PageControl.CHANGE_LIMITS):
+                with ui.row().classes("buttons start"):
+                    button("Set limits", self._ask, ButtonKind.PRIMARY)
+                    button("Undo", self._fill, ButtonKind.QUIET)
 
     def show(self, limits: dict[str, Any], tag: str) -> None:
         if tag != self._tag:

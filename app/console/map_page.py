@@ -28,6 +28,7 @@ from app.console.heat_map import (
     summary,
 )
 from app.console.shared import NEW_ZONE, Site
+from app.console.viewer import shown_cause
 from app.console.zone_grid import Numbers, ZoneGrid
 from catalog.core.zone import Zone
 
@@ -55,7 +56,7 @@ def unsettled_partitions(grid: ZoneGrid, numbers: Numbers) -> tuple[list[Listed]
     """Those of ``numbers`` that are not done, the first of them, and how many there are."""
     unsettled = numbers[grid.moves[numbers] > MoveCell.DONE]
     listed = [
-        Listed(number, MoveCell(int(grid.moves[number])).name.lower(), grid.causes[number])
+        Listed(number, MoveCell(int(grid.moves[number])).name.lower(), shown_cause(grid.causes[number]))
         for number in unsettled[:LISTED_MAX].tolist()
     ]
     return listed, len(unsettled)
@@ -170,6 +171,6 @@ def register(site: Site) -> None:
                 await frame.live()
                 return
             shown = Shown(show) if show in CHOICES else Shown.EVERY
-            owner = await site.services.zones.find(zone or max(zones, key=attrgetter("zone_id")).name)
+            owner = await site.zone(zone or max(zones, key=attrgetter("zone_id")).name)
             view = _Map(site, owner, shown, int(first) if first.isdigit() else 0, to)
             await frame.live(view.draw, owner.zone_id, Topic.ZONES)

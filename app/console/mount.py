@@ -1,6 +1,7 @@
 """The console below ``/console``: NiceGUI is imported once the API answers, or when somebody asks for a page.
 
-NiceGUI keeps its application in a global, so a process has one console; it is started and stopped by ``run``.
+NiceGUI keeps its application in a global, so a process has one console at a time; it is started and stopped by
+``run``.
 """
 
 from __future__ import annotations

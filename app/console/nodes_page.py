@@ -18,7 +18,9 @@ from app.console.grids import bar_chart, live_grid, number_column, show_chart, s
 from app.console.nodes_model import node_rows
 from app.console.plan import Wish
 from app.console.shared import Site
+from app.console.viewer import may_use, page_refusal, sees_all_zones
 from app.console.zone_states import node_loads
+from app.security.policy import PageControl
 
 CHARTED_MAX = 120
 
@@ -42,6 +44,7 @@ DRAIN = PageAction(
     "The node stops being a data node of any zone at once. It serves its replicas until they have moved, and "
     "stays drained across restarts.",
     actions.drain,
+    PageControl.DRAIN_NODE,
     is_dangerous=True,
 )
 UNDRAIN = PageAction(
@@ -49,13 +52,16 @@ UNDRAIN = PageAction(
     "Undrain {}?",
     "Zones use the node again as if it had just joined, subject to their timers.",
     actions.undrain,
+    PageControl.DRAIN_NODE,
 )
 
 
 async def _rows(site: Site) -> list[dict[str, Any]]:
     loads = await asyncio.to_thread(node_loads, dict(site.feed.grids))
     views = site.services.views
-    return node_rows(views.live_records(), views.drains(), loads, views.store_copies())
+    # Of all zones: whoever does not see them all gets none of it.
+    copies = views.store_copies() if sees_all_zones() else {}
+    return node_rows(views.live_records(), views.drains(), loads, copies)
 
 
 class _NodePanel:
@@ -66,7 +72,9 @@ class _NodePanel:
         self._panel = Fragment("panel")
         with ui.row().classes("tools"):
             self._button = button(DRAIN.word, lambda: self._action.ask(frame, name))
-            button("Check whether it can stop", self._check)
+            self._button.visible = may_use(DRAIN.control)
+            if may_use(PageControl.CHECK_STOP):
+                button("Check whether it can stop", self._check)
             self._planned = Fragment()
         self._losses = Fragment()
 
@@ -77,7 +85,8 @@ class _NodePanel:
         self._button.text = self._action.word
         self._button.enabled = row is not None
         wish, text = (Wish.IN, "Plan the undrain") if drain else (Wish.OUT, "Plan the drain")
-        self._planned.show(render("action", text=text, url=link("plan", wish=wish.value, nodes=self._name)))
+        url = link("plan", wish=wish.value, nodes=self._name)
+        self._planned.show(render("action", text=text, url=url) if page_refusal("/plan") is None else EMPTY)
         self._panel.show(render("node", name=self._name, row=row, drain=drain))
 
     async def _check(self) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.console.cells import MoveCell
 from app.console.shared import Site
+from app.console.viewer import shown_cause
 from app.console.zone_grid import Numbers, ZoneGrid
 from app.contract.operations import OperationPlanBody
 from app.views.keyspace_views import KeyspaceViews
@@ -66,7 +67,7 @@ def waiting_of(grid: ZoneGrid) -> list[Json]:
     """What waits, by cause, the most frequent first."""
     numbers: dict[str, list[int]] = {}
     for number in _waiting(grid).tolist():
-        numbers.setdefault(grid.causes[number] or NEXT, []).append(number)
+        numbers.setdefault(shown_cause(grid.causes[number]) or NEXT, []).append(number)
     causes = [
         {"cause": cause, "partitions": len(waiting), "numbers": waiting[:NUMBERS_SHOWN]}
         for cause, waiting in numbers.items()

@@ -16,7 +16,9 @@ from app.console.fragments import Fragment, link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
 from app.console.operation_model import grid_of, plan_of, summary_of
 from app.console.shared import Site
+from app.console.viewer import may_use
 from app.contract.operations import StateName
+from app.security.policy import PageControl
 from rebalance.controllers.operation_control import not_found
 from rebalance.core.operation import parse_operation_id
 
@@ -29,12 +31,14 @@ ACTIONS: dict[PageAction, tuple[StateName, ...]] = {
         "Pause operation {}?",
         "No further move of it starts; moves that are running finish. This pauses all moves of its zone.",
         actions.pause_operation,
+        PageControl.OPERATE_OPERATION,
     ): ("WAITING", "RUNNING"),
     PageAction(
         "Resume",
         "Resume operation {}?",
         "Waiting moves can start, within the limits.",
         actions.resume_operation,
+        PageControl.OPERATE_OPERATION,
     ): ("PAUSED",),
     PageAction(
         "Cancel",
@@ -43,6 +47,7 @@ ACTIONS: dict[PageAction, tuple[StateName, ...]] = {
         "former voters has been removed; the others finish. The catalog keeps the change, so a later change of "
         "the zone moves the rest.",
         actions.cancel_operation,
+        PageControl.OPERATE_OPERATION,
         is_dangerous=True,
     ): OPEN_STATES,
     PageAction(
@@ -50,6 +55,7 @@ ACTIONS: dict[PageAction, tuple[StateName, ...]] = {
         "Reverse operation {}?",
         "Requests the assignment from before it, as an operation and a catalog version of its own.",
         actions.reverse_operation,
+        PageControl.REVERSE_OPERATION,
         is_dangerous=True,
     ): (*OPEN_STATES, "DONE", "CANCELLED", "FAILED"),
 }
@@ -86,8 +92,9 @@ class _Detail:
             self._plan.show(render("operation_plan", plan=body["plan"]))
         else:
             self._plan_later()
+        zone_id, _ = parse_operation_id(name) or (None, 0)
         for action, made in self._buttons.items():
-            made.visible = body["state"] in ACTIONS[action]
+            made.visible = body["state"] in ACTIONS[action] and may_use(action.control, zone_id)
 
     def _plan_later(self) -> None:
         """When the page is shown; anew when limits cut it otherwise."""

@@ -6,11 +6,13 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console.feed import Topic
-from app.console.fragments import Fragment, render
+from app.console.fragments import EMPTY, Fragment, render
 from app.console.frame import console_page, page_frame
 from app.console.overview import health_bar, stuck, tiles, unsettled
 from app.console.shared import Site
+from app.console.viewer import may_use
 from app.console.zone_states import zone_states
+from app.security.policy import PageControl
 
 CHANGES_SHOWN = 8
 
@@ -43,6 +45,7 @@ def register(site: Site) -> None:
                 moving.show(render("overview_moves", zones=unsettled(states), total=len(states)))
                 waiting.show(render("overview_causes", causes=stuck(states)))
                 history = site.history(catalog.version)
-                changes.show(render("overview_changes", events=history and history[:CHANGES_SHOWN]))
+                shown = render("overview_changes", events=history and history[:CHANGES_SHOWN])
+                changes.show(shown if may_use(PageControl.READ_STATEMENTS) else EMPTY)
 
             await frame.live(draw, Topic.PARTITIONS, Topic.ZONES, Topic.NODES, Topic.STATEMENTS)

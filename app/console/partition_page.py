@@ -35,7 +35,7 @@ def register(site: Site) -> None:
             why, members, failures = Fragment("panel"), Fragment("panel"), Fragment("panel")
 
             async def draw() -> None:
-                owner = await site.services.zones.find(zone)
+                owner = await site.zone(zone)
                 document = body(await get_partition(owner.name, number, site.services))
                 rows = reasons(await site.ask(f"EXPLAIN PARTITION {quoted(owner.name)}.{number}"))
                 head.show(render("partition_head", zone=owner, number=number))
@@ -50,5 +50,5 @@ def register(site: Site) -> None:
                 )
                 failures.show(render("partition_failures", failures=document["failures"]))
 
-            partition_id = PartitionId((await site.services.zones.find(zone)).zone_id, number)
+            partition_id = PartitionId((await site.zone(zone)).zone_id, number)
             await frame.live(draw, partition_id, Topic.ZONES, Topic.NODES, Topic.LIMITS)

@@ -15,7 +15,9 @@ from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
 from app.console.plan import PlanGoal, PlanPage, Wish, make_plan, plan_id_now
 from app.console.shared import Site
+from app.console.viewer import may_use, require
 from app.console.what_if import read_names
+from app.security.policy import PageControl
 from app.sql.change_plan import refuse_other
 
 WISHES = {
@@ -38,6 +40,8 @@ HINTS = {
 async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
     """The address to follow it at. Raises StatementError; nothing is run when the plan would be another now."""
     revision = site.services.mirror.revision
+    if plan.goal.nodes:
+        require(PageControl.DRAIN_NODE)
     if plan.statement:
         await site.services.sql.run_planned(plan.statement, str(plan.plan_id))
     else:
@@ -48,6 +52,12 @@ async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
     zones = [moved.answer.zone for moved in plan.zones]
     # Of several zones, the list of operations that go on; nobody waits here for a controller to name them.
     return begun_page.address(zones[0], revision) if len(zones) == 1 else link("operations", show="open")
+
+
+def _may_run(plan: PlanPage) -> bool:
+    if plan.goal.wish.is_of_nodes:
+        return may_use(PageControl.DRAIN_NODE)
+    return all(may_use(PageControl.ALTER_ZONE, moved.zone_id) for moved in plan.zones)
 
 
 class _Form:
@@ -112,7 +122,7 @@ class _Shown:
         self._plan = plan = await self._make()
         self._summary.show(render("plan_summary", plan=plan, wish=self._goal.wish.value))
         self._units.show(render("plan_units", plan=plan))
-        self._tools.visible = bool(plan.zones)
+        self._tools.visible = bool(plan.zones) and _may_run(plan)
 
     async def _make(self) -> PlanPage:
         snapshot = await self._site.snapshot()

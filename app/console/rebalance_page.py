@@ -16,7 +16,9 @@ from app.console.frame import PageFrame, console_page, page_frame
 from app.console.limits_form import LimitsForm
 from app.console.overview import stuck, unsettled
 from app.console.shared import Site
+from app.console.viewer import may_use
 from app.console.zone_states import zone_states
+from app.security.policy import PageControl
 
 MINUTES_MAX = 366 * 24 * 60
 
@@ -33,10 +35,11 @@ class _Pause:
                 self._minutes.props('outlined dense clearable hint="empty: until resumed"')
                 self._minutes.classes("choice wide")
                 self._button = button("Pause all moves", self._ask)
+            self._may_change = self._button.visible = may_use(PageControl.CHANGE_LIMITS)
 
     def show(self, limits: dict[str, Any]) -> None:
         self._is_paused = limits["pause"] is not None
-        self._minutes.visible = not self._is_paused
+        self._minutes.visible = self._may_change and not self._is_paused
         self._button.text = "Resume" if self._is_paused else "Pause all moves"
         self._pauses.show(render("rebalance_pauses", pause=limits["pause"], zones=limits["zone_pauses"]))
 

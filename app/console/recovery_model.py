@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.console.fragments import natural
+from app.console.viewer import shown_cause
 from app.console.zone_states import ZoneState
 from app.views.shown_resets import shown_of
 from catalog.core.errors import ErrorKind, RefusedError
@@ -157,7 +158,7 @@ def zone_loss(
     zone: str, total: int, numbers: Sequence[int], states: Iterable[Json], causes: Sequence[str]
 ) -> ZoneLoss:
     """``numbers``: all that are lost; ``states``: the API's of the first of them; ``causes`` by partition."""
-    rows = tuple(lost_partition(state, causes[state["partition"]]) for state in states)
+    rows = tuple(lost_partition(state, shown_cause(causes[state["partition"]])) for state in states)
     return ZoneLoss(zone, total, tuple(numbers), rows)
 
 

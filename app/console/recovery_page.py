@@ -28,8 +28,10 @@ from app.console.recovery_model import (
     zones_with_loss,
 )
 from app.console.shared import Site
+from app.console.viewer import may_use
 from app.console.what_if import read_names
 from app.console.zone_states import zone_states
+from app.security.policy import PageControl
 from catalog.core.errors import RefusedError, StatementError
 from catalog.core.zone import Zone
 
@@ -57,7 +59,8 @@ class _Reset:
         self._site, self._frame, self._zone = site, frame, zone
         self._loss: ZoneLoss | None = None
         self._run: DryRun | None = None
-        with ui.element("section").classes("panel"):
+        with ui.element("section").classes("panel") as panel:
+            panel.visible = may_use(PageControl.RECOVER_ZONE, zone.zone_id)
             html(render("recovery_steps"))
             with ui.row().classes("tools form"):
                 self._partitions = text_field(
@@ -203,7 +206,7 @@ def register(site: Site) -> None:
     async def recovery(request: Request, zone: str = "", partitions: str = "") -> None:
         if zone:
             with page_frame(site, request, f"Recovery of {zone}", ACTIVE) as frame:
-                owner = await site.services.zones.find(zone)
+                owner = await site.zone(zone)
                 html(render("recovery_head", zone=owner.name))
                 view = _ZoneRecovery(site, frame, owner, partitions)
                 await frame.live(view.draw, owner.zone_id, Topic.ZONES, Topic.NODES, Topic.OPERATIONS)

@@ -11,11 +11,16 @@ from typing import Any
 import structlog
 
 from app.console.feed import PartitionFeed, Topic
+from app.console.viewer import Viewer, current_viewer, for_everybody, may_use, renewed, sees, sees_all_zones
+from app.security.policy import PageControl
+from app.security.statement_policy import only_zones
 from app.services import Services
 from app.sql.results import ResultSet, SessionContext
 from app.sql.view_snapshot import SystemSnapshot
+from app.views.zone_directory import zone_not_found
 from catalog.core.errors import StatementError
 from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import Zone
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +67,7 @@ class Site:
             return self._readiness
 
     async def _look_at_catalog(self) -> None:
-        version = (await self.catalog()).version
+        version = (await self.services.snapshot()).version
         if version != self._catalog_version:
             self._catalog_version = version
             self.feed.note(Topic.STATEMENTS)
@@ -75,15 +80,33 @@ class Site:
             await self._reading
 
     async def catalog(self) -> CatalogSnapshot:
-        """Raises StoreError."""
-        return await self.services.snapshot()
+        """With the zones that the viewer sees. Raises StoreError."""
+        return _seen_of(await self.services.snapshot())
+
+    async def viewer(self) -> Viewer | None:
+        """Who looks, as of now; None where nobody has to log in. For timers, which outlive the request that
+        began them. Raises StatementError when the session is over, or cannot be read."""
+        viewer, sessions = current_viewer(), self.services.sessions
+        return None if viewer is None or sessions is None else await renewed(viewer, sessions)
+
+    async def zone(self, name: str) -> Zone:
+        """Exactly this name, else as SQL reads it unquoted; one that the viewer does not see is not there.
+        Raises RefusedError (ZONE_NOT_FOUND)."""
+        zone = await self.services.zones.find(name)
+        if not sees(zone.zone_id):
+            raise zone_not_found(name)
+        return zone
 
     def history(self, version: int) -> tuple[ConsoleEvent, ...] | None:
         """The last statements, the newest first; None while those up to ``version`` are being read for the
-        first time. A query takes longer than a page should wait for, so a later drawing has the new ones."""
+        first time; none for a viewer that may not read them. A query takes longer than a page should wait for,
+        so a later drawing has the new ones."""
+        if not may_use(PageControl.READ_STATEMENTS):
+            return ()
         known, events = self._history
         if known != version and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.create_task(self._read_history(version))
+            with for_everybody():
+                self._reading = asyncio.create_task(self._read_history(version))
         return events
 
     async def _read_history(self, version: int) -> None:
@@ -104,9 +127,15 @@ class Site:
         return await self.services.engine.execute(sql, SessionContext(user="console"))
 
     async def snapshot(self) -> SystemSnapshot:
-        """Everything, for readers in a thread. Raises StoreError."""
+        """Everything, with the zones that the viewer sees, for readers in a thread. Raises StoreError."""
         self.services.require_metastore()
-        catalog = await self.services.snapshot()
+        catalog = await self.catalog()
         copy = self.services.mirror.copy()
         views, at_ms = self.services.views, time.time_ns() // 1_000_000
         return SystemSnapshot(catalog, copy, views.keyspace, at_ms, ownership=views.ownership)
+
+
+def _seen_of(catalog: CatalogSnapshot) -> CatalogSnapshot:
+    if sees_all_zones():
+        return catalog
+    return only_zones(catalog, [zone for zone in catalog.zones if sees(zone.zone_id)])

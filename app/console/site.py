@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from fastapi import FastAPI
-from nicegui import core, ui
+from nicegui import Client, core, ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from app.console import (
+    account_page,
     audit_page,
     begun_page,
     map_page,
@@ -24,6 +25,7 @@ from app.console import (
     rebalance_page,
     recovery_page,
     sql_page,
+    users_page,
     what_if_page,
     zone_page,
     zones_page,
@@ -31,6 +33,9 @@ from app.console import (
 from app.console.feed import PartitionFeed
 from app.console.fragments import load_templates
 from app.console.shared import Site
+from app.console.sockets import SocketGuard
+from app.console.viewer_middleware import ViewerMiddleware
+from app.security.policy import check_console
 from app.services import Services
 from catalog.core.errors import StatementError
 from rebalance.hosting.background import Background
@@ -61,17 +66,23 @@ PAGES = (
     sql_page,
     what_if_page,
     audit_page,
+    users_page,
+    account_page,
 )
 
 
 @asynccontextmanager
 async def serving(services: Services, background: Background) -> AsyncIterator[ASGIApp]:
-    """The application, as long as the context is entered. Once a process: NiceGUI's own is a global."""
+    """The application, as long as the context is entered. One at a time: NiceGUI's own is a global."""
+    # What an earlier one of this process has put on.
+    core.app.middleware_stack = None
+    core.app.user_middleware.clear()
     # No page of another origin gets an answer that it can read; the edge refuses those that ask.
     core.sio.eio.cors_allowed_origins = []
     site = Site(services, PartitionFeed(services.mirror, services.views.keyspace))
     for page in PAGES:
         page.register(site)
+    check_console(Client.page_routes.values(), core.sio.handlers["/"])
     application = FastAPI(openapi_url=None)
     ui.run_with(
         application,
@@ -88,13 +99,20 @@ async def serving(services: Services, background: Background) -> AsyncIterator[A
     )
     feeding = asyncio.create_task(background.keep("console feed", site.feed.run))
     warming = asyncio.create_task(background.attempt("the console's warm-up", partial(_warm_up, site)))
+    works = [feeding, warming]
     try:
         async with application.router.lifespan_context(application):
-            yield application
+            if services.sessions is None:
+                yield application
+                return
+            guard = SocketGuard(services.sessions)
+            works.append(asyncio.create_task(background.keep("console sockets", guard.run)))
+            with guard.installed():
+                yield ViewerMiddleware(application, services.sessions)
     finally:
-        for task in (feeding, warming):
+        for task in works:
             task.cancel()
-        await asyncio.gather(feeding, warming, return_exceptions=True)
+        await asyncio.gather(*works, return_exceptions=True)
 
 
 async def _warm_up(site: Site) -> None:

@@ -19,6 +19,7 @@ Json = Mapping[str, Any]
 _WORD = re.compile(r"\w+")
 _NUMERIC = frozenset({"bigint", "integer", "double"})
 ROWS_SHOWN_MAX = 10_000
+_COMPUTED = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,19 @@ def _shown(value: object) -> object:
 
 
 def as_csv(result: Json) -> str:
-    """With a header line; NULL is an empty field."""
+    """With a header line; NULL is an empty field. A text that a spreadsheet would compute stands behind a quote
+    sign, which it takes for text."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    writer.writerow([column["name"] for column in result["columns"]])
-    writer.writerows([["" if value is None else _shown(value) for value in row] for row in result["data"]])
+    writer.writerow([_inert(column["name"]) for column in result["columns"]])
+    writer.writerows(
+        [["" if value is None else _inert(_shown(value)) for value in row] for row in result["data"]]
+    )
     return out.getvalue()
+
+
+def _inert(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_COMPUTED) else value
 
 
 def as_json(results: Sequence[Json]) -> str:

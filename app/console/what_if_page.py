@@ -75,7 +75,7 @@ def register(site: Site) -> None:
                 if not zone or question == Question():
                     verdict.show(render("what_if_hint", zones=names))
                     return
-                answer = await _compared(site, await site.services.zones.find(zone), question)
+                answer = await _compared(site, await site.zone(zone), question)
                 if shown == [answer]:
                     return
                 shown[:] = [answer]

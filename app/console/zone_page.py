@@ -13,13 +13,15 @@ from app.console import actions
 from app.console.charts import bar_options, copies_of
 from app.console.controls import ButtonKind, PageAction, action_link, button
 from app.console.feed import Topic
-from app.console.fragments import Fragment, link, natural, render
+from app.console.fragments import EMPTY, Fragment, link, natural, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.grids import bar_chart, show_chart
 from app.console.plan import quoted
 from app.console.shared import ConsoleEvent, Site
+from app.console.viewer import may_use, page_refusal
 from app.console.zone_grid import NodeLoad, ZoneGrid
 from app.console.zone_states import skew_of, zone_state
+from app.security.policy import PageControl
 from app.sql.explain import parameters_of
 from catalog.core.zone import Zone
 from parser.render import render_zone
@@ -30,24 +32,28 @@ PAUSE = PageAction(
     "Pause moves of {}?",
     "No further partition of this zone starts to move. Moves that are running finish.",
     actions.pause_zone,
+    PageControl.CHANGE_LIMITS,
 )
 RESUME = PageAction(
     "Resume",
     "Resume moves of {}?",
     "Waiting moves can start at once, within the limits.",
     actions.resume_zone,
+    PageControl.CHANGE_LIMITS,
 )
 ACTIVATE = PageAction(
     "Activate",
     "Activate {}?",
     "Its store servers open the zone's files, and requests are served again.",
     actions.activate_zone,
+    PageControl.REST_ZONE,
 )
 DEACTIVATE = PageAction(
     "Deactivate",
     "Deactivate {}?",
     "Requests are refused (ZONE_DEACTIVATED) until the zone is activated. Its files stay as they are.",
     actions.deactivate_zone,
+    PageControl.REST_ZONE,
     is_dangerous=True,
 )
 RESET_LOST = PageAction(
@@ -57,6 +63,7 @@ RESET_LOST = PageAction(
     "the replica with most goes on, and writes that only the lost replicas have are lost. Start their nodes "
     "first if possible.",
     actions.reset_lost_partitions,
+    PageControl.RECOVER_ZONE,
     is_dangerous=True,
 )
 
@@ -76,17 +83,20 @@ class _ZoneView:
         alter = f"ALTER ZONE {quoted(zone.name)} SET (REPLICAS 3);"
         with ui.row().classes("tools"):
             action_link("Partition map", link("map", zone=zone.name))
-            action_link("Plan a change", link("plan", zone=zone.name))
-            action_link("What if nodes change?", link("what-if", zone=zone.name))
+            if page_refusal("/plan") is None:
+                action_link("Plan a change", link("plan", zone=zone.name))
+                action_link("What if nodes change?", link("what-if", zone=zone.name))
             if not site.services.views.is_store(zone.zone_id):
                 action_link("Recovery", link("recovery", zone=zone.name))
-            action_link("Alter in the SQL editor", link("sql", text=alter))
+            if may_use(PageControl.ALTER_ZONE, zone.zone_id):
+                action_link("Alter in the SQL editor", link("sql", text=alter))
             self._button = button("Pause moves", lambda: self._action.ask(frame, zone.name))
             self._rest_button = button("Deactivate zone", lambda: self._rest.ask(frame, zone.name))
             self._reset_button = button(
                 RESET_LOST.word, lambda: RESET_LOST.ask(frame, zone.name), ButtonKind.DANGER
             )
         self._rest_button.visible = self._reset_button.visible = False
+        self._button.visible = may_use(PAUSE.control)
         with ui.element("div").classes("two"):
             self._parameters, self._progress = Fragment("panel"), Fragment("panel")
         with ui.element("section").classes("panel"):
@@ -96,7 +106,7 @@ class _ZoneView:
 
     async def draw(self) -> None:
         site, views = self._site, self._site.services.views
-        zone = await site.services.zones.find(self._name)
+        zone = await site.zone(self._name)
         catalog = await site.catalog()
         body = views.zone(zone, catalog.version)
         limits, _ = await actions.limits(site)
@@ -107,8 +117,8 @@ class _ZoneView:
         is_resting, lost = ownership.is_resting(zone.zone_id), ownership.lost_partitions(zone.zone_id)
         self._rest = ACTIVATE if is_resting else DEACTIVATE
         self._rest_button.text = f"{self._rest.word} zone"
-        self._rest_button.visible = ownership.has(zone.zone_id)
-        self._reset_button.visible = lost > 0
+        self._rest_button.visible = ownership.has(zone.zone_id) and may_use(DEACTIVATE.control, zone.zone_id)
+        self._reset_button.visible = lost > 0 and may_use(RESET_LOST.control, zone.zone_id)
         note = f"Zone {zone.zone_id}, catalog version {body['catalog_version']}."
         self._head.show(render("title", title=zone.name, note=note))
         parameters = parameters_of(zone, views.data_nodes(zone.zone_id))
@@ -123,7 +133,8 @@ class _ZoneView:
             self._draw_skew(grid, body["data_nodes"])
         history = site.history(catalog.version)
         events = None if history is None else named_in(history, zone.name)
-        self._history.show(render("zone_history", events=events, zone=zone.name))
+        may_read = may_use(PageControl.READ_STATEMENTS)
+        self._history.show(render("zone_history", events=events, zone=zone.name) if may_read else EMPTY)
 
     def _draw_skew(self, grid: ZoneGrid, data_nodes: list[str]) -> None:
         loads = grid.loads()
@@ -138,6 +149,6 @@ def register(site: Site) -> None:
     @console_page("/zones/{zone:segment}")
     async def zone_of(request: Request, zone: str) -> None:
         with page_frame(site, request, zone, "zones") as frame:
-            owner = await site.services.zones.find(zone)
+            owner = await site.zone(zone)
             view = _ZoneView(site, frame, owner)
             await frame.live(view.draw, owner.zone_id, Topic.ZONES, Topic.STATEMENTS, Topic.LIMITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from app.console.cells import HealthCell
 from app.console.feed import PartitionFeed
+from app.console.viewer import shown_cause
 from app.console.zone_grid import MoveCounts, NodeLoad, ZoneGrid
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Zone, ZoneId
@@ -50,17 +52,20 @@ def zone_state(zone: Zone, grid: ZoneGrid, whole_wait: str) -> ZoneState:
     lost = int(np.count_nonzero(grid.lost))
     if whole_wait:
         total = grid.partitions
-        return ZoneState(zone, MoveCounts(waiting=total), health, ((whole_wait, total),), lost)
-    causes = tuple(grid.cause_counts().most_common())
-    return ZoneState(zone, grid.move_counts(), health, causes, lost)
+        return ZoneState(zone, MoveCounts(waiting=total), health, ((shown_cause(whole_wait), total),), lost)
+    causes: Counter[str] = Counter()
+    for cause, count in grid.cause_counts().items():
+        causes[shown_cause(cause)] += count
+    return ZoneState(zone, grid.move_counts(), health, tuple(causes.most_common()), lost)
 
 
 def zone_states(feed: PartitionFeed, views: KeyspaceViews) -> list[ZoneState]:
     """Of all zones that live, by name."""
+    grids = feed.grids
     states = [
-        zone_state(intent.zone, feed.grids[zone_id], views.whole_wait(intent))
+        zone_state(intent.zone, grids[zone_id], views.whole_wait(intent))
         for zone_id, intent in feed.intents.items()
-        if zone_id in feed.grids
+        if zone_id in grids
     ]
     return sorted(states, key=lambda state: state.zone.name)
 

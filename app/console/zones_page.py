@@ -15,8 +15,10 @@ from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import console_page, page_frame
 from app.console.grids import live_grid, number_column, show_rows, text_column
 from app.console.shared import NEW_ZONE, Site
+from app.console.viewer import may_use
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from app.contract.zones import ZoneBody
+from app.security.policy import PageControl
 
 YIELD_EVERY = 100
 
@@ -54,10 +56,11 @@ def zone_row(state: ZoneState, body: ZoneBody, skew: int, pause: str) -> dict[st
 
 async def _rows(site: Site, pauses: dict[str, str]) -> list[dict[str, Any]]:
     catalog, views, rows = await site.catalog(), site.services.views, []
+    grids, intents = site.feed.grids, site.feed.intents
     for at, zone in enumerate(catalog.zones):
         if at % YIELD_EVERY == YIELD_EVERY - 1:
             await asyncio.sleep(0)
-        grid, intent = site.feed.grids.get(zone.zone_id), site.feed.intents.get(zone.zone_id)
+        grid, intent = grids.get(zone.zone_id), intents.get(zone.zone_id)
         if grid is None or intent is None:
             continue
         body = views.zone(zone, catalog.version)
@@ -74,7 +77,8 @@ def register(site: Site) -> None:
         with page_frame(site, request, "Zones", "zones", note=note) as frame:
             with ui.row().classes("tools"):
                 search = text_field("Search", q, width="search").props("clearable")
-                action_link("New zone in the SQL editor", link("sql", text=NEW_ZONE))
+                if may_use(PageControl.CREATE_ZONE):
+                    action_link("New zone in the SQL editor", link("sql", text=NEW_ZONE))
             empty = Fragment()
             grid = live_grid(COLUMNS, "Zones", "zones")
             grid.run_grid_method("setGridOption", "quickFilterText", q)

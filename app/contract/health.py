@@ -115,5 +115,13 @@ class Readiness(TypedDict):
     queue: QueueBody
     background: BackgroundBody
     unprotected: Annotated[
-        list[str], About("which protections are missing on an address that others reach (`--insecure`)")
+        list[str],
+        About(
+            "which protections are missing: on an address that others reach (`--insecure`), and a login on the "
+            "loopback address"
+        ),
+    ]
+    recovered_administrators: Annotated[
+        list[str],
+        About("administrators of the last 7 days that `zonectl admin recover` made, when, and by whom"),
     ]

@@ -35,3 +35,8 @@ class Tokens(TypedDict):
 
 class NewToken(TokenBody):
     secret: Annotated[str, About("shown once: the catalog keeps only what it is compared with")]
+
+
+class ConsoleLink(TypedDict):
+    path: Annotated[str, About("of the console, with the secret as its fragment")]
+    expires_at: Annotated[str, About("UTC; it logs in once")]

@@ -26,8 +26,10 @@ class NodeBody(TypedDict):
     member_limit: int | None
     weight: float | None
     failure_domain: str | None
-    members: int
-    copies: Annotated[int, About("of partitions of store zones, which have no members")]
+    members: Annotated[int | None, About("of all zones; null: the caller does not see all of them")]
+    copies: Annotated[
+        int | None, About("of partitions of store zones, which have no members; null as `members` is")
+    ]
     drain: Annotated[DrainBody | None, About("null: it is not leaving")]
     pid: int | None
 
@@ -39,8 +41,12 @@ class Nodes(TypedDict):
 class DrainResult(TypedDict):
     node: str
     changed: Annotated[bool, About("false: it was so already")]
-    members: Annotated[int, About("members that the node holds now")]
-    copies: Annotated[int, About("of partitions of store zones, which have no members")]
+    members: Annotated[
+        int | None, About("members that the node holds now; null: the caller does not see all zones")
+    ]
+    copies: Annotated[
+        int | None, About("of partitions of store zones, which have no members; null as `members` is")
+    ]
     drain: NotRequired[DrainBody | None]
 
 

@@ -8,6 +8,7 @@ from typing import Self
 from starlette.types import Scope
 
 SQL_USER = "X-Trino-User"
+SQL_ROLE = "X-Trino-Role"
 
 
 @dataclass(frozen=True, slots=True)

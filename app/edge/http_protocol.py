@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
 from http import HTTPStatus
 from typing import ClassVar, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from app.edge.connection_count import ConnectionCount
 from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.policies import headers_of
 from app.edge.refusals import answer
 from app.edge.request_rules import too_slow
-from app.edge.trust import Trust
 from catalog.core.errors import ErrorKind, RefusedError
 
 
@@ -24,17 +23,20 @@ class BoundedProtocol(H11Protocol):
     nothing was ever sent is closed after the same time without a word; one that has been answered, after
     uvicorn's own time."""
 
-    limits = HttpLimits()
-    open_by_address: ClassVar[Counter[str]] = Counter()
-    trust: ClassVar[Trust] = Trust()
+    limits: ClassVar[HttpLimits]
+    count: ClassVar[ConnectionCount]
+    counted: str | None = None
+    """The address that the connection is counted for."""
     _header_timer: asyncio.TimerHandle | None = None
-    _counted = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
         super().connection_made(transport)
-        if not self._count():
-            transport.abort()
-            return
+        if self.counted is None:
+            address = self.client[0] if self.client else ""
+            if not self.count.take(address):
+                transport.abort()
+                return
+            self.counted = address
         self._header_timer = self.loop.call_later(self.limits.header_s, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -48,25 +50,10 @@ class BoundedProtocol(H11Protocol):
         self._discount()
         super().handle_websocket_upgrade(event)
 
-    def _count(self) -> bool:
-        """False: the address has as many connections as it may."""
-        address = self.client[0] if self.client else ""
-        if self.trust.is_proxy(address):
-            return True
-        if self.open_by_address[address] >= self.limits.connections_max:
-            return False
-        self.open_by_address[address] += 1
-        self._counted = address
-        return True
-
     def _discount(self) -> None:
-        if self._counted:
-            left = self.open_by_address[self._counted] - 1
-            if left:
-                self.open_by_address[self._counted] = left
-            else:
-                del self.open_by_address[self._counted]
-            self._counted = ""
+        if self.counted is not None:
+            self.count.give_back(self.counted)
+            self.counted = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -119,7 +106,6 @@ class BoundedProtocol(H11Protocol):
             self._header_timer = None
 
 
-def protocol_with(limits: HttpLimits, trust: Trust) -> type[BoundedProtocol]:
-    """With a count of connections of its own; those of trusted proxies are not counted."""
-    own = {"limits": limits, "trust": trust, "open_by_address": Counter()}
+def protocol_with(limits: HttpLimits, count: ConnectionCount) -> type[BoundedProtocol]:
+    own = {"limits": limits, "count": count}
     return cast("type[BoundedProtocol]", type("Protocol", (BoundedProtocol,), own))

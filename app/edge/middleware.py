@@ -12,7 +12,7 @@ from app.edge.fields import Fields
 from app.edge.http_limits import HttpLimits
 from app.edge.policies import headers_of
 from app.edge.refusals import answer
-from app.edge.request_rules import refusal_of, too_large, too_slow
+from app.edge.request_rules import forwarded_refusal, refusal_of, too_large, too_slow
 from app.edge.trust import Trust, as_addressed
 from catalog.core.errors import RefusedError
 
@@ -44,7 +44,9 @@ class Edge:
         sent = Fields.of(scope)
         scope = as_addressed(arrived := scope, sent, self._trust)
         fields = sent if scope is arrived else Fields.of(scope)
-        refusal = refusal_of(scope, fields, sent.all(b"host"), self._trust, self._limits)
+        refusal = forwarded_refusal(sent, self._trust) or refusal_of(
+            scope, fields, sent.all(b"host"), self._trust, self._limits
+        )
         if scope["type"] == "http":
             send = _with_headers(scope["path"], send)
             if refusal is None and fields.has_body:

@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from app.edge.fields import SQL_USER, Fields
 from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
-from app.edge.trust import PORTS, RequestOrigin, Trust
+from app.edge.trust import PORTS, RequestOrigin, Trust, is_forwarded
 from catalog.core.errors import ErrorKind, RefusedError
 
 SQL_PROTOCOL = "/v1/"
@@ -35,6 +35,17 @@ def refusal_of(
         or _of_size(fields, limits)
         or _of_statement(scope, fields)
     )
+
+
+def forwarded_refusal(fields: Fields, trust: Trust) -> RefusedError | None:
+    """Of the request as it arrived."""
+    if not trust.refuses_forwarded or not is_forwarded(fields):
+        return None
+    message = (
+        "a proxy has forwarded the request, and nobody has to log in here (--no-auth): let users log in, or "
+        "list the proxy in ZONEKEEPER_TRUSTED_PROXIES"
+    )
+    return RefusedError(ErrorKind.FORWARDED_REFUSED, message)
 
 
 def too_large(limits: HttpLimits) -> RefusedError:

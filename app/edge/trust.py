@@ -42,12 +42,14 @@ class RequestOrigin(NamedTuple):
 class Trust:
     """``hosts``: names that the server is addressed by, besides IP addresses and loopback names. ``origins``:
     those of its pages, besides the one that it was addressed by. ``proxies``: whose ``X-Forwarded-*`` and
-    ``identity_header`` are believed; those of anybody else are taken off the request."""
+    ``identity_header`` are believed; those of anybody else are taken off the request. ``refuses_forwarded``: a
+    request that has them is refused, as whoever is behind the proxy would have no need to log in."""
 
     hosts: frozenset[str] = frozenset()
     origins: frozenset[RequestOrigin] = frozenset()
     proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     identity_header: str = ""
+    refuses_forwarded: bool = False
 
     @classmethod
     def parse(cls, hosts: str = "", origins: str = "", proxies: str = "", identity_header: str = "") -> Self:
@@ -112,6 +114,10 @@ def host_of(header: str) -> str | None:
     if not url.hostname or url.netloc != header or "@" in header:
         return None
     return _name(url.hostname)
+
+
+def is_forwarded(fields: Fields) -> bool:
+    return any(name.startswith(FORWARDED) or name in FORWARDING for name in fields.lines)
 
 
 def as_addressed(scope: Scope, fields: Fields, trust: Trust) -> Scope:

@@ -7,13 +7,16 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from app.edge.connection_count import ConnectionCount
 from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.http_protocol import protocol_with
 from app.edge.middleware import Edge
+from app.edge.tls_handshake import tls_with
 from app.edge.trust import Trust
 
 GRACE_S = 3
@@ -46,14 +49,17 @@ async def serve_http(
     trust: Trust | None = None,
     limits: HttpLimits | None = None,
     tls: ssl.SSLContext | None = None,
+    connections: ConnectionCount | None = None,
 ) -> None:
     """Until cancelled; requests that run get ``GRACE_S`` to finish. Without ``trust`` it believes nobody.
-    ``tls``: of HTTPS; what changes in it holds for connections that are made afterwards."""
+    ``tls``: of HTTPS; what changes in it holds for connections that are made afterwards. ``connections``: of
+    all ports of the server; None: it has no other."""
     limits, trust = limits or HttpLimits(), trust or Trust()
+    http = protocol_with(limits, connections or ConnectionCount(limits.connections_max, trust))
     config = uvicorn.Config(
         Edge(app, trust, limits),
         # Of the two parsers, the one whose time for headers can be bounded.
-        http=protocol_with(limits, trust),
+        http=cast("type[asyncio.Protocol]", http) if tls is None else tls_with(http, tls),
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         timeout_keep_alive=limits.idle_s,
         ws_max_size=limits.body_bytes_max,
@@ -65,7 +71,6 @@ async def serve_http(
         timeout_graceful_shutdown=GRACE_S,
     )
     config.load()
-    config.ssl = tls
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:

@@ -4,17 +4,13 @@ as long as that answers."""
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Protocol
 
-from app.security.fresh_value import FreshValue
-from catalog.core.access_tokens import AccessToken
+from app.security.fresh_value import FreshValue, FreshValues
+from catalog.core.access_tokens import NO_BASIS, AccessToken, LoginBasis
 from catalog.core.authorisation import Grants
-from catalog.core.principals import Principal
-
-TOKENS_KEPT_MAX = 10_000
+from catalog.core.principals import LOCAL, Principal
 
 
 class TokenStore(Protocol):
@@ -24,7 +20,7 @@ class TokenStore(Protocol):
 
     async def tokens(self, owner: Principal | None) -> tuple[AccessToken, ...]: ...
 
-    async def add_token(self, token: AccessToken) -> None: ...
+    async def add_token(self, token: AccessToken, basis: LoginBasis = NO_BASIS) -> None: ...
 
     async def revoke_token(self, token_id: str, now_us: int) -> None: ...
 
@@ -37,27 +33,38 @@ class AccessView:
         grants: Callable[[], Awaitable[Grants]],
         store: TokenStore,
         clock: Callable[[], float] = time.monotonic,
+        changes: Callable[[], int] = lambda: 0,
     ) -> None:
+        """``changes`` grows with each change that this server has made: they hold on it at once."""
+        self._changes = changes
+        self._changes_read = changes()
         self.store = store
-        self._clock = clock
         self._grants = FreshValue(grants, clock)
-        self._tokens: OrderedDict[str, FreshValue[AccessToken | None]] = OrderedDict()
+        self._tokens = FreshValues(store.token, clock)
 
     async def grants(self) -> Grants:
         """Raises StoreError (GRANTS_UNAVAILABLE)."""
-        return await self._grants.get()
+        changes = self._changes()
+        if changes == self._changes_read:
+            return await self._grants.get()
+        grants = await self._grants.anew()
+        self._changes_read = max(self._changes_read, changes)
+        return grants
+
+    async def has_active(self, owner: Principal) -> bool:
+        """Whether the owner of what the catalog has kept, a token, a link or a session, may log in: what it was
+        made for may be newer than the grants that are known. Raises StoreError (GRANTS_UNAVAILABLE)."""
+        return _is_active(await self.grants(), owner) or _is_active(await self._grants.anew(), owner)
 
     async def token(self, digest: str) -> AccessToken | None:
         """Also one that has expired or was revoked. Raises StoreError (GRANTS_UNAVAILABLE)."""
-        value = self._tokens.get(digest)
-        if value is None:
-            value = FreshValue(partial(self.store.token, digest), self._clock)
-            self._tokens[digest] = value
-            while len(self._tokens) > TOKENS_KEPT_MAX:
-                self._tokens.popitem(last=False)
-        self._tokens.move_to_end(digest)
-        return await value.get()
+        return await self._tokens.get(digest)
 
     def forget(self, digest: str) -> None:
         """Of a token that was changed by this server."""
-        self._tokens.pop(digest, None)
+        self._tokens.forget(digest)
+
+
+def _is_active(grants: Grants, owner: Principal) -> bool:
+    user = grants.users.get(owner)
+    return owner.source == LOCAL and user is not None and user.is_active

@@ -9,35 +9,49 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.edge.fields import SQL_USER, Fields
-from app.edge.refusals import answer
+from app.edge.fields import SQL_ROLE, SQL_USER, Fields
 from app.login import Login, logged_in
 from app.security.access_view import AccessView
+from app.security.console_door import SECURE_SCHEMES, ConsoleDoor, is_console
 from app.security.credentials import read_credential
-from app.security.login_check import LoginCheck, LoginLimitedError
+from app.security.login_check import LoginCheck
 from app.security.policy import SEE_SYSTEM, Subject, is_surface
+from app.security.refusing import refuse, uncached
+from app.security.session_view import SessionView
+from app.security.sql_roles import narrowed, selected_roles
+from app.security.standing import StandingWatch
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.principals import SYSTEM, Privilege
 
-OPEN = frozenset({("GET", path) for path in ("/healthz", "/readyz", "/v1/info")} | {("HEAD", "/v1/statement")})
+OPEN = frozenset(
+    {("GET", path) for path in ("/livez", "/healthz", "/readyz", "/v1/info")} | {("HEAD", "/v1/statement")}
+)
 """Methods and paths that need no login. ``/readyz`` says no more than whether it is ready, and ``/v1/info`` and
 HEAD ``/v1/statement`` are what drivers probe first: a version that every server of a release has."""
 SQL_PROTOCOL = "/v1/"
 CHALLENGES = ('Basic realm="Zonekeeper", charset="UTF-8"', 'Bearer realm="Zonekeeper"')
-SECURE_SCHEMES = frozenset({"https", "wss"})
-SOCKET_ANSWER = "websocket.http.response"
 NO_CREDENTIAL = "log in with a user and password, or with a token: `zonectl login {url}`"
 
 
 class Authentication:
-    """``https_url``: the address at which passwords and tokens are accepted; empty: only a proxy knows it."""
+    """``https_url``: the address at which passwords and tokens are accepted; empty: only a proxy knows it.
+    ``sessions`` None: there is no console. ``watch``: ends what reads for whoever may not go on; None: nothing
+    takes long."""
 
     def __init__(
-        self, app: ASGIApp, check: LoginCheck, access: AccessView, https_url: Callable[[], str]
+        self,
+        app: ASGIApp,
+        check: LoginCheck,
+        access: AccessView,
+        https_url: Callable[[Scope], str],
+        sessions: SessionView | None = None,
+        watch: StandingWatch | None = None,
     ) -> None:
         self._app = app
+        self._watch = watch
+        self._door = ConsoleDoor(app, check, sessions, https_url) if sessions is not None else None
         self._check = check
         self._access = access
         self._https_url = https_url
@@ -45,6 +59,9 @@ class Authentication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
+            return
+        if self._door is not None and is_console(scope["path"]):
+            await self._door(scope, receive, send)
             return
         fields = Fields.of(scope)
         try:
@@ -59,7 +76,31 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         with logged_in(login):
+            await self._answer(scope, receive, send if is_surface(scope["path"]) else uncached(send))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What only reads may be cut at any moment. What changes something asks the watch where it is long, and
+        so do statements of drivers, whose pages say in the protocol's words what has ended them."""
+        is_read = scope["type"] == "http" and scope["method"] == "GET"
+        if self._watch is None or not is_read or scope["path"].startswith(SQL_PROTOCOL):
             await self._app(scope, receive, send)
+            return
+        is_begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        async def answered() -> None:
+            await self._app(scope, receive, noted)
+
+        try:
+            await self._watch.during(answered())
+        except StatementError as error:
+            # The connection of an answer that has begun is closed: its reader sees that it is not whole.
+            if not is_begun:
+                await _refuse(error, scope, receive, send)
 
     async def _login(self, scope: Scope, fields: Fields) -> Login | None:
         """None: nobody has, where nobody has to. Raises RefusedError and StoreError."""
@@ -70,10 +111,10 @@ class Authentication:
         if credential is None:
             if _is_open(scope):
                 return None
-            url = self._https_url() or "https://HOST"
+            url = self._https_url(scope) or "https://HOST"
             raise RefusedError(ErrorKind.UNAUTHENTICATED, NO_CREDENTIAL.format(url=url))
         if scope["scheme"] not in SECURE_SCHEMES:
-            place = self._https_url() or "the proxy's https address"
+            place = self._https_url(scope) or "the proxy's https address"
             message = f"passwords and tokens are accepted at {place} only"
             raise RefusedError(ErrorKind.CREDENTIAL_NOT_ENCRYPTED, message)
         client = scope.get("client")
@@ -89,12 +130,17 @@ class Authentication:
             raise RefusedError(ErrorKind.PRIVILEGE_MISSING, decision.reason)
 
     async def _named(self, login: Login, scope: Scope, fields: Fields) -> Login:
-        """X-Trino-User is a claim: who is logged in decides, and may name another user with IMPERSONATE."""
-        stated = fields.first(SQL_USER.lower().encode()).strip()
-        name = login.caller.principal.name
-        if not scope["path"].startswith(SQL_PROTOCOL) or not stated or stated.lower() == name.lower():
+        """X-Trino-User is a claim: who is logged in decides, and may name another user with IMPERSONATE.
+        X-Trino-Role takes roles away."""
+        if not scope["path"].startswith(SQL_PROTOCOL):
             return login
         grants = await self._access.grants()
+        enabled = selected_roles(fields.all(SQL_ROLE.lower().encode()))
+        login = replace(login, caller=narrowed(login.caller, grants, enabled))
+        stated = fields.first(SQL_USER.lower().encode()).strip()
+        name = login.caller.principal.name
+        if not stated or stated.lower() == name.lower():
+            return login
         if not login.caller.may(grants, Privilege.IMPERSONATE, SYSTEM):
             message = f"{SQL_USER} names another user than {name}, which needs IMPERSONATE ON SYSTEM"
             raise RefusedError(ErrorKind.PRIVILEGE_MISSING, message)
@@ -106,15 +152,6 @@ def _is_open(scope: Scope) -> bool:
 
 
 async def _refuse(error: StatementError, scope: Scope, receive: Receive, send: Send) -> None:
-    status, headers, body = answer(error)
-    if error.kind is ErrorKind.UNAUTHENTICATED:
-        headers += [(b"www-authenticate", challenge.encode()) for challenge in CHALLENGES]
-    if isinstance(error, LoginLimitedError):
-        headers.append((b"retry-after", str(error.wait_s).encode()))
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": f"{SOCKET_ANSWER}.start", "status": status, "headers": headers})
-        await send({"type": f"{SOCKET_ANSWER}.body", "body": body})
-        return
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    is_open_question = error.kind is ErrorKind.UNAUTHENTICATED
+    challenges = [(b"www-authenticate", text.encode()) for text in CHALLENGES if is_open_question]
+    await refuse(error, scope, receive, send, challenges)

@@ -18,6 +18,13 @@ class BearerCredential:
     token: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class LinkCredential:
+    """What is in the fragment of a one-time link."""
+
+    secret: str = field(repr=False)
+
+
 Credential = PasswordCredential | BearerCredential
 
 

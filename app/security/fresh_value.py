@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 from catalog.core.errors import ErrorKind, StatementError, StoreError
@@ -19,6 +21,7 @@ PATIENCE_S = 1.0
 """A reading is awaited for so long while an older value is left."""
 REFUSED_S = 10.0
 """A value of this age is used no more."""
+KEPT_MAX = 10_000
 
 
 class FreshValue(Generic[T]):
@@ -44,6 +47,16 @@ class FreshValue(Generic[T]):
             raise StoreError(ErrorKind.GRANTS_UNAVAILABLE, message)
         return self._known[0]
 
+    async def anew(self) -> T:
+        """As of a moment after this call, as long as the catalog answers. Raises as ``get`` does."""
+        if self._reading is not None:
+            # It may have begun before.
+            await asyncio.wait({self._reading}, timeout=PATIENCE_S)
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._refresh())
+        await asyncio.wait({self._reading}, timeout=PATIENCE_S)
+        return await self.get()
+
     def forget(self) -> None:
         """The next request reads it."""
         self._known = None
@@ -61,3 +74,28 @@ class FreshValue(Generic[T]):
             return
         finally:
             self._reading = None
+
+
+class FreshValues(Generic[T]):
+    """By key. Of more than ``KEPT_MAX`` those that were asked for longest ago are forgotten."""
+
+    def __init__(
+        self, read: Callable[[str], Awaitable[T]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._values: OrderedDict[str, FreshValue[T]] = OrderedDict()
+
+    async def get(self, key: str) -> T:
+        """Raises StoreError (GRANTS_UNAVAILABLE)."""
+        value = self._values.get(key)
+        if value is None:
+            value = self._values[key] = FreshValue(partial(self._read, key), self._clock)
+            while len(self._values) > KEPT_MAX:
+                self._values.popitem(last=False)
+        self._values.move_to_end(key)
+        return await value.get()
+
+    def forget(self, key: str) -> None:
+        """Of what was changed by this server."""
+        self._values.pop(key, None)

@@ -36,6 +36,9 @@ KEYS_BYTES_MAX = 1 << 20
 NAME_CHARS_MAX = 128
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
+UNREADABLE = (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, AttributeError, RecursionError)
+"""What an answer without usable keys raises; the last one where it is nested too deeply."""
+
 KeysFetch = Callable[[], Awaitable[bytes]]
 
 
@@ -116,7 +119,7 @@ class IssuerKeys:
         self._tried_s = self._clock()
         try:
             keys = PyJWKSet.from_dict(json.loads(await self._fetch())).keys
-        except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, AttributeError) as error:
+        except UNREADABLE as error:
             log.warning("keys of JWTs not read", error=str(error))
             return
         self._keys = {str(key.key_id): key for key in keys if key.key_id is not None}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from app.login import Login, Proof
 from app.security.access_view import AccessView
-from app.security.credentials import BearerCredential, Credential, PasswordCredential
+from app.security.credentials import BearerCredential, Credential, LinkCredential, PasswordCredential
 from app.security.jwt import JwtChecks, is_jwt
 from app.security.login_limits import LoginLimits, Wait
 from app.security.passwords import PasswordChecks, StoredPassword
@@ -18,12 +18,16 @@ from app.security.token_secrets import PREFIX
 from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import LOCAL, Principal, User, local_user
+from catalog.core.principals import Principal, local_user
 
 log = structlog.get_logger(__name__)
 
 WRONG_PASSWORD = "the user or the password is not right"
-WRONG_TOKEN = "the token does not exist, has expired or was revoked"
+WRONG_TOKEN = "the token does not exist, has expired or was revoked: log in again with `zonectl login`"
+WRONG_LINK = "the link does not exist, has expired or was used: `zonectl console-link` makes another"
+
+UseLink = Callable[[str], Awaitable[Principal | None]]
+"""Of the secret of a one-time link: whose it is, once. Raises StoreError."""
 
 
 class LoginLimitedError(RefusedError):
@@ -49,21 +53,25 @@ class LoginCheck:
         jwts: JwtChecks | None = None,
         clock: Callable[[], float] = time.monotonic,
         now_us: Callable[[], int] = utc_now_us,
+        use_link: UseLink | None = None,
     ) -> None:
         self._access = access
+        self._use_link = use_link
         self._passwords = passwords
         self._jwts = jwts
         self._clock = clock
         self._now_us = now_us
         self._limits = LoginLimits()
 
-    async def login(self, credential: Credential, address: str) -> Login:
+    async def login(self, credential: Credential | LinkCredential, address: str) -> Login:
         """``address``: where the request comes from. Raises RefusedError (UNAUTHENTICATED, LOGIN_LIMITED) and
         StoreError (GRANTS_UNAVAILABLE)."""
         grants = await self._access.grants()
         if isinstance(credential, PasswordCredential):
             return await self._by_password(credential, address, grants)
-        return await self._by_token(credential, address, grants)
+        if isinstance(credential, LinkCredential):
+            return await self._by_link(credential, address)
+        return await self._by_token(credential, address)
 
     async def _by_password(self, credential: PasswordCredential, address: str, grants: Grants) -> Login:
         name = credential.user.lower()
@@ -72,16 +80,16 @@ class LoginCheck:
             raise LoginLimitedError(wait)
         user = grants.users.get(local_user(name))
         stored = StoredPassword(name, user.password_hash, user.changed_version) if user is not None else None
-        is_right = await self._passwords.is_right(stored, credential.password)
+        is_right = await self._passwords.is_right(stored, credential.password, address)
         if user is None or not user.is_active or not is_right:
             raise self._failure(address, name, WRONG_PASSWORD)
         # Of guesses that were sent at the same time, the limit's number is told whether they are right.
         wait = self._limits.wait(address, name, self._clock())
         if wait is not None:
             raise LoginLimitedError(wait)
-        return Login(Caller(user.principal), Proof.PASSWORD)
+        return Login(Caller(user.principal), Proof.PASSWORD, user_version=user.changed_version)
 
-    async def _by_token(self, credential: BearerCredential, address: str, grants: Grants) -> Login:
+    async def _by_token(self, credential: BearerCredential, address: str) -> Login:
         """What is wrong is counted, but never holds up what is right: nobody guesses a token."""
         text = credential.token
         digest = digest_of(text)
@@ -93,9 +101,20 @@ class LoginCheck:
             caller = Caller(identity.principal, identity.roles)
             return Login(caller, Proof.JWT, expires_us=int(identity.expires_s * 1_000_000))
         token = await self._access.token(digest) if text.startswith(PREFIX) else None
-        if token is None or not token.is_valid(self._now_us()) or not _is_active(grants, token.owner):
+        if (
+            token is None
+            or not token.is_valid(self._now_us())
+            or not await self._access.has_active(token.owner)
+        ):
             raise self._failure(address, digest, WRONG_TOKEN)
         return Login(Caller(token.owner, scope=token.scope), Proof.TOKEN, token, token.expires_us)
+
+    async def _by_link(self, credential: LinkCredential, address: str) -> Login:
+        """As with tokens: nobody guesses one."""
+        owner = await self._use_link(credential.secret) if self._use_link is not None else None
+        if owner is None or not await self._access.has_active(owner):
+            raise self._failure(address, digest_of(credential.secret), WRONG_LINK)
+        return Login(Caller(owner), Proof.LINK)
 
     def _failure(self, address: str, name: str, reason: str) -> RefusedError:
         now = self._clock()
@@ -105,8 +124,3 @@ class LoginCheck:
         self._limits.failed(address, name, now)
         log.info("login failed", address=address)
         return RefusedError(ErrorKind.UNAUTHENTICATED, reason)
-
-
-def _is_active(grants: Grants, owner: Principal) -> bool:
-    user: User | None = grants.users.get(owner)
-    return owner.source == LOCAL and user is not None and user.is_active

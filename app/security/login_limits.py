@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
+
+from app.client_network import network_of
 
 WINDOW_S = 60.0
 BY_ADDRESS_MAX = 10
@@ -18,7 +19,8 @@ BY_USER_MAX = 5
 KEYS_MAX = 20_000
 NAME_CHARS_MAX = 128
 """No user has a longer name, and what strangers send is remembered."""
-IPV6_PREFIX = 64
+
+LOOPBACK = "loopback"
 
 _Key = tuple[str, str | None]
 
@@ -39,13 +41,13 @@ class LoginLimits:
 
     def wait(self, address: str, user: str, now: float) -> Wait | None:
         """None: it may be tried. ``now``: seconds, of a clock that never goes back."""
-        network = _network(address)
+        network = _place(address)
         pairs = (((network, None), BY_ADDRESS_MAX), ((network, user[:NAME_CHARS_MAX]), BY_USER_MAX))
         waits = [seconds for key, most in pairs if (seconds := self._seconds(key, most, now)) > 0]
         return Wait(max(waits)) if waits else None
 
     def failed(self, address: str, user: str, now: float) -> None:
-        network = _network(address)
+        network = _place(address)
         for key in ((network, None), (network, user[:NAME_CHARS_MAX])):
             self._recent(key, now).append(now)
             self._failures.move_to_end(key)
@@ -67,14 +69,7 @@ class LoginLimits:
         return times
 
 
-def _network(address: str) -> str:
-    """Whoever has an IPv6 address has its whole network of 64 bits."""
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(ip, IPv6Address):
-        if ip.ipv4_mapped is not None:
-            return str(ip.ipv4_mapped)
-        return ip.exploded[: IPV6_PREFIX // 4 + IPV6_PREFIX // 16 - 1]
-    return str(ip)
+def _place(address: str) -> str:
+    """Every user of this machine has all of its loopback addresses."""
+    network = network_of(address)
+    return LOOPBACK if network.startswith("127.") or network == network_of("::1") else network

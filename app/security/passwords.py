@@ -11,6 +11,7 @@ import asyncio
 import hmac
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from hashlib import sha256
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from app.client_network import network_of
 from catalog.core.errors import ErrorKind, RefusedError
 
 MEMORY_KIB = 19 * 1024
@@ -26,6 +28,8 @@ PASSES = 2
 LANES = 1
 AT_ONCE = 2
 WAITING_MAX = 100
+OF_ADDRESS_MAX = 50
+"""So many of one address are checked or wait: whoever guesses from it leaves room for others."""
 REMEMBERED_S = 60.0
 REMEMBERED_MAX = 10_000
 PASSWORD_BYTES_MAX = 1_024
@@ -62,28 +66,35 @@ class PasswordChecks:
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="password")
         self._remembered: dict[bytes, float] = {}
         self._running: dict[bytes, asyncio.Future[bool]] = {}
+        self._of_network: Counter[str] = Counter()
         self.checks = 0
         """How many were compared so far, those of unknown users too."""
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def is_right(self, stored: StoredPassword | None, password: str) -> bool:
-        """``stored`` None: there is no such user. Raises RefusedError (LOGIN_LIMITED) while too many wait."""
+    async def is_right(self, stored: StoredPassword | None, password: str, address: str = "") -> bool:
+        """``stored`` None: there is no such user. ``address``: who asks. Raises RefusedError (LOGIN_LIMITED)
+        while too many wait."""
         mark = self._mark(stored, password)
         until = self._remembered.get(mark)
         if until is not None and self._clock() < until:
             return True
         running = self._running.get(mark)
         if running is None:
-            running = self._begin(mark, stored, password)
+            running = self._begin(mark, stored, password, network_of(address))
         # Requests that send the same at the same time share the check, and none ends it for the others.
         if not await asyncio.shield(running):
             return False
         self._remember(mark)
         return True
 
-    def _begin(self, mark: bytes, stored: StoredPassword | None, password: str) -> asyncio.Future[bool]:
+    def _begin(
+        self, mark: bytes, stored: StoredPassword | None, password: str, network: str
+    ) -> asyncio.Future[bool]:
+        if self._of_network[network] >= OF_ADDRESS_MAX:
+            message = f"{OF_ADDRESS_MAX} logins of this address wait for their passwords to be checked"
+            raise RefusedError(ErrorKind.LOGIN_LIMITED, message)
         if len(self._running) >= AT_ONCE + WAITING_MAX:
             message = f"{WAITING_MAX} logins wait for their passwords to be checked"
             raise RefusedError(ErrorKind.LOGIN_LIMITED, message)
@@ -92,7 +103,15 @@ class PasswordChecks:
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._threads, _matches, known, self._nobody, password)
         self._running[mark] = running
-        running.add_done_callback(lambda _: self._running.pop(mark, None))
+        self._of_network[network] += 1
+
+        def ended(_: object) -> None:
+            self._running.pop(mark, None)
+            self._of_network[network] -= 1
+            if not self._of_network[network]:
+                del self._of_network[network]
+
+        running.add_done_callback(ended)
         return running
 
     def _mark(self, stored: StoredPassword | None, password: str) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
+from app.edge.policies import CONSOLE
 from catalog.core.principals import Privilege
 
 
@@ -20,7 +21,7 @@ class Subject(Enum):
     ZONE = "the zone that the path names"
     ZONE_ID = "the zone whose id is in the path"
     OPERATION = "the zone of the operation that the path names"
-    QUERIED_ZONE = "the zone that the query names; ALL ZONES where it names none"
+    QUERIED_ZONE = "the zone that the query names; nothing where it names none: rows are left out"
 
 
 class Guard(Enum):
@@ -62,6 +63,7 @@ _PAGE = f"{_SQL}/executing/{{statement_id:segment}}/{{token}}"
 _STATEMENT_ID = f"{_API}/statements/{{statement_id:segment}}"
 
 ROUTES: dict[tuple[str, str], Row] = {
+    ("GET", "/livez"): _open(),
     ("GET", "/healthz"): _open(),
     ("GET", "/readyz"): _open(),
     ("GET", "/v1/info"): _open(),
@@ -77,9 +79,8 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", _PAGE): _STATEMENT,
     ("DELETE", _PAGE): _STATEMENT,
     ("DELETE", "/v1/query/{statement_id:segment}"): _STATEMENT,
-    ("POST", f"{_API}/plan"): _needs(
-        *((privilege, Subject.ALL_ZONES) for privilege in (Privilege.CREATE, Privilege.ALTER, Privilege.DROP))
-    ),
+    # Each statement of the plan is authorised as if it were run.
+    ("POST", f"{_API}/plan"): _STATEMENT,
     ("GET", f"{_API}/zones"): _login(),
     ("GET", _ZONE): _SEE_ZONE,
     ("GET", f"{_ZONE}/partitions"): _SEE_ZONE,
@@ -116,14 +117,101 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", f"{_API}/metastore"): _needs(SEE_SYSTEM),
     ("POST", f"{_API}/metastore/adopt"): _needs((Privilege.RECOVER, Subject.SYSTEM)),
     ("GET", f"{_API}/whoami"): _login(),
+    ("POST", f"{_API}/console-links"): _login(),
     ("GET", f"{_API}/tokens"): _login(),
     ("POST", f"{_API}/tokens"): _login(),
     ("DELETE", f"{_API}/tokens/{{token_id:segment}}"): _login(),
 }
 
-SURFACES = frozenset({"/openapi.json", "/docs/files", "/console"})
-"""What is no route of the API: files and pages. They need SEE ON SYSTEM, and the console is not served where
-users log in, because its sockets have no session yet."""
+SURFACES = frozenset({"/openapi.json", "/docs/files"})
+"""What is no route of the API: files. They need SEE ON SYSTEM."""
+
+CONSOLE_DOOR: dict[tuple[str, str], Row] = {
+    ("GET", f"{CONSOLE}/login"): _open(),
+    ("GET", f"{CONSOLE}/login.js"): _open(),
+    ("GET", f"{CONSOLE}/login.css"): _open(),
+    ("POST", f"{CONSOLE}/login"): _open(),
+    ("POST", f"{CONSOLE}/logout"): _login(),
+}
+"""Everything else below the console needs a session, its files and its sockets, too."""
+
+SEE_ALL_ZONES = (Privilege.SEE, Subject.ALL_ZONES)
+
+PAGES: dict[str, tuple[Need, ...]] = {
+    "/": (SEE_SYSTEM,),
+    "/zones": (SEE_SYSTEM,),
+    "/zones/{zone:segment}": (SEE_SYSTEM,),
+    "/zones/{zone:segment}/partitions/{number}": (SEE_SYSTEM,),
+    "/map": (SEE_SYSTEM,),
+    "/nodes": (SEE_SYSTEM,),
+    "/nodes/{node:segment}": (SEE_SYSTEM,),
+    "/operations": (SEE_SYSTEM,),
+    "/operations/begun": (SEE_SYSTEM,),
+    "/operations/{operation:segment}": (SEE_SYSTEM,),
+    "/rebalance": (SEE_SYSTEM,),
+    "/recovery": (SEE_SYSTEM,),
+    # They compute with all zones.
+    "/plan": (SEE_SYSTEM, SEE_ALL_ZONES),
+    "/what-if": (SEE_SYSTEM, SEE_ALL_ZONES),
+    "/sql": (SEE_SYSTEM,),
+    "/audit": (SEE_SYSTEM, (Privilege.AUDIT, Subject.SYSTEM)),
+    "/users": (SEE_SYSTEM, (Privilege.ADMIN, Subject.SYSTEM)),
+    # One's own.
+    "/account": (),
+}
+"""Pages of the console, below its path: what each needs besides a session. A page shows zones that its viewer
+sees; another one is not there."""
+
+
+class PageControl(Enum):
+    """What a page changes, or shows besides what it is about. Statements of the editor are authorised as
+    such."""
+
+    DRAIN_NODE = "drain or undrain a node"
+    CHECK_STOP = "check whether a node can stop"
+    CHANGE_LIMITS = "set the limits, pause and resume"
+    REST_ZONE = "activate or deactivate a zone"
+    CREATE_ZONE = "create a zone"
+    ALTER_ZONE = "alter a zone"
+    OPERATE_OPERATION = "pause, resume or cancel an operation"
+    REVERSE_OPERATION = "reverse an operation"
+    RECOVER_ZONE = "reset partitions of a zone"
+    READ_STATEMENTS = "read the statements that changed the catalog"
+    MANAGE_USERS = "change users, roles and grants; end sessions and tokens of others"
+    END_OWN_LOGIN = "end an own session or token"
+
+
+CONTROLS: dict[PageControl, tuple[Need, ...]] = {
+    PageControl.DRAIN_NODE: ((Privilege.OPERATE, Subject.SYSTEM),),
+    PageControl.CHECK_STOP: (SEE_SYSTEM, SEE_ALL_ZONES),
+    PageControl.CHANGE_LIMITS: ((Privilege.OPERATE, Subject.SYSTEM),),
+    PageControl.REST_ZONE: ((Privilege.OPERATE, Subject.ZONE),),
+    PageControl.CREATE_ZONE: ((Privilege.CREATE, Subject.ALL_ZONES),),
+    PageControl.ALTER_ZONE: ((Privilege.ALTER, Subject.ZONE),),
+    PageControl.OPERATE_OPERATION: ((Privilege.OPERATE, Subject.ZONE),),
+    PageControl.REVERSE_OPERATION: ((Privilege.OPERATE, Subject.ZONE), (Privilege.ALTER, Subject.ZONE)),
+    PageControl.RECOVER_ZONE: ((Privilege.RECOVER, Subject.ZONE),),
+    PageControl.READ_STATEMENTS: ((Privilege.AUDIT, Subject.SYSTEM),),
+    PageControl.MANAGE_USERS: ((Privilege.ADMIN, Subject.SYSTEM),),
+    PageControl.END_OWN_LOGIN: (),
+}
+
+SOCKET_EVENTS = frozenset({"connect", "handshake", "disconnect", "event", "javascript_response", "ack", "log"})
+"""Of the console's sockets. Each needs a session that holds, and is of a page that was drawn for it; what an
+event asks a control for is authorised there."""
+
+
+def check_console(pages: Iterable[str], socket_events: Iterable[str]) -> None:
+    """Raises RuntimeError for a page, a control or a socket's event without a row, and for rows of nothing."""
+    tables: tuple[tuple[str, set[object], set[object]], ...] = (
+        ("pages", set(PAGES), set(pages)),
+        ("controls", set(CONTROLS), set(PageControl)),
+        ("events of sockets", set(SOCKET_EVENTS), set(socket_events)),
+    )
+    for what, table, served in tables:
+        if table != served:
+            different = ", ".join(sorted(map(str, table ^ served)))
+            raise RuntimeError(f"app.security.policy and the console's {what} differ in: {different}")
 
 
 def check_complete(routes: Iterable[tuple[str, str]], surfaces: Iterable[str]) -> None:
@@ -132,7 +220,7 @@ def check_complete(routes: Iterable[tuple[str, str]], surfaces: Iterable[str]) -
     served = set(routes)
     without_row = sorted(served - ROUTES.keys())
     without_route = sorted(ROUTES.keys() - served)
-    unknown = sorted(set(surfaces) - SURFACES)
+    unknown = sorted(set(surfaces) - SURFACES - {CONSOLE})
     if without_row or without_route or unknown:
         message = f"rows are missing for {without_row} and {unknown}, and routes for {without_route}"
         raise RuntimeError(f"app.security.policy: {message}")

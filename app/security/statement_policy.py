@@ -190,6 +190,12 @@ def only_zones(snapshot: CatalogSnapshot, zones: Iterable[Zone]) -> CatalogSnaps
     return replace(snapshot, zones=left, tables=tables, default_zone_id=default, zones_by_name=None)
 
 
+def visible_catalog(snapshot: CatalogSnapshot, caller: Caller) -> CatalogSnapshot:
+    """The catalog with the zones that the caller may see."""
+    seen = caller.seen_zones(snapshot.grants, (zone.zone_id for zone in snapshot.zones))
+    return snapshot if seen is None else only_zones(snapshot, (z for z in snapshot.zones if z.zone_id in seen))
+
+
 def _authorised_table(snapshot: CatalogSnapshot, command: CreateTable, caller: Caller) -> CatalogSnapshot:
     """In the default zone where it names none; that is made by the first table."""
     need = COMMANDS[CreateTable]

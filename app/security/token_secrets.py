@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 
 PREFIX = "zkt_"
+"""Of a token's."""
+SESSION_PREFIX, LINK_PREFIX = "zks_", "zkl_"
 SECRET_BYTES = 32
 
 
-def new_secret() -> str:
-    """Of a token: ``zkt_`` and 43 characters of the URL-safe alphabet, which hold 256 random bits."""
-    return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+def new_secret(prefix: str = PREFIX) -> str:
+    """43 characters of the URL-safe alphabet, which hold 256 random bits, after what says whose they are."""
+    return prefix + secrets.token_urlsafe(SECRET_BYTES)

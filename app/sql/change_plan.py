@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from app.security.statement_policy import only_zones
 from app.sql.explain import explain_change, plan_row
 from app.sql.forecast import Outlook, PlannedStatement, changed_zone, forecast
 from app.sql.results import ResultSet
@@ -141,7 +142,11 @@ def _effects(statements: Sequence[PlannedStatement], snapshot: SystemSnapshot) -
         target = changed_zone(statement.change)
         forecasts = forecast(outlook, [target]) if target is not None else ()
         yield explain_change(statement.change, forecasts[0] if forecasts else None, outlook.snapshot)
-        outlook = outlook.after(forecasts, statement.before.after(statement.change.entries))
+        catalog = statement.before.after(statement.change.entries)
+        if snapshot.seen is not None:
+            made = {one.zone.zone_id for one in forecasts}
+            catalog = only_zones(catalog, (z for z in catalog.zones if z.zone_id in snapshot.seen | made))
+        outlook = outlook.after(forecasts, catalog)
 
 
 def explained(plan: ChangePlan) -> ResultSet:

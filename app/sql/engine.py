@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from app.actor import current_caller
 from app.request_audit import Audit
-from app.security.statement_policy import SEES_ALL_ZONES, authorise_call, require
+from app.security.standing import StandingWatch
+from app.security.statement_policy import authorise_call, require
 from app.sql.calls import Procedures
 from app.sql.change_plan import (
     ChangePlan,
@@ -36,6 +35,7 @@ from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
 from app.sql.show import describe_table, describe_zone, show
+from app.sql.statement_line import StatementLine
 from app.sql.statements import QueryResult, ScriptError, StatementResult
 from app.sql.system_views import SYSTEM_VIEWS
 from app.sql.view_registry import (
@@ -48,13 +48,15 @@ from app.sql.view_registry import (
     arrow_stream,
 )
 from app.sql.view_snapshot import SystemSnapshot
+from app.sql.view_threads import ViewThreads
 from app.sql.visible_rows import check_question, needs_of, visible, visible_rows
 from app.views.store_copies import ServerCopies
+from catalog.core.access_tokens import scope_text
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
 from catalog.core.principals import SYSTEM, Privilege
-from catalog.core.snapshot import Topology
+from catalog.core.snapshot import CatalogSnapshot, Topology
 from catalog.ports import VersionRecord
 from parser.calls import Call, Procedure
 from parser.queries import (
@@ -77,10 +79,6 @@ from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.store.core.ownership import StoreOwnership
 
-T = TypeVar("T")
-
-THREADS = 4
-"""One more than queries run at once, so that nobody who only asks for a list waits for theirs."""
 AUDIT_SHOWN_MAX = 10_000
 _ACTIONS = {
     Procedure.RESET_PARTITIONS: Action.RESET_PARTITIONS,
@@ -112,10 +110,15 @@ class SqlEngine:
         reader: ScriptReader | None = None,
         ownership: Callable[[], StoreOwnership] | None = None,
         store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] | None = None,
+        line: StatementLine | None = None,
+        watch: StandingWatch | None = None,
     ) -> None:
         """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
         ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
-        store servers."""
+        store servers. ``line``: in which statements wait for their turn. ``watch`` None: nobody has to log
+        in."""
+        self._line = line or StatementLine()
+        self._watch = watch
         self._reader = reader or ScriptReader()
         self._procedures = procedures
         self._ownership = ownership
@@ -125,9 +128,8 @@ class SqlEngine:
         self._mirror = mirror
         self._keyspace = keyspace
         self._sandbox = sandbox
-        self._timeout_s = timeout_s
         self._registry = registry or ViewRegistry(SYSTEM_VIEWS)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="views")
+        self._threads = ViewThreads(timeout_s)
         self._streams: dict[str, bytes] = {}
         self._streams_of: tuple[int, int] = (0, 0)
 
@@ -137,76 +139,80 @@ class SqlEngine:
         return self._registry
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         self._reader.close()
 
     async def execute(self, sql: str, session: SessionContext) -> ResultSet:
         """One statement. Raises StatementError, with MULTIPLE_STATEMENTS for more than one."""
-        statement = (await self._reader.statement(sql)).statement
-        if isinstance(statement, Query):
-            self._require_loaded()
-            return await self._query(await self._prepare(statement, session), session)
-        if not isinstance(statement, Ddl):
-            return await self._answer(statement, session)
-        if session.in_transaction:
-            message = "zone statements take effect at once and cannot be part of a transaction"
-            raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
-        try:
-            (done,) = await self._catalog.run((statement.command,), self._nodes())
-        except ScriptError as failed:
-            raise (failed.__cause__ if isinstance(failed.__cause__, StatementError) else failed) from None
-        return ResultSet(
-            update_type=update_type(done.sql),
-            applied=done.applied,
-            effect=done.effect,
-            zone_id=done.zone_id,
-            catalog_version=done.catalog_version,
-            warnings=done.warnings,
-        )
+        async with self._line.turn():
+            statement = (await self._reader.statement(sql)).statement
+            if isinstance(statement, Query):
+                self._require_loaded()
+                return await self._query(await self._prepare(statement, session), session)
+            if not isinstance(statement, Ddl):
+                return await self._answer(statement, session)
+            if session.in_transaction:
+                message = "zone statements take effect at once and cannot be part of a transaction"
+                raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
+            try:
+                (done,) = await self._catalog.run((statement.command,), self._nodes())
+            except ScriptError as failed:
+                raise (failed.__cause__ if isinstance(failed.__cause__, StatementError) else failed) from None
+            return ResultSet(
+                update_type=update_type(done.sql),
+                applied=done.applied,
+                effect=done.effect,
+                zone_id=done.zone_id,
+                catalog_version=done.catalog_version,
+                warnings=done.warnings,
+            )
 
     async def run_script(self, sql: str) -> Sequence[StatementResult | QueryResult]:
         """Statements of any kind, one after the other; read whole, and authorised, before the first is run.
 
         Raises ScriptError with the results of the statements before the one that failed.
         """
-        try:
-            pieces = await self._reader.script(sql)
-            if not pieces:
-                raise nothing_found(sql)
-            queries = await self._prepare_all(pieces)
-            await self._authorise(pieces)
-        except StatementError as error:
-            raise ScriptError(error, ()) from error
-        commands = [piece.statement.command for piece in pieces if isinstance(piece.statement, Ddl)]
-        if len(commands) == len(pieces):
-            return await self._catalog.run(commands, self._nodes())
-        if any(piece.changes for piece in pieces):
-            return await to_the_end(asyncio.ensure_future(self._run_pieces(pieces, queries)))
-        return await self._run_pieces(pieces, queries)
+        async with self._line.turn():
+            try:
+                pieces = await self._reader.script(sql)
+                if not pieces:
+                    raise nothing_found(sql)
+                queries = await self._prepare_all(pieces)
+                await self._authorise(pieces)
+            except StatementError as error:
+                raise ScriptError(error, ()) from error
+            commands = [piece.statement.command for piece in pieces if isinstance(piece.statement, Ddl)]
+            if len(commands) == len(pieces):
+                return await self._catalog.run(commands, self._nodes())
+            if any(piece.changes for piece in pieces):
+                return await to_the_end(asyncio.ensure_future(self._run_pieces(pieces, queries)))
+            return await self._run_pieces(pieces, queries)
 
     async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
         """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
-        try:
-            commands = await self._reader.changes(sql)
-        except StatementError as error:
-            raise ScriptError(error, ()) from error
-        return await self._catalog.run(commands, self._nodes(), base_version)
+        async with self._line.turn():
+            try:
+                commands = await self._reader.changes(sql)
+            except StatementError as error:
+                raise ScriptError(error, ()) from error
+            return await self._catalog.run(commands, self._nodes(), base_version)
 
     async def run_planned(self, sql: str, plan_id: str) -> Sequence[StatementResult]:
         """Statements that change the catalog, only if their plan is ``plan_id`` still.
 
         Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
-        commands, plan = await self._read_plan(sql, plan_id)
-        return await self._catalog.run(commands, self._nodes(), plan.plan_id.catalog_version)
+        async with self._line.turn():
+            commands, plan = await self._read_plan(sql, plan_id)
+            return await self._catalog.run(commands, self._nodes(), plan.plan_id.catalog_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
-        """What a set of DDL files would change. Raises DdlFileError, StoreError."""
-        caller, limits = current_caller(), self._reader.limits
-        if caller is not None:
-            require(caller, await self._catalog.snapshot(), SEES_ALL_ZONES, None)
-        size = sum(len(file.text) for file in files)
-        commands = await self._reader.run(size, lambda stop: read_files(files, limits, stop))
-        return await self._catalog.plan(commands, self._nodes(), prune=prune)
+        """What a set of DDL files would change, of the zones that the caller may see. Raises DdlFileError,
+        StoreError."""
+        async with self._line.turn():
+            limits = self._reader.limits
+            size = sum(len(file.text) for file in files)
+            commands = await self._reader.run(size, lambda stop: read_files(files, limits, stop))
+            return await self._catalog.plan(commands, self._nodes(), prune=prune)
 
     async def change_plan(
         self, sql: str, plan_id: str | None = None, limits: ScriptLimits | None = None
@@ -215,7 +221,8 @@ class SqlEngine:
 
         With ``plan_id`` RefusedError (PLAN_CHANGED) when another plan comes out by now, or when ``sql`` is
         empty: nothing is to be done any more. ``limits``: other than the reader's."""
-        return (await self._read_plan(sql, plan_id, limits))[1]
+        async with self._line.turn():
+            return (await self._read_plan(sql, plan_id, limits))[1]
 
     async def _read_plan(
         self, sql: str, plan_id: str | None, limits: ScriptLimits | None = None
@@ -266,7 +273,7 @@ class SqlEngine:
             statements = await self._catalog.changes(commands, self._nodes())
             snapshot = await self._snapshot()
             if snapshot.catalog.version == statements[0].before.version:
-                return await self._in_thread(snapshot, partial(plan_of, statements, snapshot))
+                return await self._threads.run(snapshot, partial(plan_of, statements, snapshot))
         message = f"other statements changed it during each of {PLAN_ATTEMPTS_MAX} attempts"
         raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
 
@@ -326,8 +333,8 @@ class SqlEngine:
             assert isinstance(statement, ExplainPartition), "what changes the catalog is run elsewhere"
             return explain_partition(statement, snapshot)
 
-        rows = await self._in_thread(snapshot, answer)
-        return replace(rows, catalog_version=snapshot.catalog.version)
+        rows = await self._threads.run(snapshot, answer)
+        return replace(rows, catalog_version=snapshot.catalog.version, held=_held(snapshot.catalog))
 
     def _require_loaded(self) -> None:
         if not self._mirror.is_loaded:
@@ -372,18 +379,19 @@ class SqlEngine:
 
     async def _query(self, query: PreparedQuery, session: SessionContext) -> ResultSet:
         views = [self._registry.relation(relation) for relation in sorted(query.relations)]
-        versions: list[int] = []
+        catalogs: list[CatalogSnapshot] = []
 
         async def load() -> dict[str, bytes]:
             names = {view.name for view in views}
             copies = await self._store_copies() if STORE_COPIES in names else ()
             snapshot = await self._snapshot(EVENTS in names, AUDIT in names, copies)
-            versions.append(snapshot.catalog.version)
+            catalogs.append(snapshot.catalog)
             return await self._tables(views, snapshot)
 
         is_cheap = query.is_simple and all(view.is_short for view in views)
-        answer = await self._sandbox.run(query, load, is_cheap=is_cheap, time_zone=session.time_zone)
-        return replace(answer, catalog_version=versions[-1])
+        running = self._sandbox.run(query, load, is_cheap=is_cheap, time_zone=session.time_zone)
+        answer = await (running if self._watch is None else self._watch.during(running))
+        return replace(answer, catalog_version=catalogs[-1].version, held=_held(catalogs[-1]))
 
     async def _tables(self, views: Sequence[SystemView], snapshot: SystemSnapshot) -> dict[str, bytes]:
         of = (snapshot.catalog.version, snapshot.keys.revision)
@@ -398,7 +406,7 @@ class SqlEngine:
                 tables[view.relation] = known or arrow_stream(view.columns, visible_rows(view, snapshot))
             return tables
 
-        tables = await self._in_thread(snapshot, build)
+        tables = await self._threads.run(snapshot, build)
         # What a snapshot shows does not change, but for the time when it was taken, for what no version of
         # either store tells, and for what callers see of each other.
         passing = (".SNAPSHOT", *(f".{name}" for name in (AUDIT, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)))
@@ -426,14 +434,8 @@ class SqlEngine:
         )
         return visible(snapshot, current_caller())
 
-    async def _in_thread(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:
-        """Raises RefusedError (QUERY_TIMEOUT). When given up, the thread stops at its next checkpoint."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await loop.run_in_executor(self._threads, work)
-        except TimeoutError as error:
-            message = f"reading the views took longer than {self._timeout_s:g} s"
-            raise RefusedError(ErrorKind.QUERY_TIMEOUT, message) from error
-        finally:
-            snapshot.given_up.set()
+
+def _held(catalog: CatalogSnapshot) -> str:
+    """By the caller."""
+    caller = current_caller()
+    return "" if caller is None else scope_text(caller.held(catalog.grants))

@@ -15,7 +15,8 @@ from functools import partial
 from typing import TypeVar
 
 from app.actor import current_actor, current_caller
-from app.security.statement_policy import authorise_restored, authorised
+from app.security.administrator import RECOVERED
+from app.security.statement_policy import authorise_restored, authorised, visible_catalog
 from app.sql.ddl_files import FileCommand
 from app.sql.desired_state import CatalogPlan, desired_catalog, plan_changes
 from app.sql.forecast import PlannedStatement, judged
@@ -23,10 +24,10 @@ from app.sql.member_counts import MemberCounts
 from app.sql.script_reader import to_the_end
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import ScriptError, StatementResult
-from catalog.core.access_tokens import AccessToken
-from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
+from catalog.core.access_tokens import NO_BASIS, AccessToken, LoginBasis
+from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord, Channel
 from catalog.core.authorisation import Caller
-from catalog.core.engine_limits import check_member_limits
+from catalog.core.engine_limits import check_member_limits, error_for
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import AlterUser, Command, CreateUser, PrincipalCommand, Secret
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
@@ -47,9 +48,11 @@ from catalog.filters.json_path import JSON_PATH
 from catalog.ports import HashPassword, OutboxRow, VersionRecord
 from catalog.service import VERSIONS_MAX, CatalogService
 from catalog.store.catalog_store import CatalogStore
+from catalog.store.session_rows import SqlSessions
 from catalog.store.statement_log import SqlStatementLog
 
 HISTORY_PAGE = 10_000
+RECOVERIES_MAX = 10
 
 T = TypeVar("T")
 _Waiting = tuple[CommandScript, asyncio.Future[ScriptRun]]
@@ -59,7 +62,8 @@ class CatalogExecutor:
     """One server's catalog; implements the relay's ``AsyncOutbox`` and the guard's ``AsyncMarks`` too.
 
     ``counts`` answers how many members zones need, for the limit of each node. ``hash_password``: without it
-    statements that hold a password are refused.
+    statements that hold a password are refused. ``requires_login``: what is done for nobody changes nothing,
+    but for what the server does by itself under a name (``Channel.SYSTEM``).
     """
 
     def __init__(
@@ -68,11 +72,16 @@ class CatalogExecutor:
         defaults: ZoneDefaults,
         counts: MemberCounts,
         hash_password: HashPassword | None = None,
+        *,
+        requires_login: bool = False,
     ) -> None:
         self._url = url
+        self._requires_login = requires_login
         self._hash_password = hash_password
         self._defaults = defaults
         self._counts = counts
+        self.principal_changes = 0
+        """Grows when this server has changed users, roles or grants."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
         self._waiting: deque[_Waiting] = deque()
         self._history: list[VersionRecord] = []
@@ -108,7 +117,7 @@ class CatalogExecutor:
         Raises ScriptError, with the results of the commands before the one that failed, and StoreError while
         nothing may be written."""
         self._require_writable()
-        caller = current_caller()
+        caller = self._caller_of_change()
         if caller is not None and (len(commands) > 1 or isinstance(commands[0], PrincipalCommand)):
             # Nothing of a script happens, and no password is hashed, for whoever may not do all of it.
             await self.authorise(dict(enumerate(commands, start=1)), topology)
@@ -120,6 +129,7 @@ class CatalogExecutor:
         self._waiting.append((script, ended))
         self._thread.submit(self._execute_waiting)
         run = await to_the_end(ended)
+        self.principal_changes += any(isinstance(command, PrincipalCommand) for command in commands)
         results = [StatementResult.of(n, executed) for n, executed in enumerate(run.done, start=1)]
         if isinstance(run.error, StatementError):
             raise ScriptError(run.error, results) from run.error
@@ -137,8 +147,9 @@ class CatalogExecutor:
             await self._call(self._authorise, commands, topology, caller)
 
     async def plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
-        """What DDL files would change. Raises DdlFileError, StoreError."""
-        return await self._call(partial(self._plan, commands, topology, prune=prune))
+        """What DDL files would change, of the zones that the caller may see: nothing of it is authorised yet.
+        Raises DdlFileError, StoreError."""
+        return await self._call(partial(self._plan, commands, topology, current_caller(), prune=prune))
 
     async def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         """The catalog as committed now, or at a version that exists. Raises StoreError."""
@@ -150,7 +161,7 @@ class CatalogExecutor:
         ``restored`` runs in the catalog's thread. Raises RefusedError, what it raises, and StoreError.
         """
         self._require_writable()
-        caller = current_caller()
+        caller = self._caller_of_change()
         stamp = StatementStamp(next_statement_id(), text, current_actor().named(origin.by), origin)
 
         def once(catalog: CatalogSnapshot) -> Zone:
@@ -205,21 +216,37 @@ class CatalogExecutor:
         """Who changed what, the newest first. Raises StoreError."""
         return await self._call(self._store.audit.read, only, limit, below)
 
+    async def recoveries(self, since_us: int) -> tuple[AuditRecord, ...]:
+        """Of administrators, the newest first. Raises StoreError."""
+        return await self._call(self._store.audit.of_subject, RECOVERED, since_us, RECOVERIES_MAX)
+
     async def token(self, digest: str) -> AccessToken | None:
         return await self._call(self._store.tokens.by_digest, digest)
 
     async def tokens(self, owner: Principal | None) -> tuple[AccessToken, ...]:
         return await self._call(self._store.tokens.all, owner)
 
-    async def add_token(self, token: AccessToken) -> None:
-        await self._call(self._store.tokens.add, token)
+    async def add_token(self, token: AccessToken, basis: LoginBasis = NO_BASIS) -> None:
+        await self._call(self._store.tokens.add, token, basis)
 
     async def revoke_token(self, token_id: str, now_us: int) -> None:
         await self._call(self._store.tokens.revoke, token_id, now_us)
 
+    async def on_sessions(self, act: Callable[[SqlSessions], T]) -> T:
+        """One call of the console's sessions. Raises RefusedError and StoreError."""
+        return await self._call(act, self._store.sessions)
+
     async def close(self) -> None:
         await self._call(self._store.close)
         self._thread.shutdown()
+
+    def _caller_of_change(self) -> Caller | None:
+        """Raises RefusedError (UNAUTHENTICATED): a task that has lost for whom it works would do everything."""
+        actor = current_actor()
+        is_server = actor.channel is Channel.SYSTEM and actor.name
+        if self._requires_login and actor.caller is None and not is_server:
+            raise RefusedError(ErrorKind.UNAUTHENTICATED, "the change is for nobody who has logged in")
+        return actor.caller
 
     async def _hashed(self, commands: Sequence[Command]) -> Sequence[Command]:
         """Passwords are made into what is kept of them in threads of their own: that takes long on purpose.
@@ -277,7 +304,10 @@ class CatalogExecutor:
     ) -> tuple[PlannedStatement, ...]:
         def judge(snapshot: CatalogSnapshot, command: Command, nodes: Topology) -> Change:
             known = snapshot if caller is None else authorised(snapshot, command, caller)
-            return self._service.judge(known, command, nodes)
+            try:
+                return self._service.judge(known, command, nodes)
+            except StatementError as error:
+                raise error_for(caller, snapshot.grants, error) from None
 
         return tuple(judged(commands, self._service.snapshot(), topology, judge))
 
@@ -293,8 +323,12 @@ class CatalogExecutor:
             with suppress(StatementError):
                 snapshot = snapshot.after(self._service.judge(known, command, topology).entries)
 
-    def _plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
+    def _plan(
+        self, commands: Sequence[FileCommand], topology: Topology, caller: Caller | None, *, prune: bool
+    ) -> CatalogPlan:
         live = self._service.snapshot()
+        if caller is not None:
+            live = visible_catalog(live, caller)
         desired = desired_catalog(commands, live, topology, self._defaults)
 
         def quorum_of(zone: Zone) -> int:

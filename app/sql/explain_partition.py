@@ -43,10 +43,12 @@ def explain_partition(statement: ExplainPartition, snapshot: SystemSnapshot) -> 
 
 
 def _members_of_nodes(snapshot: SystemSnapshot) -> Counter[str]:
-    """Of all partitions. Keys are only cut, not parsed: a cluster has hundreds of thousands of them."""
+    """Of all partitions of the zones that are seen. Keys are only cut, not parsed: a cluster has hundreds of
+    thousands of them."""
     prefix = snapshot.keyspace.members
     cut = (item.key.removeprefix(prefix).split("/", 2) for item in snapshot.keys.below(prefix))
-    return Counter(parts[2] for parts in cut if len(parts) == 3)
+    seen = None if snapshot.seen is None else {str(zone_id) for zone_id in snapshot.seen}
+    return Counter(parts[2] for parts in cut if len(parts) == 3 and (seen is None or parts[0] in seen))
 
 
 class _Explained:
@@ -162,6 +164,8 @@ class _Explained:
 
     def _exclusion(self, name: str) -> str:
         drain = self.snapshot.drains.get(name)
+        if drain is not None and not self.snapshot.sees_system:
+            return "it is drained"
         if drain is not None:
             return f"it is drained, by {drain.by}" + (f": {drain.reason}" if drain.reason else "")
         record = self.snapshot.live.get(name)

@@ -12,17 +12,21 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from app.actor import current_actor, current_caller
+from app.client_network import network_of
 from app.errors import problem
+from app.security.standing import StandingWatch
 from app.sql.abandoned import outcome_of_abandoned
+from app.sql.results import HELD
 from app.sql.script_reader import ScriptReader
 from app.sql.statement_ids import numbered
+from app.sql.statement_line import StatementLine, StatementTurn, accepted
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.principals import SYSTEM, Privilege
 from catalog.core.snapshot import CatalogSnapshot
@@ -51,13 +55,14 @@ _STATEMENT_ID = re.compile(r"[0-9a-f]{32}")
 @dataclass(frozen=True, slots=True)
 class JobLimits:
     """``lease_s`` exceeds what a store may take to come back; ``kept_s`` is how long results are there.
-    ``of_address`` leaves room for statements of other addresses."""
+    ``for_data_max``: statements that are to wait for data, which may take days; ``for_data_of_address`` leaves
+    room for those of other addresses."""
 
     lease_s: float = 15.0
     renew_s: float = 1.0
     kept_s: float = 15 * 60.0
-    running_max: int = 200
-    of_address: int = 120
+    for_data_max: int = 200
+    for_data_of_address: int = 120
 
 
 class CatalogThread(Protocol):
@@ -73,7 +78,9 @@ class RunningJob:
     """A statement that this server runs. ``reached`` is set when its work has said something, or is over."""
 
     statement_id: str
+    turn: StatementTurn
     address: str = ""
+    for_data: bool = False
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
     progress: StatementProgress | None = None
@@ -81,6 +88,11 @@ class RunningJob:
     """Results and warnings that are sure, before the work is over."""
     committed: Callable[[], Awaitable[tuple[CommittedStatement, ...]]] = field(init=False)
     """The catalog versions that the work has made so far."""
+    watch: StandingWatch | None = None
+
+    async def while_allowed(self, work: Coroutine[Any, Any, T], stays: str) -> T:
+        """``work``, which ends with an error when the sender may not go on. ``stays``: what is done already."""
+        return await (work if self.watch is None else self.watch.during(work, stays))
 
     async def run_unless_canceled(
         self, work: Awaitable[T], timeout_s: float | None = None
@@ -112,36 +124,50 @@ class StatementJobs:
         limits: JobLimits | None = None,
         reader: ScriptReader | None = None,
         position: Callable[[str], int | None] = lambda _: None,
+        line: StatementLine | None = None,
+        watch: StandingWatch | None = None,
     ) -> None:
-        """``position`` of a statement in the line of queries, None for one that does not wait there."""
+        """``position`` of a statement in the line of queries, None for one that does not wait there. ``line``:
+        that of the engine. ``watch`` None: nobody has to log in."""
+        self._line = line or StatementLine()
+        self._watch = watch
         self._reader = reader or ScriptReader()
         self._catalog = catalog
         self.on_log = catalog.on_log
-        self.position = position
+        self._query_position = position
         self._limits = limits or JobLimits()
         self._owner = uuid.uuid4().hex
         self._jobs: dict[str, RunningJob] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def submit(self, new: NewStatement, work: Work) -> tuple[StatementRow, bool]:
-        """The statement's row, and whether it is new: then ``work`` is running.
+    async def submit(
+        self, new: NewStatement, work: Work, *, for_data: bool = False
+    ) -> tuple[StatementRow, bool]:
+        """The statement's row, and whether it is new: then ``work`` is running, or waits for its turn.
+        ``for_data``: it is to wait for data when it has changed a zone.
 
         Raises StoreError, and RefusedError: TOO_MANY_STATEMENTS, CLIENT_STATEMENT_LIMIT.
         """
-        limits = self._limits
-        job = RunningJob(new.statement_id, current_actor().address)
-        if len(self._jobs) >= limits.running_max:
-            message = f"this server runs {limits.running_max} statements already"
-            raise RefusedError(ErrorKind.TOO_MANY_STATEMENTS, message)
-        if sum(other.address == job.address for other in self._jobs.values()) >= limits.of_address:
-            message = f"this server runs {limits.of_address} statements of this address already"
-            raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
-        row, created = await self.on_log(
-            lambda log: log.submit(new, self._owner, limits.lease_s, limits.kept_s)
-        )
-        if created:
-            self._start(job, work)
-        return row, created
+        if for_data:
+            self._check_for_data(network_of(current_actor().address))
+        turn = self._line.arrive()
+        is_begun = False
+        try:
+            row, is_begun = await self.on_log(
+                lambda log: log.submit(new, self._owner, self._limits.lease_s, self._limits.kept_s)
+            )
+        finally:
+            if not is_begun:
+                self._line.leave(turn)
+        if is_begun:
+            self._start(RunningJob(new.statement_id, turn, current_actor().address, for_data), work)
+        return row, is_begun
+
+    def position(self, statement_id: str) -> int | None:
+        """Of one that waits for its turn; None: it does not."""
+        job = self._jobs.get(statement_id)
+        before = None if job is None else self._line.position(job.turn)
+        return self._query_position(statement_id) if before is None else before
 
     async def read(self, statement_id: str) -> StatementRow | None:
         """The row as it is now; one that was abandoned has been brought to its end first. None for what is not
@@ -156,10 +182,28 @@ class StatementJobs:
             return await self._row(statement_id)
         return row
 
+    async def require_results(self, row: StatementRow) -> None:
+        """Of what the statement was answered with its sender's privileges of then, the caller may have all.
+
+        Raises RefusedError (PRIVILEGE_MISSING) and StoreError."""
+        if self._watch is not None:
+            for held in {head[HELD] for head in row.heads if HELD in head}:
+                await self._watch.require(held)
+
+    def _check_for_data(self, network: str) -> None:
+        """Raises RefusedError."""
+        limits, waiting = self._limits, [network_of(job.address) for job in self._jobs.values() if job.for_data]
+        if len(waiting) >= limits.for_data_max:
+            message = f"{limits.for_data_max} statements wait for data here already"
+            raise RefusedError(ErrorKind.TOO_MANY_STATEMENTS, message)
+        if waiting.count(network) >= limits.for_data_of_address:
+            message = f"{limits.for_data_of_address} statements of this address wait for data here already"
+            raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
+
     async def _may_look_at(self, row: StatementRow) -> bool:
         """Its sender, and whoever operates the system."""
         caller = current_caller()
-        if caller is None or row.is_of(caller.principal):
+        if caller is None or row.is_within(caller):
             return True
         return caller.may((await self._catalog.snapshot()).grants, Privilege.OPERATE, SYSTEM)
 
@@ -239,7 +283,7 @@ class StatementJobs:
         async def committed() -> tuple[CommittedStatement, ...]:
             return await self.on_log(lambda log: log.committed(job.statement_id))
 
-        job.report, job.committed = report, committed
+        job.report, job.committed, job.watch = report, committed, self._watch
         self._jobs[job.statement_id] = job
         task = asyncio.create_task(self._run_job(job, work), name=f"statement {job.statement_id}")
         self._tasks[job.statement_id] = task
@@ -249,12 +293,12 @@ class StatementJobs:
             await self._finish(job.statement_id, await self._outcome(job, work))
         finally:
             job.reached.set()
+            self._line.leave(job.turn)
             del self._jobs[job.statement_id], self._tasks[job.statement_id]
 
-    @staticmethod
-    async def _outcome(job: RunningJob, work: Work) -> LoggedOutcome:
+    async def _outcome(self, job: RunningJob, work: Work) -> LoggedOutcome:
         try:
-            with numbered(job.statement_id):
+            with numbered(job.statement_id), accepted(job.turn):
                 return await work(job)
         except StatementError as error:
             canceled = error.kind is ErrorKind.STATEMENT_CANCELED

@@ -9,8 +9,11 @@ before users, for a client can make up names. Nobody fills the line: a client an
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from app.client_network import network_of
+from catalog.core.access_tokens import is_within
+from catalog.core.authorisation import Caller, Held
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import Principal
 
@@ -18,22 +21,34 @@ from catalog.core.principals import Principal
 @dataclass(frozen=True, slots=True)
 class LineLimits:
     """``kept`` places are for cheap queries only. ``waiting_max`` in all, ``of_address`` of one address and
-    ``of_client`` of one user there."""
+    ``of_client`` of one user there. ``noun``: what waits, for messages."""
 
     places: int = 3
     kept: int = 1
     waiting_max: int = 100
     of_address: int = 60
     of_client: int = 20
+    noun: str = "queries"
 
 
 @dataclass(frozen=True, slots=True)
 class QueryClient:
-    """``user`` is for people; ``principal``: whose the query is, None where nobody has to log in."""
+    """``user`` is for people; ``principal``: whose the query is, None where nobody has to log in. ``scope``:
+    that of its token, which makes nobody another client."""
 
     address: str = ""
     user: str = ""
     principal: Principal | None = None
+    scope: Held | None = field(default=None, compare=False)
+
+    @property
+    def network(self) -> str:
+        """What is counted as one address."""
+        return network_of(self.address)
+
+    def is_within(self, caller: Caller) -> bool:
+        """Whether the query is the caller's, and was run with no broader scope than the caller has."""
+        return self.principal == caller.principal and is_within(self.scope, caller.scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +90,15 @@ class QueryLine:
         limits = self._limits
         waiting = self._waiting.values()
         if len(waiting) >= limits.waiting_max:
-            message = f"{limits.waiting_max} queries wait already, which is the longest that the line may be"
+            message = (
+                f"{limits.waiting_max} {limits.noun} wait already, which is the longest that the line may be"
+            )
             raise RefusedError(ErrorKind.TOO_MANY_STATEMENTS, message)
         if sum(query.client == client for query in waiting) >= limits.of_client:
-            message = f"{limits.of_client} queries of this user and address wait already"
+            message = f"{limits.of_client} {limits.noun} of this user and address wait already"
             raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
-        if sum(query.client.address == client.address for query in waiting) >= limits.of_address:
-            message = f"{limits.of_address} queries of this address wait already"
+        if sum(query.client.network == client.network for query in waiting) >= limits.of_address:
+            message = f"{limits.of_address} {limits.noun} of this address wait already"
             raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
         self._numbers += 1
         self._order = None
@@ -97,7 +114,7 @@ class QueryLine:
             del self._waiting[ticket.number]
             self._running[ticket.number] = ticket
             self._served += 1
-            self._served_at[ticket.client] = self._served_at[ticket.client.address] = self._served
+            self._served_at[ticket.client] = self._served_at[ticket.client.network] = self._served
             admitted.append(ticket)
         return tuple(admitted)
 
@@ -114,7 +131,7 @@ class QueryLine:
         self._running.pop(number, None)
         self._waiting.pop(number, None)
         present = [query.client for query in (*self._waiting.values(), *self._running.values())]
-        known = {*present, *(client.address for client in present)}
+        known = {*present, *(client.network for client in present)}
         self._served_at = {who: at for who, at in self._served_at.items() if who in known}
 
     @property
@@ -152,15 +169,15 @@ class QueryLine:
         ready = [query for query in self._waiting.values() if query.is_cheap or open_to_all]
         if not ready:
             return None
-        of_address = Counter(query.client.address for query in self._running.values())
+        of_address = Counter(query.client.network for query in self._running.values())
         of_client = Counter(query.client for query in self._running.values())
 
         def turn(ticket: Ticket) -> tuple[int, ...]:
             client = ticket.client
             return (
-                of_address[client.address],
+                of_address[client.network],
                 of_client[client],
-                self._served_at.get(client.address, 0),
+                self._served_at.get(client.network, 0),
                 self._served_at.get(client, 0),
                 ticket.number,
             )

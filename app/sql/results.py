@@ -9,6 +9,9 @@ from typing import Any, ClassVar, Protocol
 from catalog.core.snapshot import StatementWarning
 from catalog.core.zone import ZoneId
 
+HELD = "held"
+"""Of the head of a logged result: ``ResultSet.held``."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResultType:
@@ -45,7 +48,8 @@ class AnswerColumn:
 @dataclass(frozen=True, slots=True)
 class ResultSet:
     """``rows`` hold JSON-ready values in column order. For DDL: no columns, ``update_type`` (CREATE ZONE, ...),
-    ``applied``, ``effect``, the zone and the catalog version after it."""
+    ``applied``, ``effect``, the zone and the catalog version after it. ``held``: the privileges that the rows
+    were read with, as ``access_tokens.scope_text`` writes them; empty where there are none."""
 
     columns: tuple[AnswerColumn, ...] = ()
     rows: Sequence[tuple[Any, ...]] = ()
@@ -55,6 +59,7 @@ class ResultSet:
     zone_id: ZoneId | None = None
     catalog_version: int | None = None
     warnings: tuple[StatementWarning, ...] = ()
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True)

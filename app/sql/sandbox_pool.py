@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from app.actor import current_actor, current_principal
+from app.actor import current_actor, current_principal, current_scope
 from app.sql.query_line import LineLimits, QueryClient, QueryEntry, QueryLine, Ticket
 from app.sql.results import AnswerColumn, ResultSet, ResultType
 from app.sql.sandbox import UTC, read_frame, write_frame
@@ -141,7 +141,7 @@ class SandboxPool:
     async def _turn(self, query: PreparedQuery, is_cheap: bool) -> AsyncIterator[_Turn]:
         actor = current_actor()
         ticket = self._line.arrive(
-            QueryClient(actor.address, actor.name, current_principal()), is_cheap=is_cheap
+            QueryClient(actor.address, actor.name, current_principal(), current_scope()), is_cheap=is_cheap
         )
         shown = " ".join(query.text.split())[:SHOWN_CHARS_MAX]
         turn = _Turn(ticket, current_statement_id(), shown, time.monotonic())

@@ -7,7 +7,8 @@ from typing import Any
 
 from app.errors import problem
 from app.sql.jobs import RunningJob, Work, canceled
-from app.sql.statements import ScriptError, ShownResult
+from app.sql.results import HELD
+from app.sql.statements import QueryResult, ScriptError, ShownResult
 from catalog.core.statement_log import Json, LoggedOutcome, StatementState
 from catalog.store.statement_log import pack
 
@@ -27,20 +28,24 @@ def script_work(sql: str, run_script: RunScript) -> Work:
         try:
             results = running.result()
         except ScriptError as failed:
-            heads, pages = _kept([result.to_json() for result in failed.results])
+            heads, pages = _kept(failed.results)
             return LoggedOutcome(StatementState.FAILED, heads, pages, error=problem(failed))
-        heads, pages = _kept([result.to_json() for result in results])
+        heads, pages = _kept(results)
         return LoggedOutcome(StatementState.SUCCEEDED, heads, pages)
 
     return work
 
 
-def _kept(results: list[Json]) -> tuple[tuple[Json, ...], tuple[tuple[int, int, bytes], ...]]:
+def _kept(done: Sequence[ShownResult]) -> tuple[tuple[Json, ...], tuple[tuple[int, int, bytes], ...]]:
     """Results without their rows, and the rows in pages."""
     pages: list[tuple[int, int, bytes]] = []
-    for number, result in enumerate(results, start=1):
-        if "data" not in result:
+    results: list[Json] = []
+    for number, shown in enumerate(done, start=1):
+        results.append(result := shown.to_json())
+        if not isinstance(shown, QueryResult):
             continue
+        if shown.answer.held:
+            result[HELD] = shown.answer.held
         rows: list[Any] = list(result.pop("data") or ())
         result["row_count"] = len(rows)
         for page, start in enumerate(range(0, len(rows), ROWS_IN_PAGE)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote_plus
 
-from app.actor import acting, current_actor, current_principal
+from app.actor import acting, current_actor, current_principal, current_scope
 from app.errors import problem
 from app.sql.abandoned import TRINO
 from app.sql.jobs import StatementJobs
@@ -22,6 +22,7 @@ from app.sql.trino_describe import PreparedDescriber
 from app.sql.trino_pages import PageAddresses, page_body, page_count
 from app.sql.trino_session import TrinoSession, check_property
 from app.sql.trino_work import Progress, is_ddl, statement_work
+from catalog.core.access_tokens import scope_text
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.statement_log import (
     REPEAT_PREFIX,
@@ -29,6 +30,7 @@ from catalog.core.statement_log import (
     StatementProgress,
     StatementRow,
     StatementState,
+    key_of_scope,
 )
 from parser.hidden_secrets import hide_secrets
 from parser.script import check_size
@@ -39,6 +41,7 @@ FIRST_HOLD_S = 2.0
 client's patience ends."""
 HOLD_S = 1.0
 REPEAT_WITHIN_S = 60.0
+NO_ROOM = (ErrorKind.TOO_MANY_STATEMENTS, ErrorKind.CLIENT_STATEMENT_LIMIT)
 _DESCRIBES = (ControlKind.DESCRIBE_INPUT, ControlKind.DESCRIBE_OUTPUT)
 
 
@@ -80,7 +83,8 @@ class TrinoFront:
     async def post(
         self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: PageAddresses
     ) -> Page:
-        """The first page. Refusals are pages too; nothing is raised but what is broken inside."""
+        """The first page. Refusals are pages too; what is broken inside is raised, and RefusedError
+        (``NO_ROOM``), which drivers try again."""
         try:
             understood = await self._reader.run(len(sql), self._understood, sql, session, addresses)
             if understood.page is not None:
@@ -96,6 +100,8 @@ class TrinoFront:
             with acting(current_actor().because(session.reason)):
                 return await self._submit(sql, session, key, origin, addresses)
         except StatementError as error:
+            if error.kind in NO_ROOM:
+                raise
             return Page(_refused(error, addresses))
 
     def _understood(
@@ -164,11 +170,14 @@ class TrinoFront:
             # What tells two of them apart is the secret, of which not even a digest is kept: each is run.
             scoped = None
         work = statement_work(sql, session, engine or self._engine, self._progress)
-        new = NewStatement(uuid.uuid4().hex, TRINO, shown, digest, scoped, principal)
-        row, created = await self._jobs.submit(new, work)
+        scope = scope_text(current_scope())
+        scoped = key_of_scope(scoped, scope)
+        new = NewStatement(uuid.uuid4().hex, TRINO, shown, digest, scoped, principal, scope)
+        for_data = session.wait and is_ddl(sql)
+        row, created = await self._jobs.submit(new, work, for_data=for_data)
         if not created and key is None and scoped is not None:
             await self._jobs.on_log(lambda log: log.release(TRINO, scoped, REPEAT_WITHIN_S, principal))
-            row, created = await self._jobs.submit(new, work)
+            row, created = await self._jobs.submit(new, work, for_data=for_data)
         if not created and row.token:
             await self._jobs.on_log(lambda log: log.rewind(row.statement_id))
         finished = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
@@ -193,6 +202,10 @@ class TrinoFront:
                 warnings=row.warnings if answer["reported"] else (),
             )
             return Page(page_body(then, addresses, progress, token + 1, queued=answer.get("queued")))
+        try:
+            await self._jobs.require_results(row)
+        except RefusedError as error:
+            return Page({**_refused(error, addresses), "id": row.statement_id})
         count = page_count(row)
         rows = await self._jobs.rows(row.statement_id, 1, page) if page < count else None
         next_token = token + 1 if page + 1 < count else None

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from app.actor import current_caller
 from app.sql.abandoned import DONE_PAGE, NOT_APPLIED_PAGE, done_head
 from app.sql.jobs import RunningJob, Work, canceled
-from app.sql.results import ResultSet, StatementEngine
+from app.sql.results import HELD, ResultSet, StatementEngine
 from app.sql.trino_pages import ROWS_IN_PAGE, wire_value
 from app.sql.trino_session import TrinoSession
 from catalog.core.errors import ErrorKind, RefusedError
@@ -47,6 +48,7 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             head = {
                 "columns": [[column.name, column.type.value] for column in result.columns],
                 "row_count": len(result.rows),
+                **({HELD: result.held} if result.held else {}),
             }
             return LoggedOutcome(StatementState.SUCCEEDED, (head,), _pages(result), warnings=warnings)
         head = done_head(sql, result.catalog_version, result.update_type)
@@ -57,7 +59,8 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             shown = _with_total(progress, result)
             job.progress = _partitions(shown(result.zone_id, version))
             await job.report((head,), warnings)
-            await _converged(job, shown, result.zone_id, version, deadline)
+            stays = f"catalog version {version} stays, and its data keeps moving"
+            await job.while_allowed(_converged(job, shown, result.zone_id, version, deadline, stays), stays)
         page = NOT_APPLIED_PAGE if result.applied is False else DONE_PAGE
         return LoggedOutcome(
             StatementState.SUCCEEDED, (head,), (page,), warnings=warnings, progress=job.progress
@@ -84,10 +87,9 @@ async def _execute(
 
 
 async def _converged(
-    job: RunningJob, progress: Progress, zone_id: ZoneId, version: int, deadline: float | None
+    job: RunningJob, progress: Progress, zone_id: ZoneId, version: int, deadline: float | None, stays: str
 ) -> None:
     """Returns when the zone's data is where this version wants it."""
-    stays = f"catalog version {version} stays, and its data keeps moving"
     while True:
         now = progress(zone_id, version)
         job.progress = _partitions(now)
@@ -96,7 +98,9 @@ async def _converged(
         if job.cancel.is_set():
             raise canceled(stays)
         if deadline is not None and time.monotonic() > deadline:
-            causes = ", ".join(cause["cause"] for cause in now["causes"][:3])
+            texts = (cause["cause"] for cause in now["causes"][:3])
+            # A cause may count what other zones move: to callers its name.
+            causes = ", ".join(text if current_caller() is None else text.partition(":")[0] for text in texts)
             message = f"not converged within the timeout ({causes}); {stays}"
             raise RefusedError(ErrorKind.STATEMENT_TIMED_OUT, message)
         await asyncio.sleep(POLL_S)

@@ -68,6 +68,8 @@ class SystemSnapshot:
     """What each store server says; empty when no view needs it."""
     seen: frozenset[ZoneId] | None = None
     """The zones that whoever asks may see; None: all, those that are gone as well."""
+    sees_system: bool = True
+    """Whether whoever asks may know who has drained a node, and why."""
 
     def checkpoint(self) -> None:
         """Called in loops: a thread cannot be stopped from outside. Raises ReadCancelledError."""
@@ -82,7 +84,7 @@ class SystemSnapshot:
             self.keyspace,
             lambda: self.taken_at_ms,
             ownership=None if known is None else lambda: known,
-        )
+        ).seen_by(self.seen)
 
     def zone_state(self, zone: Zone) -> str:
         """ACTIVE, or DEACTIVATED: its files rest."""

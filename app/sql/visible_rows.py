@@ -43,12 +43,13 @@ def visible(snapshot: SystemSnapshot, caller: Caller | None) -> SystemSnapshot:
     seen = caller.seen_zones(grants, [zone.zone_id for zone in catalog.zones])
     queries = snapshot.queries
     if not caller.may(grants, Privilege.OPERATE, SYSTEM):
-        queries = tuple(entry for entry in queries if entry.client.principal == caller.principal)
+        queries = tuple(entry for entry in queries if entry.client.is_within(caller))
     if seen is not None:
         catalog = only_zones(catalog, [zone for zone in catalog.zones if zone.zone_id in seen])
     if not caller.may(grants, Privilege.ADMIN, SYSTEM):
         catalog = replace(catalog, grants=_own(grants, caller))
-    return replace(snapshot, catalog=catalog, queries=queries, seen=seen)
+    sees_system = caller.may(grants, Privilege.SEE, SYSTEM)
+    return replace(snapshot, catalog=catalog, queries=queries, seen=seen, sees_system=sees_system)
 
 
 def visible_rows(view: SystemView, snapshot: SystemSnapshot) -> Iterator[Row]:

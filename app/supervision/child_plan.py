@@ -13,7 +13,7 @@ from typing import Any
 
 from app.configuration.node_profiles import profiles_of
 from app.configuration.settings import Settings
-from app.supervision.installation_state import PORTS_PER_MEMBER, Ports, UpError
+from app.supervision.installation_state import PORTS_PER_MEMBER, LocalLogin, Ports, UpError
 from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM
 from rebalance.hosting.tls import TlsFiles, tls_flags
 
@@ -120,12 +120,14 @@ def plan_children(
     tls: TlsFiles,
     host: str,
     insecure: bool = False,
+    https: TlsFiles | None = None,
+    login: LocalLogin | None = None,
     member_limit: int,
     server_silence_s: float = 0.0,
     node_silence_s: float = 0.0,
 ) -> tuple[ChildSpec, ...]:
     """Every child that is restarted when it dies, in the order in which they start. ``tls``: what they show
-    each other."""
+    each other; ``https``: what the API shows, where users have to log in."""
     logs = directory / "logs"
     endpoint = f"127.0.0.1:{ports.etcd_client}"
     server = ChildSpec(
@@ -134,12 +136,13 @@ def plan_children(
             *zonectl("serve", "--controllers", "--migrate", "--host", host, "--port", str(ports.api)),
             *("--metastore", endpoint, "--data-dir", str(directory)),
             *(("--insecure",) if insecure else ()),
+            *(("--no-auth",) if login is None else ("--https-port", str(ports.https))),
         ),
         rank=StopRank.SERVER,
         log=logs / "server.log",
         silence_s=server_silence_s,
         inherited=SERVER_INHERITS,
-        env=_tls_settings(tls),
+        env={**_tls_settings(tls), **_login_settings(https, login)},
     )
     metastore = ChildSpec(
         "etcd", etcd_command(etcd, directory / "etcd", ports, tls), StopRank.METASTORE, logs / "etcd.log", ETCD
@@ -157,6 +160,16 @@ def _tls_settings(tls: TlsFiles) -> dict[str, str]:
         "ZONEKEEPER_TLS_CERTIFICATE": str(tls.certificate),
         "ZONEKEEPER_TLS_KEY": str(tls.key),
         "ZONEKEEPER_METASTORE_TLS": "true",
+    }
+
+
+def _login_settings(https: TlsFiles | None, login: LocalLogin | None) -> dict[str, str]:
+    if https is None or login is None:
+        return {}
+    return {
+        "ZONEKEEPER_HTTPS_CERTIFICATE": str(https.certificate),
+        "ZONEKEEPER_HTTPS_KEY": str(https.key),
+        "ZONEKEEPER_ADMIN_TOKEN_FILE": str(login.token_file),
     }
 
 

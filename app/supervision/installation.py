@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,11 +16,15 @@ from pathlib import Path
 from app.security.local_authority import LocalAuthority
 from app.supervision.child_loop import Child, Supervisor
 from app.supervision.child_plan import DEMO_INHERITS, ChildSpec, NodeSpec, StopRank, plan_children, zonectl
+from app.supervision.console_link import new_console_link
 from app.supervision.installation_state import (
     Addresses,
     DataDirectory,
+    LocalLogin,
+    LoginRule,
     Ports,
     choose_etcd,
+    choose_login,
     choose_ports,
     load_ports,
     save_state,
@@ -34,6 +39,8 @@ PROBE_TIMEOUT_S = 0.5
 SLOW_START_S = 30.0
 ANY_HOST = ("0.0.0.0", "::")
 INTERRUPTED = 130
+LINK_WAIT_S = 10.0
+RENEWAL_LOOK_S = 6 * 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,10 @@ class UpOptions:
     insecure: bool = False
     member_limit: int = 100
     etcd: Path | None = None
+    https_port: int = 0
+    """Of the API with login; 0: as ``port``."""
+    auth: bool | None = None
+    """Whether users have to log in; None: as the data directory has it, which begins with a login."""
     tls: TlsFiles | None = None
     """What etcd and members show; None: certificates of this installation's own."""
     spark_master: str = "local[*]"
@@ -75,6 +86,7 @@ def up(options: UpOptions) -> int:
         say(f"warning: others can read {failure}")
     with DataDirectory(options.data_dir) as directory:
         earlier = load_ports(directory.path)
+        rule = choose_login(directory.path, options.auth, options.host)
         etcd = choose_etcd(directory.path, options.etcd)
         if etcd.warning:
             say(f"warning: {etcd.warning}")
@@ -83,12 +95,16 @@ def up(options: UpOptions) -> int:
             [node.name for node in options.nodes],
             host=options.host,
             api_port=options.port,
+            https_port=options.https_port if rule.is_required else None,
             member_limit=options.member_limit,
         )
-        save_state(directory.path, ports)
+        save_state(directory.path, ports, has_login=rule.is_required)
         tls = options.tls or LocalAuthority.of_machines(directory.path).renewed(datetime.now(UTC))
+        https = LocalAuthority.of_api(directory.path).renewed(datetime.now(UTC)) if rule.is_required else None
+        login = None if https is None else LocalLogin.of(directory.path, https.ca)
         remember(directory.path, etcd)
         _say_what_differs(earlier, ports, options)
+        _say_who_logs_in(rule)
         _warn_of_plain_members(directory.path / "nodes")
         children = plan_children(
             directory.path,
@@ -98,13 +114,15 @@ def up(options: UpOptions) -> int:
             tls=tls,
             host=options.host,
             insecure=options.insecure,
+            https=https,
+            login=login,
             member_limit=options.member_limit,
             server_silence_s=options.server_silence_s,
             node_silence_s=options.node_silence_s,
         )
         names = ", ".join(node.name for node in options.nodes)
         say(f"starting etcd {dotted(etcd.version)}, the server and {names} in {directory.path}")
-        return _Run(options, directory, _addresses(ports, options, tls), ports.api, children).run()
+        return _Run(options, directory, _addresses(ports, options, tls, login), ports.api, children).run()
 
 
 class _Run:
@@ -125,6 +143,8 @@ class _Run:
         self._port = port
         self._started = time.monotonic() - _age_of_this_process()
         self._served = False
+        self._link_until = 0.0
+        self._renewed = time.monotonic()
         self._slow_reported = False
         self._demo: Child | None = None
         self._exit_code = 0
@@ -143,8 +163,11 @@ class _Run:
         self._directory.write_run(self._addresses, pids)
 
     def _watch(self) -> None:
+        self._renew_certificate()
         if not self._served:
             self._watch_for_api()
+        elif time.monotonic() < self._link_until:
+            self._say_link()
         elif self._demo is not None and self._demo.exit_code is not None:
             self._on_demo_end(self._demo.exit_code)
 
@@ -154,16 +177,41 @@ class _Run:
             self._served = True
             say(f"API at {self._url} after {seconds:.1f} s")
             if self._options.demo:
-                command = zonectl("demo", "--url", self._url)
+                command = zonectl("demo", "--url", self._url, "--data-dir", str(self._directory.path))
                 spec = ChildSpec("demo", command, StopRank.CLIENT, None, DEMO_INHERITS)
                 self._demo = self._supervisor.add(spec)
             else:
-                for line in self._addresses.lines():
-                    say(line)
-                say("Ctrl-C stops everything")
+                self._say_addresses()
+            self._link_until = time.monotonic() + LINK_WAIT_S if self._offers_link() else 0.0
         elif seconds > SLOW_START_S and not self._slow_reported:
             self._slow_reported = True
             say(f"no API after {seconds:.0f} s: see {self._directory.path / 'logs'}")
+
+    def _offers_link(self) -> bool:
+        """What is not a terminal is kept, as a log or a recording: a link would be read there by others."""
+        return self._addresses.login is not None and self._options.console and sys.stdout.isatty()
+
+    def _say_link(self) -> None:
+        """HTTPS is served a moment after HTTP."""
+        login = self._addresses.login
+        assert login is not None, "offered with a login only"
+        try:
+            link = new_console_link(self._url, login)
+        except OSError:
+            return
+        self._link_until = 0.0
+        if link:
+            say(f"open the console, within 5 minutes and once: {link}")
+
+    def _renew_certificate(self) -> None:
+        """A run may be longer than the certificate of the API is valid; the server reads it again."""
+        now = time.monotonic()
+        if self._addresses.login is not None and now - self._renewed > RENEWAL_LOOK_S:
+            self._renewed = now
+            try:
+                LocalAuthority.of_api(self._directory.path).renewed(datetime.now(UTC))
+            except OSError as error:
+                say(f"warning: the certificate of the API is not renewed: {error}")
 
     def _on_demo_end(self, code: int) -> None:
         self._demo = None
@@ -172,14 +220,20 @@ class _Run:
             self._supervisor.stop()
         else:
             outcome = "" if code == 0 else f"the demo failed (exit code {code}); "
-            say(f"{outcome}still serving at {self._url}; Ctrl-C stops everything")
+            say(f"{outcome}still serving at {self._url}")
+            self._say_addresses()
+
+    def _say_addresses(self) -> None:
+        for line in self._addresses.lines(self._options.data_dir):
+            say(line)
+        say("Ctrl-C stops everything")
 
 
 def answers(host: str, port: int) -> bool:
-    """True when the API's /healthz says 200."""
+    """True when the API's /livez says 200, which needs no login and no TLS."""
     connection = http.client.HTTPConnection(host, port, timeout=PROBE_TIMEOUT_S)
     try:
-        connection.request("GET", "/healthz")
+        connection.request("GET", "/livez")
         return connection.getresponse().status == http.HTTPStatus.OK
     except (OSError, http.client.HTTPException):
         return False
@@ -187,8 +241,9 @@ def answers(host: str, port: int) -> bool:
         connection.close()
 
 
-def _addresses(ports: Ports, options: UpOptions, tls: TlsFiles) -> Addresses:
-    url = f"http://{options.probe_host}:{ports.api}"
+def _addresses(ports: Ports, options: UpOptions, tls: TlsFiles, login: LocalLogin | None) -> Addresses:
+    http, https = (f"{options.probe_host}:{port}" for port in (ports.api, ports.https))
+    url = f"http://{http}" if login is None else f"https://{https}"
     blocks = {node.name: ports.nodes[node.name] for node in options.nodes}
     return Addresses(
         api=url,
@@ -197,6 +252,8 @@ def _addresses(ports: Ports, options: UpOptions, tls: TlsFiles) -> Addresses:
         nodes={name: f"127.0.0.1:{block.start}-{block.stop - 1}" for name, block in blocks.items()},
         spark=options.spark_master,
         tls=tls,
+        login=login,
+        health="" if login is None else f"http://{http}/livez",
     )
 
 
@@ -208,6 +265,16 @@ def _say_what_differs(earlier: Ports | None, ports: Ports, options: UpOptions) -
         say(f"not started, though an earlier run had them: {', '.join(idle)}; what they hold waits for them")
     if not options.port and ports.api != earlier.api:
         say(f"port {earlier.api} of the earlier run is taken: the API moves to {ports.api}")
+
+
+def _say_who_logs_in(rule: LoginRule) -> None:
+    if not rule.is_required:
+        say("warning: nobody has to log in (--no-auth): every user of this machine may do everything")
+    elif rule.is_new:
+        say(
+            "users have to log in from now on; you do not: commands of yours on this machine are those of the "
+            "administrator `admin`"
+        )
 
 
 def _warn_of_plain_members(nodes: Path) -> None:

@@ -4,9 +4,10 @@
 |---|---|
 | ``up.lock`` | held while an ``up`` runs; the kernel releases it however that process ends |
 | ``up.pid`` | whose lock it is, for the line that refuses a second ``up`` |
-| ``state.json`` | the ports, chosen once |
+| ``state.json`` | the ports, chosen once, and whether users have to log in |
 | ``etcd.json`` | which etcd has written the directory |
 | ``run.json`` | addresses and pids, while it runs: clients find the API by it |
+| ``admin.token`` | a token of the administrator ``admin``, which the server keeps valid; with login only |
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from app.client.local_server import DATA_DIR
+from app.security.protections import is_loopback
+from app.supervision.privacy import of_others
 from rebalance.hosting.etcd_binary import BUNDLED, MEMORY_FILE, EtcdBinary, EtcdVersionError, choose, remember
 from rebalance.hosting.free_ports import free_block, is_free
 from rebalance.hosting.private_files import replace_privately
 from rebalance.hosting.tls import TlsFiles
 
 STATE_FORMAT = 1
+CATALOG_FILE = "catalog.sqlite"
 PORTS_PER_MEMBER = 2
 # A killed predecessor's etcd and server are gone within milliseconds; their ports are worth that wait.
 PORT_PATIENCE_S = 3.0
@@ -34,6 +40,14 @@ PORT_PATIENCE_S = 3.0
 
 class UpError(RuntimeError):
     """``up`` cannot start; the message is one line for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRule:
+    """Whether users have to log in. ``is_new``: they had not, on data that is there already."""
+
+    is_required: bool
+    is_new: bool = False
 
 
 class DataDirectory:
@@ -44,12 +58,14 @@ class DataDirectory:
         self._lock = FileLock(self.path / "up.lock", timeout=0)
 
     def __enter__(self) -> Self:
-        """Raises UpError when another ``up`` runs here, or the directory cannot be used or is another user's,
-        who may know the keys in it."""
+        """Raises UpError when another ``up`` runs here, or the directory cannot be used, or it or what ``up``
+        keeps in it is another user's, who may know the keys or be an administrator of the catalog."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if os.geteuid() and self.path.stat().st_uid not in (os.geteuid(), 0):
                 raise UpError(f"{self.path} belongs to another user: choose another --data-dir")
+            if os.geteuid() and (foreign := of_others(self.path)):
+                raise UpError(f"{foreign[0]} belongs to another user: choose another --data-dir")
             self._lock.acquire()
         except Timeout:
             owner = _read_text(self.path / "up.pid") or "unknown"
@@ -66,8 +82,10 @@ class DataDirectory:
         self._lock.release()
 
     def write_run(self, addresses: Addresses, pids: Mapping[str, int]) -> None:
+        login = addresses.login
         body = {
             "url": addresses.api,
+            **({} if login is None else {name: str(path) for name, path in asdict(login).items()}),
             "addresses": addresses.as_json(),
             "pid": os.getpid(),
             "children": dict(pids),
@@ -79,9 +97,23 @@ class DataDirectory:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalLogin:
+    """Where commands on this machine find what they log in with. ``authority``: PEM file, of the API's
+    certificate. ``token_file`` belongs to the owner of the data directory alone."""
+
+    authority: Path
+    token_file: Path
+
+    @classmethod
+    def of(cls, directory: Path, authority: Path) -> Self:
+        return cls(authority, directory / "admin.token")
+
+
+@dataclass(frozen=True, slots=True)
 class Addresses:
     """Where everything can be reached while it runs. ``console`` empty: none is served. ``nodes``: host and
-    ports of each node's members. ``spark`` is the master that the driver connects to."""
+    ports of each node's members. ``spark`` is the master that the driver connects to. ``login`` None:
+    nobody has to. ``health``: what needs no login, without TLS; empty: the API itself is without."""
 
     api: str
     console: str
@@ -90,18 +122,24 @@ class Addresses:
     spark: str
     tls: TlsFiles
     """What etcd and members ask of whoever connects."""
+    login: LocalLogin | None = None
+    health: str = ""
 
     def as_json(self) -> dict[str, Any]:
         tls = {name: str(path) for name, path in asdict(self.tls).items()}
-        return {**asdict(self), "nodes": dict(self.nodes), "tls": tls}
+        plain = {name: value for name, value in asdict(self).items() if name != "login"}
+        return {**plain, "nodes": dict(self.nodes), "tls": tls}
 
-    def lines(self) -> list[str]:
-        """For people: what ``up`` says once the API is served."""
+    def lines(self, data_dir: Path) -> list[str]:
+        """For people: what ``up`` says once the API is served. ``data_dir`` as it was given."""
         members = ", ".join(f"{name} {where}" for name, where in self.nodes.items())
-        console = [f"console at {self.console}"] if self.console else []
+        option = "" if data_dir == DATA_DIR else f" --data-dir {quote(str(data_dir))}"
+        how = "" if self.login is None else f"; `zonectl console-link{option}` opens it logged in"
+        console = [f"console at {self.console}{how}"] if self.console else []
         certificate = f"certificate for etcd and members: {self.tls.certificate}"
         return [
             *console,
+            *([f"health checks without login at {self.health}"] if self.health else []),
             f"etcd at {self.etcd}",
             f"members at {members}",
             certificate,
@@ -111,17 +149,20 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Everything that listens. ``nodes`` holds each node's block, also of nodes that are not started now."""
+    """Everything that listens. ``nodes`` holds each node's block, also of nodes that are not started now.
+    ``https`` 0: none was chosen yet."""
 
     api: int
     etcd_client: int
     etcd_peer: int
     nodes: Mapping[str, range]
+    https: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
             "v": STATE_FORMAT,
             "api": self.api,
+            **({"https": self.https} if self.https else {}),
             "etcd_client": self.etcd_client,
             "etcd_peer": self.etcd_peer,
             "nodes": {name: [block.start, block.stop - 1] for name, block in self.nodes.items()},
@@ -132,7 +173,7 @@ class Ports:
         if body["v"] != STATE_FORMAT:
             raise UpError(f"state.json has format {body['v']}; this build reads {STATE_FORMAT}")
         nodes = {name: range(first, last + 1) for name, (first, last) in body["nodes"].items()}
-        return cls(body["api"], body["etcd_client"], body["etcd_peer"], nodes)
+        return cls(body["api"], body["etcd_client"], body["etcd_peer"], nodes, body.get("https", 0))
 
 
 def load_ports(directory: Path) -> Ports | None:
@@ -152,36 +193,61 @@ def choose_ports(
     *,
     host: str = "127.0.0.1",
     api_port: int = 0,
+    https_port: int | None = None,
     member_limit: int,
     patience_s: float = PORT_PATIENCE_S,
 ) -> Ports:
     """Ports for this run: those of the earlier one where they are free, new ones where not.
 
     A node's block is never given up, free or not: its ports are part of the groups' memberships, and members
-    on other ports never form a quorum. Raises UpError when ``api_port`` (not 0) is taken.
+    on other ports never form a quorum. ``https_port`` None: no HTTPS is served. Raises UpError when
+    ``api_port`` or ``https_port`` (not 0) is taken.
     """
     blocks = dict(earlier.nodes) if earlier else {}
     for name in nodes:
         if name not in blocks:
             blocks[name] = free_block(PORTS_PER_MEMBER * member_limit, avoid=list(blocks.values()))
     avoid = list(blocks.values())
-    if api_port:
-        if not _becomes_free(api_port, host, patience_s):
-            raise UpError(
-                f"port {api_port} is taken on {host}: stop what listens there, or choose another --port"
-            )
-        api = api_port
-    else:
-        api = _keep(earlier.api if earlier else None, host, avoid, patience_s)
+    api = _api_port("--port", api_port, earlier.api if earlier else 0, host, avoid, patience_s)
     avoid.append(range(api, api + 1))
-    client = _keep(earlier.etcd_client if earlier else None, "127.0.0.1", avoid, patience_s)
+    https = earlier.https if earlier else 0
+    if https_port is not None:
+        https = _api_port("--https-port", https_port, https, host, avoid, patience_s)
+        avoid.append(range(https, https + 1))
+    client = _keep(earlier.etcd_client if earlier else 0, "127.0.0.1", avoid, patience_s)
     avoid.append(range(client, client + 1))
-    peer = _keep(earlier.etcd_peer if earlier else None, "127.0.0.1", avoid, patience_s)
-    return Ports(api, client, peer, blocks)
+    peer = _keep(earlier.etcd_peer if earlier else 0, "127.0.0.1", avoid, patience_s)
+    return Ports(api, client, peer, blocks, https)
 
 
-def save_state(directory: Path, ports: Ports) -> None:
-    write_file(directory / "state.json", json.dumps(ports.as_json(), indent=2))
+def save_state(directory: Path, ports: Ports, *, has_login: bool) -> None:
+    write_file(directory / "state.json", json.dumps(ports.as_json() | {"login": has_login}, indent=2))
+
+
+def choose_login(directory: Path, requested: bool | None, host: str) -> LoginRule:
+    """As ``requested`` (None: nothing is), else as it was; at first it is required, and so it is for data of a
+    release that had no login. Once required, it stays so. Raises UpError when that is to be undone, and where
+    others reach what needs no login."""
+    text = _read_text(directory / "state.json")
+    earlier = json.loads(text).get("login") if text else None
+    has_data = text is not None or (directory / CATALOG_FILE).exists()
+    if requested is False and has_data and earlier is not False:
+        raise UpError(
+            f"--no-auth is for data directories that are new or were made with it, and {directory} is neither: "
+            "leave it out, or choose another --data-dir"
+        )
+    if requested is False or (requested is None and earlier is False):
+        if not _is_loopback(host):
+            raise UpError(f"--no-auth is for the loopback address, and others reach {host}: use --auth")
+        return LoginRule(False)
+    return LoginRule(True, is_new=has_data and earlier is not True)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return is_loopback(host)
+    except OSError as error:
+        raise UpError(f"the address {host} is not known: {error}") from error
 
 
 def choose_etcd(directory: Path, path: Path | None) -> EtcdBinary:
@@ -207,9 +273,23 @@ def write_file(path: Path, text: str) -> None:
     replace_privately(path, f"{text}\n".encode())
 
 
-def _keep(port: int | None, host: str, avoid: Sequence[range], patience_s: float) -> int:
-    if port is not None and _becomes_free(port, host, patience_s):
-        return port
+def _api_port(
+    option: str, requested: int, earlier: int, host: str, avoid: Sequence[range], patience_s: float
+) -> int:
+    if not requested:
+        return _keep(earlier, host, avoid, patience_s)
+    if range(requested, requested + 1) in avoid or not _becomes_free(requested, host, patience_s):
+        raise UpError(
+            f"port {requested} is taken on {host}: stop what listens there, or choose another {option}"
+        )
+    return requested
+
+
+def _keep(earlier: int, host: str, avoid: Sequence[range], patience_s: float) -> int:
+    """``earlier`` 0: there is none."""
+    is_apart = earlier and not any(earlier in block for block in avoid)
+    if is_apart and _becomes_free(earlier, host, patience_s):
+        return earlier
     return free_block(1, host, avoid=avoid).start
 
 

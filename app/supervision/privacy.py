@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rebalance.hosting.private_files import OTHERS, tighten, write_privately
 
 OURS = (
-    *("up.lock", "up.pid*", "state.json*", "run.json*", "logs", "etcd", "nodes", "spark", "catalog.sqlite*"),
+    *(
+        "up.lock",
+        "up.pid*",
+        "state.json*",
+        "run.json*",
+        "admin.token*",
+        "logs",
+        "etcd",
+        "nodes",
+        "spark",
+        "catalog.sqlite*",
+    ),
     *("etcd.json*", "node.json*", "node.lock", "members", "mirrors", "engines", "store"),
     *("given_up", "strong_zones.*", "tls"),
 )
 """What any of our processes keeps in its data directory."""
+
+
+def of_others(directory: Path) -> list[Path]:
+    """What is there of ours by its name, and belongs to neither who asks nor the superuser. Raises OSError."""
+    entries = sorted(path for path in directory.iterdir() if any(fnmatchcase(path.name, name) for name in OURS))
+    return [path for path in entries if path.lstat().st_uid not in (os.geteuid(), 0)]
 
 
 def keep_private(directory: Path) -> list[str]:

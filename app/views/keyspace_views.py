@@ -6,7 +6,8 @@ Pure functions of a mirror; a mirror holds one revision, so each answer is consi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from copy import copy
 from dataclasses import replace
 
 from app.contract.nodes import NodeBody
@@ -66,8 +67,8 @@ from rebalance.store.core.ownership import StoreOwnership
 class KeyspaceViews:
     """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
 
-    ``now_ms`` decides which pauses hold; by default the clock on the wall. ``waits``: counted over
-    another copy, of the whole keyspace. ``ownership``: of store zones, where it was read already."""
+    ``now_ms`` decides which pauses hold; by default the clock on the wall. ``waits``: counted over another
+    copy. ``ownership``: of store zones, where it was read already."""
 
     def __init__(
         self,
@@ -85,6 +86,13 @@ class KeyspaceViews:
         self._ownership = ownership or (lambda: ring.shown)
         self._copies: tuple[StoreOwnership | None, Counter[str]] = (None, Counter())
         self._engines: tuple[int, dict[ZoneId, str]] = (-1, {})
+        self._seen: Collection[ZoneId] | None = None
+
+    def seen_by(self, zone_ids: Collection[ZoneId] | None) -> KeyspaceViews:
+        """For who sees these zones: what partitions wait for tells of no other one. None: all."""
+        views = copy(self)
+        views._seen = zone_ids
+        return views
 
     @property
     def ownership(self) -> StoreOwnership:
@@ -346,7 +354,7 @@ class KeyspaceViews:
             unreadable=reads.unreadable[0].cause if reads.unreadable else "",
             owners=self._owners(partition, is_group=bool(members or group or configuration)),
         )
-        return self._waits.of_view(partition, view, self._mirror), trigger
+        return self._waits.of_view(partition, view, self._mirror, self._seen), trigger
 
     def _members_of_group(self, partition: PartitionId, reads: RecordReader) -> dict[str, MemberRecord]:
         """And what else nodes keep of it; a partition of a store zone has none of that."""
@@ -390,11 +398,6 @@ class KeyspaceViews:
             processed=processed >= event_revision,
             recovered=processed > event_revision,
         )
-
-    def members(self, partition: PartitionId) -> dict[str, MemberRecord]:
-        member_keys = self._member_keys(self._keyspace.member(partition, ""))
-        records = ((node, read(item, MemberRecord.decode)) for _, node, item in member_keys)
-        return {node: record for node, record in records if not isinstance(record, Unreadable)}
 
     def restarting(self, partition: PartitionId) -> list[str]:
         """Nodes whose members were asked to restart and did not yet."""

@@ -46,13 +46,17 @@ BATCHES_SHOWN_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class OperationFilter:
-    """Which operations are listed; empty: all."""
+    """Which operations are listed; empty: all. ``seen``: the zones whose operations may be shown; None: all,
+    also those that are gone."""
 
     zone_id: ZoneId | None = None
     states: Collection[OperationState] = ()
     kinds: Collection[OperationKind] = ()
+    seen: Collection[ZoneId] | None = None
 
     def passes(self, operation: Operation) -> bool:
+        if self.seen is not None and operation.zone_id not in self.seen:
+            return False
         return (not self.states or operation.state in self.states) and (
             not self.kinds or operation.kind in self.kinds
         )

@@ -12,6 +12,7 @@ from typing import Any
 from app.contract.health import LostPartitions
 from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_judge import judged
+from catalog.core.errors import StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
@@ -37,7 +38,8 @@ def controller_name() -> str:
 
 
 class ReadinessProbe:
-    """``snapshot`` reads the catalog. ``unprotected``: which protections are missing, in words."""
+    """``snapshot`` reads the catalog. ``unprotected``: which protections are missing, in words.
+    ``recoveries``: of administrators, in words."""
 
     def __init__(
         self,
@@ -49,7 +51,9 @@ class ReadinessProbe:
         relay: OutboxRelay,
         background: Background,
         unprotected: tuple[str, ...] = (),
+        recoveries: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> None:
+        self._recoveries = recoveries
         self._unprotected = unprotected
         self._views = KeyspaceViews(mirror, keyspace)
         self._stores = stores
@@ -63,8 +67,8 @@ class ReadinessProbe:
     async def report(self) -> dict[str, Any]:
         """The body of ``/readyz``, as ``app.api.models.Readiness`` describes it."""
         leader_key = self._keyspace.controller_leader
-        catalog, answer = await asyncio.gather(
-            _state_of(self._snapshot()), _state_of(self._metastore.get(leader_key))
+        catalog, answer, recovered = await asyncio.gather(
+            _state_of(self._snapshot()), _state_of(self._metastore.get(leader_key)), self._recovered()
         )
         agreement = self._agreement()
         takes_statements = catalog == "ok" and self._mirror.is_loaded and agreement == "ok"
@@ -98,8 +102,19 @@ class ReadinessProbe:
             },
             "background": {"tasks": self._background.tasks, "processes": processes},
             "unprotected": list(self._unprotected),
+            "recovered_administrators": recovered,
         }
         return judged(body)
+
+    async def _recovered(self) -> list[str]:
+        """Empty, too, where the catalog does not answer: that is reported anyhow."""
+        if self._recoveries is None:
+            return []
+        try:
+            async with asyncio.timeout(TIME_LIMIT_S):
+                return await self._recoveries()
+        except (TimeoutError, StoreError):
+            return []
 
     def _agreement(self) -> str:
         state = self._stores.state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import lru_cache
 
@@ -49,8 +49,15 @@ class WaitCauses:
             self._rooms = self._rooms_of(Limits.of(item), now_ms)
         return self._rooms
 
-    def of_view(self, partition: PartitionId, view: PartitionView, keys: KeyspaceCopy) -> PartitionView:
-        """``view``, which was read from ``keys``, with what its move or its automatic reset waits for."""
+    def of_view(
+        self,
+        partition: PartitionId,
+        view: PartitionView,
+        keys: KeyspaceCopy,
+        seen: Collection[ZoneId] | None = None,
+    ) -> PartitionView:
+        """``view``, which was read from ``keys``, with what its move or its automatic reset waits for, as who
+        sees the zones of ``seen`` may know it; None: all."""
         wait = reset_wait(keys, self._keyspace, partition, view)
         view = replace(view, reset_wait=wait) if wait else view
         target, stable = view.target, view.stable
@@ -60,6 +67,8 @@ class WaitCauses:
         rooms = self.rooms()
         if rooms is None:
             return replace(view, admission="")
+        if seen is not None:
+            rooms = rooms.seen_by(seen)
         move = move_of(stable, target)
         is_stored = view.owners is not None
         cause = rooms.cause(partition.zone_id, without_members(move) if is_stored else move)

@@ -51,6 +51,19 @@ class AccessToken:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginBasis:
+    """What somebody was let in with who makes a token, a link or a session, which outlives the request: the
+    digest of a token, or the catalog version that changed the user last as the password was compared. Servers
+    know both up to two seconds late; the transaction asks again. Both None: it stands for itself."""
+
+    token_digest: str | None = None
+    user_version: int | None = None
+
+
+NO_BASIS = LoginBasis()
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRequest:
     """``lifetime_us`` None: the default, or as long as the token by which it is requested."""
 

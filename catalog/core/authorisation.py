@@ -184,17 +184,46 @@ READY_GRANTS = Grants(
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, once it is known. ``roles`` are those that another source vouches for, besides those of the
-    catalog. ``scope`` is the most that its token or its session lets it do; None: all that it is granted."""
+    catalog. ``scope`` is the most that its token or its session lets it do; None: all that it is granted.
+    ``enabled``: those of its roles that count, besides what the principal itself is granted; None: all."""
 
     principal: Principal
     roles: tuple[Principal, ...] = ()
     scope: Held | None = field(default=None, hash=False)
+    enabled: frozenset[Principal] | None = None
 
     def decide(self, grants: Grants, privilege: Privilege, target: GrantObject) -> AccessDecision:
-        return decide(grants, self.principal, privilege, target, roles=self.roles, scope=self.scope)
+        return decide(
+            grants,
+            self.principal,
+            privilege,
+            target,
+            roles=self.roles,
+            scope=self.scope,
+            enabled=self.enabled,
+        )
+
+    def all_roles(self, grants: Grants) -> frozenset[Principal]:
+        return grants.roles_of.get(self.principal, frozenset()) | frozenset(self.roles)
 
     def may(self, grants: Grants, privilege: Privilege, target: GrantObject) -> bool:
         return self.decide(grants, privilege, target).is_allowed
+
+    def held(self, grants: Grants) -> Held:
+        """All that it and its roles are granted; what its scope leaves out is not taken off."""
+        own_roles = (*self.roles, *grants.roles_of.get(self.principal, ()))
+        held: dict[GrantObject, frozenset[Privilege]] = {}
+        for subject in (self.principal, *(one for one in own_roles if _counts(one, self.enabled))):
+            for target, privileges in grants.held.get(subject, {}).items():
+                held[target] = held.get(target, _NOTHING) | privileges
+        return held
+
+    def rights(self, grants: Grants) -> tuple[bool, Mapping[Principal, Held]]:
+        """What decisions on it are made from: where two are equal, so is every decision."""
+        user = grants.users.get(self.principal)
+        subjects = {self.principal, *self.roles, *grants.roles_of.get(self.principal, ())}
+        held = {subject: grants.held.get(subject, {}) for subject in subjects}
+        return user is not None and user.is_active, held
 
     def seen_zones(self, grants: Grants, zone_ids: Iterable[ZoneId]) -> frozenset[ZoneId] | None:
         """Those of the zones that it may see; None: all, also those that are gone."""
@@ -212,9 +241,10 @@ def decide(
     *,
     roles: Collection[Principal] = (),
     scope: Held | None = None,
+    enabled: Collection[Principal] | None = None,
 ) -> AccessDecision:
-    """Whether ``principal`` may do what ``privilege`` stands for with ``target``; ``roles`` and ``scope`` as a
-    ``Caller`` has them.
+    """Whether ``principal`` may do what ``privilege`` stands for with ``target``; ``roles``, ``scope``
+    and ``enabled`` as a ``Caller`` has them.
 
     A user of the catalog that is gone or not active may do nothing. ADMIN ON SYSTEM implies everything. On
     zones each privilege implies SEE, as nothing can be done with what is not there; ALL ZONES stands for each
@@ -224,7 +254,8 @@ def decide(
         user = grants.users.get(principal)
         if user is None or not user.is_active:
             return _refused(target, f"user {principal.name} does not exist or cannot log in", is_seen=False)
-    subjects = (principal, *roles, *grants.roles_of.get(principal, ()))
+    own_roles = (*roles, *grants.roles_of.get(principal, ()))
+    subjects = (principal, *(one for one in own_roles if _counts(one, enabled)))
 
     def is_held(needed: Privilege) -> bool:
         granted = any(holds(grants.held.get(subject, {}), needed, target) for subject in subjects)
@@ -249,6 +280,22 @@ def holds(held: Held, privilege: Privilege, target: GrantObject) -> bool:
         privileges |= held.get(ALL_ZONES, _NOTHING)
     is_implied = privilege is Privilege.SEE and target.kind is not ObjectKind.SYSTEM
     return bool(privileges) if is_implied else privilege in privileges
+
+
+def lost_privileges(before: Held, now: Held) -> tuple[tuple[Privilege, GrantObject], ...]:
+    """What ``before`` includes and ``now`` does not, sorted. What was granted on one object may follow by now
+    from what is granted on another."""
+    lost = (
+        (privilege, target)
+        for target, privileges in before.items()
+        for privilege in privileges
+        if not holds(now, privilege, target)
+    )
+    return tuple(sorted(lost, key=lambda pair: (str(pair[1]), pair[0].value)))
+
+
+def _counts(one: Principal, enabled: Collection[Principal] | None) -> bool:
+    return enabled is None or one in enabled
 
 
 def _refused(target: GrantObject, reason: str, *, is_seen: bool) -> AccessDecision:

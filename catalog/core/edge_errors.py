@@ -41,3 +41,10 @@ SHOWN_STATE_CHANGED = ErrorRow(
     "The state has changed since it was shown",
     "Look again, and confirm what is shown now: nothing was changed.",
 )
+FORWARDED_REFUSED = ErrorRow(
+    8110,
+    "42501",
+    403,
+    "The server takes no requests that a proxy has forwarded",
+    "Start it with --auth, or ask it without the proxy.",
+)

@@ -8,12 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from catalog.core.authorisation import Caller, Grants
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import AlterZone, CreateZone, Position, PrincipalCommand, ZoneOption
+from catalog.core.principals import ALL_ZONES, Privilege
 from catalog.core.quorum import effective_replicas
 from catalog.core.snapshot import Change, Topology
 from catalog.core.zone import Zone
 from catalog.core.zone_options import clause_position
+
+
+class MemberLimitError(RefusedError):
+    """NODE_MEMBER_LIMIT. Its message counts replicas of all zones; ``message_without_sums`` is for who does not
+    see all of them."""
+
+    def __init__(self, message: str, message_without_sums: str, position: Position | None) -> None:
+        super().__init__(ErrorKind.NODE_MEMBER_LIMIT, message, position)
+        self.message_without_sums = message_without_sums
+
+
+def error_for(caller: Caller | None, grants: Grants, error: Exception) -> Exception:
+    """The error as ``caller`` may know it: without sums over zones, for who does not see all of them."""
+    if not isinstance(error, MemberLimitError) or caller is None:
+        return error
+    if caller.may(grants, Privilege.SEE, ALL_ZONES):
+        return error
+    return RefusedError(error.kind, error.message_without_sums, error.position, error.statement)
 
 
 def spread_members(zone: Zone, data_nodes: tuple[str, ...]) -> dict[str, int]:
@@ -54,7 +74,11 @@ def check_member_limits(
         f"{node.member_limit}; zone {zone.name} would need {more} there; {_what_fits(zone, more, room)}"
     )
     position = _position(change, ZoneOption.PARTITIONS, ZoneOption.REPLICAS)
-    raise RefusedError(ErrorKind.NODE_MEMBER_LIMIT, message, position)
+    without_sums = (
+        f"node {node.name} has no room for the {more} replicas that zone {zone.name} would need there; "
+        "accepted with fewer PARTITIONS or REPLICAS, or once nodes are added"
+    )
+    raise MemberLimitError(message, without_sums, position)
 
 
 def _what_fits(zone: Zone, needed: int, room: int) -> str:

@@ -380,6 +380,7 @@ class ErrorKind(Enum):
     REQUEST_TOO_SLOW = edge_errors.REQUEST_TOO_SLOW
     HEADERS_TOO_LARGE = edge_errors.HEADERS_TOO_LARGE
     REQUEST_MALFORMED = edge_errors.REQUEST_MALFORMED
+    FORWARDED_REFUSED = edge_errors.FORWARDED_REFUSED
     SHOWN_STATE_CHANGED = edge_errors.SHOWN_STATE_CHANGED
     TEXT_NOT_UTF8 = ErrorRow(
         8201, "22021", 400, "The text is not UTF-8", "Send whole characters, percent-encoded in addresses."
@@ -397,6 +398,7 @@ class ErrorKind(Enum):
     TOKEN_NOT_FOUND = login_errors.TOKEN_NOT_FOUND
     TOKEN_TOO_BROAD = login_errors.TOKEN_TOO_BROAD
     GRANTS_UNAVAILABLE = login_errors.GRANTS_UNAVAILABLE
+    CONSOLE_SOCKET_LIMIT = login_errors.CONSOLE_SOCKET_LIMIT
     INTERNAL_ERROR = ErrorRow(
         9001,
         "XX000",

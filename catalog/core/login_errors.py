@@ -39,3 +39,4 @@ TOKEN_TOO_BROAD = ErrorRow(
 GRANTS_UNAVAILABLE = outside(
     8307, "58000", 503, "Users and privileges cannot be read", "Try again when the catalog is available."
 )
+CONSOLE_SOCKET_LIMIT = no_room(8308, 429, "The user has too many pages open", "Close some of them.")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from catalog.core.audit import NOBODY, Actor
 from catalog.core.authorisation import Caller
+from catalog.core.engine_limits import error_for
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
 from catalog.core.versions import CatalogEntry, CatalogSnapshot, Change, Topology
@@ -103,14 +104,15 @@ class ScriptRun:
         script = self.script
         for at in range(len(self.done), len(script.commands)):
             command, is_sure = script.commands[at], ahead is committed
+            caller = script.actor.caller
             try:
                 self._check_base(ahead, command)
                 # On the grants of the version that the command is decided on.
-                caller = script.actor.caller
                 known = ahead if caller is None else authorise(ahead, command, caller)
                 change = judge(known, command, script.topology)
-            except Exception as error:
+            except Exception as failure:
                 # A defect that one statement meets is no matter of the others, either.
+                error = error_for(caller, ahead.grants, failure)
                 if isinstance(error, StatementError):
                     error.statement = at + 1
                 if is_sure:

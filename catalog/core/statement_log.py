@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 from typing import Any
 
+from catalog.core.access_tokens import is_within, scope_of
+from catalog.core.authorisation import Caller
 from catalog.core.principals import Principal
 from catalog.core.zone import ZoneId
 
@@ -42,10 +45,19 @@ class StatementState(Enum):
         return self not in (StatementState.PENDING, StatementState.RUNNING)
 
 
+def key_of_scope(idempotency_key: str | None, scope: str) -> str | None:
+    """The key as the log keeps it: what was sent with one scope is no repetition of what was sent with another
+    one, or with none."""
+    if idempotency_key is None or not scope:
+        return idempotency_key
+    return f"{idempotency_key}@{sha256(scope.encode()).hexdigest()[:16]}"
+
+
 @dataclass(frozen=True, slots=True)
 class NewStatement:
     """A statement as it arrives. ``idempotency_key`` is unique within its principal and protocol. ``principal``
-    sent it; None where nobody has to log in."""
+    sent it; None where nobody has to log in. ``scope``: of the token that it was sent with, as ``scope_text``
+    writes it; empty: none."""
 
     statement_id: str
     protocol: str
@@ -53,6 +65,7 @@ class NewStatement:
     sql_hash: str
     idempotency_key: str | None = None
     principal: Principal | None = None
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +113,15 @@ class StatementRow:
     token_answer: Json | None = None
     principal_source: str = ""
     principal_name: str = ""
+    scope: str = ""
 
     def is_of(self, principal: Principal) -> bool:
         """Whether this principal sent it."""
         return Principal(self.principal_source, self.principal_name) == principal
+
+    def is_within(self, caller: Caller) -> bool:
+        """Whether it is the caller's, and was sent with no broader scope than the caller has."""
+        return self.is_of(caller.principal) and is_within(scope_of(self.scope), caller.scope)
 
     def is_abandoned(self, now_us: int) -> bool:
         """Nobody works on it any more, and nobody has said how it ended."""

@@ -43,6 +43,14 @@ class SqlAudit:
         with reading(self._engine) as connection:
             return tuple(_record(row) for row in connection.execute(query).mappings())
 
+    def of_subject(self, subject: str, since_us: int, limit: int) -> tuple[AuditRecord, ...]:
+        """The newest first; found by an index, however many records there are."""
+        table = AUDIT_LOG
+        same = (table.c.subject == subject, table.c.at_us >= since_us)
+        query = select(table).where(*same).order_by(table.c.number.desc()).limit(limit)
+        with reading(self._engine) as connection:
+            return tuple(_record(row) for row in connection.execute(query).mappings())
+
 
 def insert_audit(connection: Connection, entries: Iterable[AuditEntry], at_us: int) -> None:
     """In the caller's transaction. What is too long is cut, and what no database takes is replaced: an audit

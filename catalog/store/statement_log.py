@@ -81,6 +81,7 @@ class SqlStatementLog:
             "warnings": "[]",
             "token": 0,
             **_principal_columns(new.principal),
+            "scope": new.scope,
         }
         while True:
             try:

@@ -47,6 +47,7 @@ STATEMENT_LOG = Table(
     Column("token_answer", Text, nullable=True, comment="JSON: what it was answered with"),
     Column("principal_source", String(255), nullable=False, server_default=text("''")),
     Column("principal_name", String(128), nullable=False, server_default=text("''")),
+    Column("scope", Text, nullable=False, server_default=text("''"), comment="of the token; empty: none"),
     UniqueConstraint(
         "protocol",
         "principal_source",

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Engine, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
-from catalog.core.access_tokens import DAY_US, LIFETIME_DAYS_MAX, AccessToken, scope_of, scope_text
+from catalog.core.access_tokens import (
+    DAY_US,
+    LIFETIME_DAYS_MAX,
+    NO_BASIS,
+    AccessToken,
+    LoginBasis,
+    scope_of,
+    scope_text,
+)
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import Principal
 from catalog.store.connections import reading, writing
@@ -35,15 +43,11 @@ class SqlTokens:
         with reading(self._engine) as connection:
             return tuple(map(_token, connection.execute(query).mappings()))
 
-    def add(self, token: AccessToken) -> None:
-        """Raises RefusedError (UNAUTHENTICATED) when the owner is no active user at this moment."""
-        owner = token.owner
-        same = (USERS.c.source == owner.source, USERS.c.name == owner.name, USERS.c.is_active)
+    def add(self, token: AccessToken, basis: LoginBasis = NO_BASIS) -> None:
+        """Raises RefusedError (UNAUTHENTICATED) when at this moment the owner is no active user, or ``basis``
+        does not hold any more."""
         with writing(self._engine) as connection:
-            if connection.execute(select(USERS.c.name).where(*same)).first() is None:
-                raise RefusedError(
-                    ErrorKind.UNAUTHENTICATED, f"user {owner.name} does not exist or cannot log in"
-                )
+            require_active(connection, token.owner, basis)
             old = TOKENS.c.created_us < token.created_us - KEPT_US
             connection.execute(delete(TOKENS).where(old, TOKENS.c.expires_us < token.created_us))
             connection.execute(insert(TOKENS), _row(token))
@@ -55,6 +59,20 @@ class SqlTokens:
         with writing(self._engine) as connection:
             connection.execute(update(TOKENS).where(*same).values(revoked_us=now_us))
             connection.commit()
+
+
+def require_active(connection: Connection, owner: Principal, basis: LoginBasis) -> None:
+    """Until the transaction ends. Raises RefusedError (UNAUTHENTICATED)."""
+    same = (USERS.c.source == owner.source, USERS.c.name == owner.name, USERS.c.is_active)
+    version = connection.scalar(select(USERS.c.changed_version).where(*same).with_for_update(read=True))
+    if version is None:
+        raise RefusedError(ErrorKind.UNAUTHENTICATED, f"user {owner.name} does not exist or cannot log in")
+    if basis.user_version not in (None, version):
+        raise RefusedError(ErrorKind.UNAUTHENTICATED, f"the password of {owner.name} was changed")
+    if basis.token_digest is not None:
+        valid = (TOKENS.c.secret_hash == basis.token_digest, TOKENS.c.revoked_us.is_(None))
+        if connection.scalar(select(TOKENS.c.token_id).where(*valid).with_for_update(read=True)) is None:
+            raise RefusedError(ErrorKind.UNAUTHENTICATED, "the token was revoked")
 
 
 def _row(token: AccessToken) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -234,6 +235,10 @@ class Loads:
         )
 
 
+OF_ALL_ZONES = frozenset({"OPERATION_RUNS", "CLUSTER_CAP", "NODE_CAP", "NODE_MEMBER_LIMIT"})
+"""First words of causes whose details tell of other zones (``Rooms.seen_by``)."""
+
+
 class Rooms:
     """What may begin yet under ``limits`` while ``loads`` move; ``take`` uses it up.
 
@@ -260,8 +265,16 @@ class Rooms:
         self._member_limits = member_limits
         self._now_ms = now_ms
         self._first = first
+        self._seen: Collection[ZoneId] | None = None
         self._batches: Counter[ZoneId] = Counter()
         """What this admission has taken of each zone: its batch is still open for that."""
+
+    def seen_by(self, zone_ids: Collection[ZoneId]) -> Rooms:
+        """The same, for who sees these zones alone: no cause has a sum over zones, nor an operation of another
+        zone."""
+        rooms = copy(self)
+        rooms._seen = zone_ids
+        return rooms
 
     def moving(self, zone_id: ZoneId) -> int:
         return self._loads.zones[zone_id]
@@ -291,7 +304,7 @@ class Rooms:
         if limits.one_operation and (turn := self._waits_for_turn(zone_id)):
             return turn
         if limits.cluster_moves is not None and self._loads.cluster >= limits.cluster_moves:
-            return f"CLUSTER_CAP: {self._loads.cluster}/{limits.cluster_moves}"
+            return f"CLUSTER_CAP: {self._sum(self._loads.cluster, limits.cluster_moves, 'reached')}"
         taken = self._batches[zone_id]
         if limits.batch_size is not None and (moving > taken or taken >= limits.batch_size):
             return f"BATCH: {moving} of the last batch move"
@@ -303,13 +316,18 @@ class Rooms:
         """Also what another zone has begun before must end first: its operation may have been written down
         later than an earlier one of this zone."""
         if self._first is not None and self._first[0] != zone_id:
-            return f"OPERATION_RUNS: {self._first[1]} goes first, one at a time"
+            is_shown = self._seen is None or self._first[0] in self._seen
+            first = self._first[1] if is_shown else "another operation"
+            return f"OPERATION_RUNS: {first} goes first, one at a time"
         others = self._loads.cluster - self._loads.zones[zone_id]
-        return (
-            f"OPERATION_RUNS: {others} partitions of other zones move, one operation at a time"
-            if others
-            else ""
-        )
+        if not others:
+            return ""
+        moving = "partitions" if self._seen is not None else f"{others} partitions"
+        return f"OPERATION_RUNS: {moving} of other zones move, one operation at a time"
+
+    def _sum(self, used: int, most: int | None, otherwise: str) -> str:
+        """``used`` counts all zones."""
+        return otherwise if self._seen is not None else f"{used}/{most}"
 
     def cause_of_nodes(self, move: Move) -> str:
         for node in (*move.donors, *move.receivers):
@@ -317,14 +335,16 @@ class Rooms:
                 return used_up
         for node in move.donors:
             if self.donor_room(node) < 1:
-                return f"NODE_CAP: {node} {self._loads.donors[node]}/{self._limits.donor_moves} as donor"
+                moving = self._sum(self._loads.donors[node], self._limits.donor_moves, "full")
+                return f"NODE_CAP: {node} {moving} as donor"
         for node in move.receivers:
             if self.receiver_room(node) < 1:
-                moving = self._loads.receivers[node]
-                return f"NODE_CAP: {node} {moving}/{self._limits.receiver_moves} as receiver"
+                moving = self._sum(self._loads.receivers[node], self._limits.receiver_moves, "full")
+                return f"NODE_CAP: {node} {moving} as receiver"
         for node in move.joins:
             if self.member_room(node) < 1:
-                return f"NODE_MEMBER_LIMIT: {node} {self._loads.members[node]}/{self._member_limits[node]}"
+                held = self._sum(self._loads.members[node], self._member_limits[node], "full")
+                return f"NODE_MEMBER_LIMIT: {node} {held}"
         return ""
 
     def donor_room(self, node: str) -> int:

@@ -51,7 +51,7 @@ class Cluster:
         common = ("--metastore", self.endpoint, "--data-dir", str(directory / "data"))
         etcd = etcd_command(find_etcd().path, directory / "etcd", Ports(api, client, peer, {}))
         self.etcd = self._spawn(etcd)
-        self.server = self._spawn(zonectl("serve", "--migrate", "--port", str(api), *common))
+        self.server = self._spawn(zonectl("serve", "--no-auth", "--migrate", "--port", str(api), *common))
         self.controller = self._spawn(zonectl("controller", *common))
 
     def _spawn(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:

@@ -85,7 +85,7 @@ async def spend(spent: Spent, processes: Sequence[psutil.Process], call: Call, z
 
 async def compare(whole: Installation, bare_s: float) -> None:
     processes = {name: whole.processes(*words) for name, (_, _, words) in ENGINES.items()}
-    async with ZoneClient([whole.url], mode=Mode.DIRECT, tls=whole.tls) as client:
+    async with ZoneClient([whole.url], mode=Mode.DIRECT, tls=whole.tls, **whole.login) as client:
 
         async def put(zone: str, key: str) -> object:
             return await client.put(zone, key, VALUE)

@@ -27,7 +27,7 @@ def test_installation(tmp_path: Path) -> None:
         wait_for("Spark", lambda: whole.get("/readyz")["spark"] == "ready", 90)
         print(f"{'... and to Spark being ready':<62} {served + time.perf_counter() - begun:.2f} s")
         _move(whole, "CREATE ZONE bench (PARTITIONS 8, REPLICAS 1)")
-        with httpx.Client(base_url=whole.url, timeout=20) as client:
+        with whole.access.client(20) as client:
             put_one = _puts(client, "one replica")
             _move(whole, "ALTER ZONE bench SET (REPLICAS 3)")
             put_three = _puts(client, "three replicas")

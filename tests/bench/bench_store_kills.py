@@ -43,7 +43,9 @@ def is_ready(whole: Installation) -> bool:
 
 async def stall(whole: Installation, victim: psutil.Process) -> tuple[float, float]:
     """The longest put from the kill on, and the median before it, in seconds."""
-    async with ZoneClient([whole.url], mode=Mode.DIRECT, tls=whole.tls, time_limit_s=60) as client:
+    async with ZoneClient(
+        [whole.url], mode=Mode.DIRECT, tls=whole.tls, **whole.login, time_limit_s=60
+    ) as client:
         seconds: list[tuple[float, float]] = []
 
         async def write(task: int) -> None:

@@ -55,7 +55,9 @@ async def test_one_program(tmp_path: Path) -> None:
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
         commit = report("bare commit of LMDB, synced", bare_commits(tmp_path))
         for mode in (Mode.DIRECT, Mode.ROUTED):
-            async with ZoneClient([installation.url], mode=mode, tls=installation.tls) as client:
+            async with ZoneClient(
+                [installation.url], mode=mode, tls=installation.tls, **installation.login
+            ) as client:
                 await measured(client, mode, commit)
         print(f"load {os.getloadavg()[0]:.1f}")
     finally:

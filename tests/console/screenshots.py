@@ -1,11 +1,14 @@
-"""``make screenshots``: pictures of the console for the documentation, light and dark."""
+"""``make screenshots``: pictures of the console for the documentation, light and dark; of some scenes alone
+where they are named."""
 
 from __future__ import annotations
 
-from playwright.sync_api import sync_playwright
+import sys
+
+from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.fixtures.console_pages import settled
-from tests.fixtures.console_stage import ROOT, Chromium, Stage, Theme, Visit
+from tests.fixtures.console_stage import ROOT, Chromium, Stage, Theme, Visit, load
 
 TARGET = ROOT / "docs" / "screenshots"
 THEMES: tuple[Theme, ...] = ("light", "dark")
@@ -40,6 +43,16 @@ def shoot(visit: Visit, name: str, path: str, theme: Theme) -> None:
         page.get_by_role("button", name="Dry run").click()
         page.get_by_role("heading", name="can be reset").wait_for()
     page.wait_for_timeout(1500)
+    keep(page, name, theme)
+
+
+def shoot_login(visit: Visit, theme: Theme) -> None:
+    load(visit.page, f"{visit.url}login")
+    expect(visit.page.get_by_role("button", name="Log in")).to_be_visible(timeout=READ_MS)
+    keep(visit.page, "login", theme)
+
+
+def keep(page: Page, name: str, theme: Theme) -> None:
     target = TARGET / f"{name}-{theme}.png"
     page.screenshot(path=target)
     size = target.stat().st_size
@@ -51,15 +64,20 @@ def shoot(visit: Visit, name: str, path: str, theme: Theme) -> None:
 def main() -> None:
     TARGET.mkdir(parents=True, exist_ok=True)
     scenes = {"small": PICTURES, "lost": RECOVERY, "large": {"map-large": LARGE_MAP}}
+    scenes = {name: scenes[name] for name in sys.argv[1:] or scenes}
     with sync_playwright() as playwright:
         browser = Chromium.launch(playwright)
         for scene, pictures in scenes.items():
-            stage = Stage.start(scene)
+            stage = Stage.start(scene, has_login=True)
             try:
                 if scene == "large":
                     stage.tell("down node-012")
                 for theme in THEMES:
                     with browser.visiting(stage.url, theme) as visit:
+                        if scene == "small":
+                            shoot_login(visit, theme)
+                        load(visit.page, stage.link())
+                        expect(visit.page.get_by_role("button", name="Log out")).to_be_visible(timeout=READ_MS)
                         for name, path in pictures.items():
                             shoot(visit, name, path, theme)
             finally:

@@ -4,13 +4,16 @@
 ``touch 100`` has as many partitions change their leader, ``down n3`` ends a node, ``sql CREATE ZONE ...`` runs
 a statement and the controllers' work after it, ``reconcile`` does that work for what pages have changed,
 ``fail n1 ORDERS 5 REFUSED: no`` has n1 tell of a change, ``found ORDERS`` has its groups do what pending asks
-for, by a reset too. Each is answered by a line.
+for, by a reset too. Each is answered by a line. With ``--login`` users log in, over HTTPS, and
+``link`` is answered by a link that logs in as an administrator.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
+import ssl
 import sys
 import tempfile
 import time
@@ -18,11 +21,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import trustme
+from starlette.types import ASGIApp
+
 from app.application import build_app
 from app.client.zone_router import ZoneRouter
 from app.console.mount import Console
 from app.edge.uvicorn_server import listen, serve_http
 from app.request_audit import Audit
+from app.security.administrator import LOCAL_ADMIN
 from app.services import Services
 from app.sql.jobs import StatementJobs
 from app.sql.operation_reverse import OperationReverse
@@ -32,6 +39,7 @@ from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
+from catalog.core.principals import local_user
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
@@ -46,6 +54,7 @@ from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from tests.console.lost_scenes import LOST_SCENES, found_anew
 from tests.console.scenes import SCENES, kill_node, touch
+from tests.fixtures.login_gate import login_gate
 from tests.unit.sql_world import World, opened
 
 ALL_SCENES = {**SCENES, **LOST_SCENES}
@@ -144,23 +153,64 @@ async def _play(scene: str, port: int) -> None:
             await ALL_SCENES[scene](world)
             console = Console()
             app = build_app(services, console=console)
-            serving = asyncio.gather(serve_http(app, listener, lambda: None), console.run(services))
-            print(f"http://127.0.0.1:{listener.getsockname()[1]}/console/", flush=True)
-            try:
-                while line := await asyncio.to_thread(sys.stdin.readline):
-                    await _obey(world, line.strip())
+            async with _serving(app, listener, console, services) as url:
+                print(url, flush=True)
+                while line := await _line():
+                    await _obey(world, line)
                     print("done", flush=True)
-            finally:
-                serving.cancel()
-                await asyncio.gather(serving, return_exceptions=True)
+
+
+async def _play_with_login(scene: str, port: int) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(tls)
+    console = Console()
+    with tempfile.TemporaryDirectory() as directory, listen("127.0.0.1", port) as listener:
+        async with opened(Path(directory), nodes=()) as world, services_of(world) as services:
+            await ALL_SCENES[scene](world)
+            for sql in (f"CREATE USER {LOCAL_ADMIN}", f"GRANT administrator TO {LOCAL_ADMIN}"):
+                await world.run(sql)
+            with login_gate(world, services, console) as gate:
+                async with _serving(gate.app, listener, console, gate.services, tls) as url:
+                    print(url, flush=True)
+                    while line := await _line():
+                        if line != "link":
+                            await _obey(world, line)
+                            print("done", flush=True)
+                        else:
+                            secret = await gate.sessions.new_link(local_user(LOCAL_ADMIN))
+                            print(f"{url}login#{secret}", flush=True)
+
+
+@asynccontextmanager
+async def _serving(
+    app: ASGIApp,
+    listener: socket.socket,
+    console: Console,
+    services: Services,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[str]:
+    """The console's URL."""
+    serving = asyncio.gather(serve_http(app, listener, lambda: None, tls=tls), console.run(services))
+    try:
+        yield f"http{'' if tls is None else 's'}://127.0.0.1:{listener.getsockname()[1]}/console/"
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def _line() -> str:
+    """Of standard input; empty: it has ended."""
+    return (await asyncio.to_thread(sys.stdin.readline)).strip()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scene", choices=sorted(ALL_SCENES), default="small")
     parser.add_argument("--port", type=int, default=0)
-    asked = parser.parse_args()
-    asyncio.run(_play(asked.scene, asked.port))
+    parser.add_argument("--login", action="store_true")
+    given = parser.parse_args()
+    play = _play_with_login if given.login else _play
+    asyncio.run(play(given.scene, given.port))
 
 
 if __name__ == "__main__":

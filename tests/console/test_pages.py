@@ -33,6 +33,8 @@ PAGES = (
     "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
     "audit",
     "audit?subject=NOTHING",
+    "users",
+    "account",
     "recovery",
     "recovery?zone=ORDERS",
     "zones/NOWHERE",

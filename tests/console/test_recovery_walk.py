@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
+from app.security.administrator import LOCAL_ADMIN
+from tests.e2e.installation import Installation, wait_for, without_spark
 from tests.fixtures.console_stage import Chromium
 from tests.fixtures.recovery_commands import freeze
 
@@ -31,12 +31,13 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 def test_a_lost_majority_is_recovered_in_the_console(chromium: Chromium, installation: Installation) -> None:
     """From the cause on the overview to a group that takes writes again, with what was acknowledged before."""
     installation.execute(ZONE)
-    key = f"{installation.url}/api/v1/zones/SHOP/kv/k"
-    assert httpx.put(key, json={"value": "kept"}, timeout=ANSWER_S).status_code == 200
+    key = "/api/v1/zones/SHOP/kv/k"
+    assert installation.request("PUT", key, {"value": "kept"}).status_code == 200
     voters = installation.partitions("SHOP")[0]["stable"]["peers"]
     frozen = [freeze(installation, name) for name in voters[1:]]
     try:
-        with chromium.visiting(f"{installation.url}/console/") as visit:
+        access = installation.access
+        with chromium.visiting(f"{access.url}/console/", link=access.console_link()) as visit:
             page = visit.open("")
             page.get_by_role("link", name="recovery of SHOP").click(timeout=ENDED_MS)
             expect(page.get_by_text("1 of 1 partitions has no majority")).to_be_visible()
@@ -46,15 +47,15 @@ def test_a_lost_majority_is_recovered_in_the_console(chromium: Chromium, install
             page.get_by_role("button", name="Reset partitions").click()
             dialog = page.get_by_role("dialog")
             dialog.get_by_label("Names of the dead nodes").fill(", ".join(voters[1:]))
-            dialog.get_by_label("Your name").fill("ada")
+            expect(dialog.get_by_label("Your name")).to_have_value(LOCAL_ADMIN)
             dialog.get_by_label("Reason").fill("two nodes burnt")
             dialog.get_by_role("button", name="Reset", exact=True).click()
             expect(dialog).to_be_hidden()
             ended = page.get_by_text(re.compile("1 of 1 partition has been recovered"))
             expect(ended).to_be_visible(timeout=ENDED_MS)
             expect(page.get_by_text("every group of the zone has a majority")).to_be_visible()
-        wait_for("a write", lambda: httpx.put(key + "2", json={"value": "new"}, timeout=ANSWER_S).is_success)
-        assert installation.get("/api/v1/zones/SHOP/kv/k")["value"] == "kept"
+        wait_for("a write", lambda: installation.request("PUT", f"{key}2", {"value": "new"}).is_success)
+        assert installation.get(key)["value"] == "kept"
         peers = installation.partitions("SHOP")[0]["stable"]["peers"]
         assert voters[0] in peers
         assert not set(peers) & set(voters[1:])

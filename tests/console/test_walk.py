@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.security.administrator import LOCAL_ADMIN
 from tests.e2e.installation import Installation, without_spark
 from tests.fixtures.console_pages import click_a_cell, settled, type_into_editor
 from tests.fixtures.console_stage import Chromium, Visit
@@ -30,7 +31,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 def test_the_walk(chromium: Chromium, installation: Installation) -> None:
     """A zone is created in the editor after an error was marked, a plan is made, shown and run by two buttons
     (VOL-009), held by a pause and watched to its end; then asked for reasons, compared, and reversed."""
-    with chromium.visiting(f"{installation.url}/console/") as visit:
+    access = installation.access
+    with chromium.visiting(f"{access.url}/console/", link=access.console_link()) as visit:
         _create(visit)
         _run_a_plan_that_is_held(visit)
         _let_it_go(visit)
@@ -42,9 +44,9 @@ def test_the_walk(chromium: Chromium, installation: Installation) -> None:
 
 
 def confirm(page: Page, word: str, reason: str) -> None:
-    """Who, why, and the dialog's own button."""
+    """Who (that is known), why, and the dialog's own button."""
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Your name").fill("ada")
+    expect(dialog.get_by_label("Your name")).to_have_value(LOCAL_ADMIN)
     dialog.get_by_label("Reason").fill(reason)
     dialog.get_by_role("button", name=word, exact=True).click()
     expect(dialog).to_be_hidden()
@@ -79,7 +81,7 @@ def _run_a_plan_that_is_held(visit: Visit) -> None:
     page.get_by_role("button", name="Run the plan").click()
     confirm(page, "Run", "more copies")
     expect(page.get_by_role("heading", name=re.compile("^Operation 1-"))).to_be_visible()
-    expect(page.get_by_text("requested by ada")).to_be_visible()
+    expect(page.get_by_text(f"requested by {LOCAL_ADMIN}")).to_be_visible()
     expect(page.get_by_role("table").first).to_contain_text("PAUSED", timeout=CONVERGED_MS)
 
 
@@ -125,9 +127,9 @@ def _reverse(visit: Visit, operation: str) -> None:
 
 
 def _look_into_the_books(visit: Visit) -> None:
-    page = visit.open("audit?by=ada")
+    page = visit.open(f"audit?by={LOCAL_ADMIN}")
     books = page.get_by_role("table")
     for reason in ("look first", "seen enough", "too many"):
         expect(books).to_contain_text(reason)
     history = visit.open("zones/SHOP").get_by_role("table").last
-    expect(history.get_by_role("row").filter(has_text="more copies")).to_contain_text("ada")
+    expect(history.get_by_role("row").filter(has_text="more copies")).to_contain_text(LOCAL_ADMIN)

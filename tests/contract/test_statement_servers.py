@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from rebalance.core.keys import Keyspace
 from tests.e2e.installation import wait_for
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
+from tests.fixtures.secure_server import SecureServer, serving_securely
 
 USER = {"X-Trino-User": "tester"}
 
@@ -106,6 +108,46 @@ def test_two_servers(servers: list[ApiServer]) -> None:
         body = followed(client, {"nextUri": lost["nextUri"].replace(one.url, two.url)})
         assert "error" not in body
         assert [each["warningCode"]["name"] for each in body["warnings"]] == ["WAIT_INTERRUPTED"]
+
+
+ADMIN, VIEWER = "the-administrator", "the-viewer"
+
+
+@pytest.fixture
+def secure_servers(
+    etcd_server: Etcd, keyspace: Keyspace, empty_postgres: str, tmp_path: Path
+) -> Iterator[list[SecureServer]]:
+    with serving_securely(tmp_path, etcd_server, keyspace, empty_postgres) as one:
+        beside = tmp_path / "beside"
+        beside.mkdir()
+        two = SecureServer(beside, etcd_server, keyspace, empty_postgres, {})
+        try:
+            two.start()
+            yield [one, two]
+        finally:
+            two.stop()
+
+
+@pytest.mark.timeout(600)
+def test_a_statement_whose_server_died_stays_its_users(secure_servers: list[SecureServer]) -> None:
+    """The other server writes its end for nobody but its user, and runs nothing of it."""
+    one, two = secure_servers
+    waits = {"X-Trino-User": ADMIN, "X-Trino-Session": "wait=true"}
+    sql = "CREATE ZONE v (PARTITIONS 1)"
+    with one.client(ADMIN) as first, two.client(ADMIN) as client, two.client(VIEWER) as other:
+        lost = first.post("/v1/statement", content=sql, headers=waits).raise_for_status().json()
+        wait_for("the zone", lambda: client.get("/api/v1/zones/V").status_code == 200)
+        path = urlsplit(lost["nextUri"]).path
+        one.kill()
+        for method in ("GET", "DELETE"):
+            assert other.request(method, path, headers={"X-Trino-User": VIEWER}).status_code == 404
+        body: dict[str, Any] = {"nextUri": path}
+        while "nextUri" in body:
+            body = client.get(urlsplit(body["nextUri"]).path).raise_for_status().json()
+        assert [warning["warningCode"]["name"] for warning in body["warnings"]] == ["WAIT_INTERRUPTED"]
+        assert other.get(path, headers={"X-Trino-User": VIEWER}).status_code == 404
+        events = client.get("/api/v1/audit", params={"subject": "V"}).json()["records"]
+        assert [(event["action"], event["by"]) for event in events] == [("CREATE ZONE", ADMIN)]
 
 
 CLIENTS = 16

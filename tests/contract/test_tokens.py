@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.core.access_tokens import DAY_US, AccessToken, TokenRequest, issue, scope_of
+from catalog.core.access_tokens import DAY_US, AccessToken, LoginBasis, TokenRequest, issue, scope_of
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import Principal, User, local_user
 from catalog.core.versions import EntryKind, UserEntry
@@ -45,6 +45,20 @@ def test_a_token_is_there_until_it_is_revoked(store: CatalogStore) -> None:
     kept = store.tokens.by_digest(token.digest)
     assert kept is not None
     assert kept.revoked_us == NOW + 5
+
+
+def test_what_was_revoked_makes_no_token(store: CatalogStore) -> None:
+    parent, child = issued(ANNA, "parent"), issued(ANNA, "child")
+    store.tokens.add(parent)
+    basis = LoginBasis(parent.digest)
+    store.tokens.add(child, basis)
+    store.tokens.revoke(parent.token_id, NOW + 1)
+    with pytest.raises(RefusedError) as refused:
+        store.tokens.add(issued(ANNA, "another"), basis)
+    assert refused.value.kind is ErrorKind.UNAUTHENTICATED
+    with pytest.raises(RefusedError):
+        store.tokens.add(issued(ANNA, "another"), LoginBasis(user_version=-1))
+    assert len(store.tokens.all(ANNA)) == 2
 
 
 def test_tokens_are_listed_by_owner_and_the_newest_first(store: CatalogStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import ssl
@@ -23,6 +22,8 @@ import pytest
 
 from app.security.local_authority import LocalAuthority
 from rebalance.hosting.tls import TlsFiles
+from tests.fixtures.local_access import WITHOUT_TLS as WITHOUT_TLS
+from tests.fixtures.local_access import ClientLogin, LocalAccess
 from tests.fixtures.warm_zonectl import warm_zonectl
 
 MARK = "LC_ZK_TEST_MARK"
@@ -31,8 +32,6 @@ ANSWER_S = 60.0
 """For one request: far more than a server may take by itself, also on a machine that is busy."""
 WAIT_S = 240.0
 """For what an idle machine does within seconds."""
-WITHOUT_TLS = httpx.create_ssl_context(verify=False)
-"""For ``verify``, at addresses of http: reading the certificates of a machine takes 40 ms of each call."""
 PAUSES_S = (0.1, 0.5)
 PUT_PAUSE_S = 0.03
 """Of a writer. Without one it takes a whole processor from what is tested."""
@@ -134,7 +133,38 @@ class Installation:
         return response.status_code == 200 and response.json()["nodes"] >= self.nodes
 
     def _readiness(self) -> httpx.Response:
-        return httpx.get(f"{self.url}/readyz", timeout=ANSWER_S, verify=WITHOUT_TLS)
+        return self.request("GET", "/readyz")
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        timeout_s: float = ANSWER_S,
+        params: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Logged in where that is needed; ``body`` is sent as JSON."""
+        access = self.access
+        return httpx.request(
+            method,
+            f"{access.url}{path}",
+            json=body,
+            params=params,
+            headers={**access.headers, **(headers or {})},
+            timeout=timeout_s,
+            verify=access.verify,
+        )
+
+    @property
+    def access(self) -> LocalAccess:
+        """To the API of the process that runs now."""
+        return LocalAccess.of(self.directory)
+
+    @property
+    def login(self) -> ClientLogin:
+        """Of clients of the Python library."""
+        return self.access.login
 
     @property
     def tls(self) -> TlsFiles | None:
@@ -155,16 +185,15 @@ class Installation:
 
     @property
     def url(self) -> str:
-        return str(json.loads((self.directory / "run.json").read_text())["url"])
+        return self.access.url
 
     def get(self, path: str) -> Any:
-        response = httpx.get(f"{self.url}{path}", timeout=ANSWER_S, verify=WITHOUT_TLS)
+        response = self.request("GET", path)
         response.raise_for_status()
         return response.json()
 
     def sql(self, text: str) -> Any:
-        url = f"{self.url}/api/v1/statements"
-        response = httpx.post(url, json={"sql": text}, timeout=2 * ANSWER_S, verify=WITHOUT_TLS)
+        response = self.request("POST", "/api/v1/statements", {"sql": text}, 2 * ANSWER_S)
         assert response.status_code == 200, response.text
         return response.json()["results"]
 
@@ -197,7 +226,9 @@ class Installation:
                 process.kill()
 
     def _of_commands(self) -> dict[str, str]:
-        return {**os.environ, "ZONEKEEPER_URL": self.url, MARK: self.mark, "COLUMNS": "160"}
+        access = self.access
+        given = {"ZONEKEEPER_URL": access.url, MARK: self.mark, "COLUMNS": "160"}
+        return {**os.environ, **access.settings, **given}
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Ours that live, whose command line has all ``words``. A process that was forked and is not yet what
@@ -248,8 +279,7 @@ class Writer:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        url = self.installation.url
-        with httpx.Client(base_url=url, timeout=ANSWER_S, verify=WITHOUT_TLS) as client:
+        with self.installation.access.client(ANSWER_S) as client:
             number = 0
             while not self.stopped.is_set():
                 key, value = f"written-{number}", uuid.uuid4().hex
@@ -269,7 +299,7 @@ class Writer:
     def read_back(self) -> None:
         """Every acknowledged put is there with its value."""
         assert self.acknowledged
-        with httpx.Client(base_url=self.installation.url, timeout=ANSWER_S, verify=WITHOUT_TLS) as client:
+        with self.installation.access.client(ANSWER_S) as client:
             for key, value in self.acknowledged.items():
                 response = client.get(f"/api/v1/zones/{self.zone}/kv/{key}")
                 assert response.status_code == 200, f"{key}: {response.text}"

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.e2e.installation import ZONECTL, Installation, wait_for, without_spark, writing
@@ -85,7 +84,7 @@ def test_profiles_of_two_engines_are_refused(two_engines: Installation) -> None:
     """IEP-012: the message names who keeps what; the catalog stays as it was."""
     before = two_engines.get("/api/v1/zones")
     text = "CREATE ZONE torn (REPLICAS 3) STORAGE PROFILES ['default', 'cold']"
-    answer = httpx.post(f"{two_engines.url}/api/v1/statements", json={"sql": text}, timeout=30)
+    answer = two_engines.request("POST", "/api/v1/statements", {"sql": text}, 30)
     problem = answer.json()
     assert (answer.status_code, problem["name"], problem["sqlState"]) == (
         400,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import subprocess
 from collections.abc import Iterator
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import httpx
 import pytest
 
 from app.client.blocking import BlockingZoneClient
@@ -74,8 +72,10 @@ def zone(five_nodes: Installation) -> Iterator[str]:
 
 def raw(server: Installation, method: str, target: str, body: str | None = None) -> tuple[int, dict]:
     """A request whose target is sent as it is."""
-    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=ANSWER_S)
-    connection.request(method, target, body, {"Content-Type": "application/json"} if body else {})
+    access = server.access
+    connection = access.connection(ANSWER_S)
+    headers = {"Content-Type": "application/json"} if body else {}
+    connection.request(method, target, body, {**access.headers, **headers})
     answer = connection.getresponse()
     told = json.loads(answer.read())
     connection.close()
@@ -85,13 +85,13 @@ def raw(server: Installation, method: str, target: str, body: str | None = None)
 def test_each_key_is_one_key_for_everybody(five_nodes: Installation, zone: str) -> None:
     """Put over REST, read over REST, by both modes of the client and from a learner; no key is another's."""
     servers = [five_nodes.url]
-    with httpx.Client(base_url=five_nodes.url, trust_env=False, timeout=ANSWER_S) as http_client:
+    with five_nodes.access.client(ANSWER_S) as http_client:
         for number, key in enumerate(KEYS):
             answer = http_client.put(key_path(zone, key), json={"value": f"value {number}"})
             assert (answer.status_code, answer.json()["key"]) == (200, key)
     with (
-        BlockingZoneClient(servers, mode=Mode.DIRECT, tls=five_nodes.tls) as direct,
-        BlockingZoneClient(servers) as routed,
+        BlockingZoneClient(servers, mode=Mode.DIRECT, tls=five_nodes.tls, **five_nodes.login) as direct,
+        BlockingZoneClient(servers, **five_nodes.login) as routed,
     ):
         for number, key in enumerate(KEYS):
             for client in (direct, routed):
@@ -150,7 +150,7 @@ def test_values_are_text(five_nodes: Installation, zone: str) -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_the_client_refuses_what_is_no_key(five_nodes: Installation, zone: str, mode: Mode) -> None:
     """The same in both modes, and before anything is sent."""
-    with BlockingZoneClient([five_nodes.url], mode=mode, tls=five_nodes.tls) as client:
+    with BlockingZoneClient([five_nodes.url], mode=mode, tls=five_nodes.tls, **five_nodes.login) as client:
         for key in ("", "k" * 1025, "\udcff"):
             with pytest.raises(ValueError, match="key"):
                 client.put(zone, key, "v")
@@ -210,7 +210,7 @@ def test_a_zone_is_reached_by_every_route_and_command(
         document = five_nodes.get("/openapi.json")
         paths = {path: methods for path, methods in document["paths"].items() if "{zone}" in path}
         assert len(paths) >= 9
-        with httpx.Client(base_url=five_nodes.url, trust_env=False, timeout=ANSWER_S) as client:
+        with five_nodes.access.client(ANSWER_S) as client:
             assert client.put(key_path(name, "k/1"), json={"value": "v"}).json()["zone"] == name
             for path, methods in paths.items():
                 address = path.replace("{zone}", segment(name)).replace("{key}", segment("k/1"))
@@ -227,7 +227,8 @@ def test_a_zone_is_reached_by_every_route_and_command(
                     else:
                         assert told.status_code == 200, (path, told.text)
                         assert answer.get("zone", name) == name
-            page = client.get(f"/console/zones/{quote(name, safe='')}")
+        with five_nodes.access.browser(ANSWER_S) as browser:
+            page = browser.get(f"/console/zones/{quote(name, safe='')}")
             assert page.status_code == 200
             assert "does not exist" not in page.text
         for command in (

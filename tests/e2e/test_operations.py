@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.security.administrator import LOCAL_ADMIN
 from tests.e2e.installation import Installation, wait_for, writing
 
 pytestmark = [
@@ -59,13 +60,13 @@ def test_altered_paused_resumed_waited_for_and_reversed(installation: Installati
     assert ": more readers" in installation.zonectl("operations", "show", name).stdout
     assert "more readers" in installation.zonectl("audit", "--of", "MOVED", "--count", "1").stdout
     paused = act(installation, "pause", name, "--by", "alice", "--reason", "inventory")
-    assert (paused["state"], paused["cause"]) == ("PAUSED", "PAUSED: the zone, by alice: inventory")
+    assert (paused["state"], paused["cause"]) == ("PAUSED", f"PAUSED: the zone, by {LOCAL_ADMIN}: inventory")
     assert installation.zonectl("rebalance", "resume").returncode == 0
     kill_controller(installation)
     wait_for("rest", lambda: not any(each["pending"] for each in installation.partitions("moved")))
     shown = act(installation, "show", name)
     assert shown["state"] == "PAUSED"
-    assert {each["cause"] for each in shown["waiting"]} == {"PAUSED: the zone, by alice: inventory"}
+    assert {each["cause"] for each in shown["waiting"]} == {f"PAUSED: the zone, by {LOCAL_ADMIN}: inventory"}
     done = shown["progress"]["partitions"]["done"]
     assert done == 0
     wait = ("operations", "wait", name, "--json", "--timeout", "300")
@@ -87,7 +88,7 @@ def test_altered_paused_resumed_waited_for_and_reversed(installation: Installati
     reverse = act(installation, "reverse", name, "--by", "bob", "--reason", "too slow")
     assert reverse["reverses"] == name
     back = wait_for("the reversal", lambda: running(installation, "REVERSE", "DONE"))
-    assert (back["reverses"], back["by"], back["reason"]) == (name, "bob", "too slow")
+    assert (back["reverses"], back["by"], back["reason"]) == (name, LOCAL_ADMIN, "too slow")
     kill_controller(installation)
     waited = installation.zonectl("operations", "wait", back["operation_id"], "--timeout", "300", timeout_s=330)
     assert waited.returncode == 0, waited.stderr

@@ -7,7 +7,6 @@ import io
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.e2e.installation import Installation, wait_for
@@ -75,6 +74,6 @@ def test_by_command_line(installation: Installation) -> None:
 
 def test_a_query_bomb_is_ended_and_the_server_goes_on(installation: Installation) -> None:
     bomb = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
-    response = httpx.post(f"{installation.url}/api/v1/statements", json={"sql": bomb}, timeout=60)
+    response = installation.request("POST", "/api/v1/statements", {"sql": bomb}, 60)
     assert response.json()["name"] in ("QUERY_TIMEOUT", "QUERY_MEMORY_LIMIT")
     assert ask(installation, "SELECT 1 AS one") == [{"ONE": 1}]

@@ -15,7 +15,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, writing
 from tests.fixtures.installation_dumps import endpoint
 from tests.fixtures.published_fences import publish_fences
-from tests.fixtures.recovery_commands import dry_run, freeze, reset, states
+from tests.fixtures.recovery_commands import dry_run, freeze, led_partition, reset, states
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -67,7 +67,7 @@ def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
         wait_for("the loss", lambda: states(five_nodes, "lost")[0]["state"] == "READ_ONLY")
         told = five_nodes.zonectl("recovery", "states", "lost", "--format", "json")
         assert (told.returncode, json.loads(told.stdout)[0]["state"]) == (1, "READ_ONLY")
-        put = httpx.put(f"{five_nodes.url}/api/v1/zones/LOST/kv/k", json={"value": "v"}, timeout=ANSWER_S)
+        put = five_nodes.request("PUT", "/api/v1/zones/LOST/kv/k", {"value": "v"})
         assert put.status_code == 504
         (during,) = five_nodes.partitions("LOST")
         assert (during["stable"], during["pending"]) == (before["stable"], None)
@@ -88,7 +88,7 @@ def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
         writer.read_back()
         wait_for("three replicas", lambda: len(five_nodes.partitions("LOST")[0]["stable"]["peers"]) == 3)
         writer.read_back()
-        put = httpx.put(f"{five_nodes.url}/api/v1/zones/LOST/kv/after", json={"value": "v"}, timeout=ANSWER_S)
+        put = five_nodes.request("PUT", "/api/v1/zones/LOST/kv/after", {"value": "v"})
         assert put.status_code == 200
     finally:
         for agent in frozen:
@@ -110,7 +110,7 @@ def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
     copy goes, and the other one is chosen, with every write that it knew."""
     wait_for("every node", lambda: all(each["alive"] for each in five_nodes.get("/api/v1/nodes")["nodes"]))
     five_nodes.execute("CREATE ZONE apart (PARTITIONS 1, REPLICAS 5, QUORUM SIZE 3)")
-    (before,) = five_nodes.partitions("APART")
+    before = led_partition(five_nodes, "APART")
     late = next(name for name in before["stable"]["peers"] if name != before["leader"])
     away = freeze(five_nodes, late)
     with writing(five_nodes, "APART") as writer:
@@ -171,8 +171,9 @@ def test_a_group_that_serves_is_left_alone(five_nodes: Installation) -> None:
     vote. A reset is refused whatever is confirmed, and puts go on."""
     wait_for("every node", lambda: all(each["alive"] for each in five_nodes.get("/api/v1/nodes")["nodes"]))
     five_nodes.execute("CREATE ZONE cut (PARTITIONS 1, REPLICAS 3)")
-    (before,) = five_nodes.partitions("CUT")
+    before = led_partition(five_nodes, "CUT")
     names = [name for name in before["stable"]["peers"] if name != before["leader"]]
+    assert len(names) == 2
     agents = [five_nodes.processes("app.cli", " node ", f"--name {name}")[0] for name in names]
     for agent in agents:
         agent.suspend()
@@ -183,7 +184,7 @@ def test_a_group_that_serves_is_left_alone(five_nodes: Installation) -> None:
             assert refused.returncode == 1
             assert "RECOVERY_NOT_NEEDED (5201, 55000)" in refused.stderr
             assert "answers with a majority of its group" in refused.stderr
-        put = httpx.put(f"{five_nodes.url}/api/v1/zones/CUT/kv/k", json={"value": "v"}, timeout=ANSWER_S)
+        put = five_nodes.request("PUT", "/api/v1/zones/CUT/kv/k", {"value": "v"})
         assert put.status_code == 200
         assert five_nodes.partitions("CUT")[0]["pending"] is None
     finally:

@@ -19,7 +19,6 @@ from rebalance.kernels.rendezvous import place
 from tests.e2e.installation import (
     ANSWER_S,
     MARK,
-    WITHOUT_TLS,
     ZONECTL,
     Installation,
     wait_for,
@@ -83,8 +82,7 @@ def is_whole(installation: Installation) -> bool:
 
 
 def ask(installation: Installation, key: str, **options: str | int) -> httpx.Response:
-    url = f"{installation.url}/api/v1/zones/{ZONE}/kv/{key}"
-    return httpx.get(url, params=options, timeout=ANSWER_S, verify=WITHOUT_TLS)
+    return installation.request("GET", f"/api/v1/zones/{ZONE}/kv/{key}", params=options)
 
 
 def read(installation: Installation, key: str, **options: str | int) -> dict[str, Any]:
@@ -95,8 +93,7 @@ def read(installation: Installation, key: str, **options: str | int) -> dict[str
 
 
 def put(installation: Installation, key: str, value: str) -> int:
-    url = f"{installation.url}/api/v1/zones/{ZONE}/kv/{key}"
-    return httpx.put(url, json={"value": value}, timeout=ANSWER_S).status_code
+    return installation.request("PUT", f"/api/v1/zones/{ZONE}/kv/{key}", {"value": value}).status_code
 
 
 def kill(installation: Installation, name: str) -> psutil.Process:
@@ -285,8 +282,8 @@ def test_a_joined_node_gets_learners_where_it_matches(seven: Installation) -> No
     assert are_everywhere(seven, "TARDY", {*ssd})
     keys = [f"k{number}" for number in range(20)]
     for key in keys:
-        url = f"{seven.url}/api/v1/zones/TARDY/kv/{key}"
-        assert httpx.put(url, json={"value": key}, timeout=ANSWER_S, verify=WITHOUT_TLS).status_code == 200
+        put = seven.request("PUT", f"/api/v1/zones/TARDY/kv/{key}", {"value": key})
+        assert put.status_code == 200
     after = [(voters, learners | {new}) for voters, learners in before]
     with joined(seven, "hdd-0", "hdd"), joined(seven, new, "ssd"):
         wait_for("the prompt zone", lambda: roles(seven, "PROMPT") == after)

@@ -1,56 +1,33 @@
-"""Requests at random to a real server: whatever keys, names and bodies are made of, nothing ends or breaks."""
+"""Requests at random to a real server: whatever keys, names and bodies are made of, nothing ends or breaks, and
+nobody does what is not granted."""
 
 from __future__ import annotations
 
-import http.client
 import json
+import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
-from urllib.parse import quote_from_bytes, urlsplit
+from pathlib import Path
 
 import psutil
 import pytest
 
+from rebalance.core.keys import Keyspace
 from tests.e2e.installation import ANSWER_S, Installation, without_spark
+from tests.fixtures.caller_fuzz import caller_fuzz
+from tests.fixtures.etcd_server import Etcd
+from tests.fixtures.random_requests import FIELDS, TEXTS, Sender, random_body, random_text
+from tests.fixtures.secure_server import SecureServer, serving_securely
 
 SLICE, SOAK = 1_500, 100_000
+CALLERS_SLICE = 400
+CHECKED_EVERY = 2_000
+"""Requests between two looks at the whole state."""
 RESIDENT_MOST = 1.10
 """Of what the server had after a tenth of the requests."""
 
-TEXTS = (
-    "",
-    "x",
-    "n1",
-    "FUZZED",
-    "SHOW ZONES",
-    "CREATE ZONE fuzzed",
-    "a\nb",
-    "\x00",
-    "\ud800",
-    "\udfff\ud800",
-    "🙂",
-    "9" * 400,
-)
-SCALARS = (None, True, False, 0, 1, -1, 2**31, 2**53, 2**64, 1.5, 1e308, -0.0, *TEXTS)
-FIELDS = {
-    "POST /api/v1/statements": ("sql", "wait_timeout", "on_wait_timeout", "validate_only", "plan_id", "else"),
-    "POST /api/v1/plan": ("files", "prune", "sql", "plan_id", "name", "text"),
-    "POST /api/v1/zones/FUZZED/verify": ("partitions", "samples", "seed", "saved", "partition", "keys"),
-    "PATCH /api/v1/rebalance/limits": (
-        "cluster_moves",
-        "windows",
-        "pause",
-        "zone_pauses",
-        "by",
-        "reason",
-        "for_s",
-    ),
-    "PUT /api/v1/nodes/n1/drain": ("by", "reason"),
-    "POST /api/v1/operations/1-1/pause": ("by", "reason", "for_s"),
-    "POST /api/v1/operations/1-1/partitions/cancel": ("by", "reason", "partitions"),
-}
 PLACES = (
     *("zones/{}", "zones/{}/partitions", "zones/{}/routing", "nodes/{}/can-stop", "operations/{}"),
     *("statements/{}", "audit?by={}", "operations?zone={}", "audit?page_token={}"),
@@ -70,26 +47,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
         whole.stop()
 
 
-class Sender:
-    """One connection, opened anew where the server closes it."""
-
-    def __init__(self, url: str) -> None:
-        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=ANSWER_S)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def send(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> int:
-        self._connection.request(method, target, body, headers)
-        answer = self._connection.getresponse()
-        answer.read()
-        return answer.status
-
-
 def _request(chosen: random.Random) -> tuple[str, str, bytes | None, dict[str, str]]:
     kind = chosen.randrange(4)
     if kind == 0:
-        target = f"/api/v1/zones/FUZZED/kv/{_text(chosen)}"
+        target = f"/api/v1/zones/FUZZED/kv/{random_text(chosen)}"
         return (
             "PUT",
             target,
@@ -97,46 +58,17 @@ def _request(chosen: random.Random) -> tuple[str, str, bytes | None, dict[str, s
             {"Content-Type": "application/json"},
         )
     if kind == 1:
-        return "GET", f"/api/v1/zones/FUZZED/kv/{_text(chosen)}", None, {}
+        return "GET", f"/api/v1/zones/FUZZED/kv/{random_text(chosen)}", None, {}
     if kind == 2:
         return (
             "GET",
-            "/api/v1/" + chosen.choice(PLACES).format(_text(chosen)),
+            "/api/v1/" + chosen.choice(PLACES).format(random_text(chosen)),
             None,
-            {"Zonekeeper-By": _text(chosen)},
+            {"Zonekeeper-By": random_text(chosen)},
         )
     address = chosen.choice(list(FIELDS))
     method, target = address.split(" ")
-    return method, target, _body(chosen, FIELDS[address]), {"Content-Type": "application/json"}
-
-
-def _text(chosen: random.Random) -> str:
-    """As it stands in an address: UTF-8, bytes that are none, and percent signs that mean nothing."""
-    if chosen.random() < 0.5:
-        raw = "".join(
-            chr(chosen.choice((chosen.randrange(128), chosen.randrange(0xD800)))) for _ in range(4)
-        ).encode()
-    else:
-        raw = chosen.randbytes(chosen.randint(0, 6))
-    return quote_from_bytes(raw, safe="/.") + chosen.choice(("", "", "", "", "%", "%2", "%zz"))
-
-
-def _body(chosen: random.Random, fields: tuple[str, ...]) -> bytes:
-    if chosen.random() < 0.15:
-        return chosen.randbytes(chosen.randint(0, 40))
-    if chosen.random() < 0.02:
-        return b"[" * 100_000
-    value = {name: _value(chosen, fields, 3) for name in fields if chosen.random() < 0.5}
-    text = json.dumps(value, ensure_ascii=chosen.random() < 0.5)
-    return text.encode(errors="surrogatepass")
-
-
-def _value(chosen: random.Random, fields: tuple[str, ...], depth: int) -> Any:
-    if depth == 0 or chosen.random() < 0.6:
-        return chosen.choice(SCALARS)
-    if chosen.random() < 0.5:
-        return [_value(chosen, fields, depth - 1) for _ in range(chosen.randrange(3))]
-    return {chosen.choice(fields): _value(chosen, fields, depth - 1) for _ in range(chosen.randrange(3))}
+    return method, target, random_body(chosen, FIELDS[address]), {"Content-Type": "application/json"}
 
 
 def _tried(server: Installation, count: int, seed: int) -> tuple[int, int]:
@@ -144,7 +76,7 @@ def _tried(server: Installation, count: int, seed: int) -> tuple[int, int]:
     (process,) = server.processes("app.cli", "serve")
     chosen, warm = random.Random(seed), 0
     statuses: set[int] = set()
-    with closing(Sender(server.url)) as sender:
+    with closing(Sender(server.access.connection(ANSWER_S), server.access.headers)) as sender:
         for number in range(count):
             method, target, body, headers = _request(chosen)
             status = sender.send(method, target, body, headers)
@@ -169,3 +101,36 @@ def test_memory_stays_with_requests_at_random(server: Installation) -> None:
     warm, end = _tried(server, SOAK, 6)
     print(f"resident after {SOAK // 10} requests {warm >> 20} MiB, after {SOAK} {end >> 20} MiB")
     assert end <= RESIDENT_MOST * warm
+
+
+@pytest.fixture
+def secured(etcd_server: Etcd, tmp_path: Path) -> Iterator[SecureServer]:
+    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    with serving_securely(tmp_path, etcd_server, Keyspace(f"fuzz-{tmp_path.name}/"), url) as opened:
+        yield opened
+
+
+def _tried_by_callers(server: SecureServer, count: int, seed: int) -> None:
+    """Five callers, each of whom may do what the model of its grants says."""
+    begun, checked = time.monotonic(), 0
+    with caller_fuzz(server, seed) as fuzz:
+        while fuzz.requests < count:
+            fuzz.step()
+            if fuzz.requests - checked >= CHECKED_EVERY:
+                checked = fuzz.requests
+                fuzz.check_state()
+                print(f"{checked} requests, none different")
+        fuzz.check_state()
+    took_s = time.monotonic() - begun
+    print(f"{fuzz.requests} requests in {took_s:.0f} s, seed {seed}: {dict(sorted(fuzz.counts.items()))}")
+
+
+@pytest.mark.timeout(300)
+def test_a_slice_of_requests_of_five_callers(secured: SecureServer) -> None:
+    _tried_by_callers(secured, CALLERS_SLICE, 7)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_five_callers_do_what_is_granted_to_them(secured: SecureServer) -> None:
+    _tried_by_callers(secured, SOAK, int(os.environ.get("SOAK_SEED", "8")))

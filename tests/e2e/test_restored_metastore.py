@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.installation import ANSWER_S, WITHOUT_TLS, Installation, wait_for, without_spark
+from tests.e2e.installation import Installation, wait_for, without_spark
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -48,9 +48,9 @@ def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
         installation.execute(f"ALTER ZONE {STORED} SET (REPLICAS 3)")
         for zone in (*MOVED, STORED):
             for number in range(8):
-                url = f"{installation.url}/api/v1/zones/{zone}/kv/key-{number}"
+                path = f"/api/v1/zones/{zone}/kv/key-{number}"
                 value = {"value": f"{zone} {number}"}
-                httpx.put(url, json=value, timeout=ANSWER_S, verify=WITHOUT_TLS).raise_for_status()
+                installation.request("PUT", path, value).raise_for_status()
         installation.stop()
         shutil.rmtree(etcd)
         shutil.copytree(backup, etcd)
@@ -62,9 +62,7 @@ def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
         assert "zonectl metastore adopt" in refused.stderr
         assert "diverged" in installation.zonectl("status").stdout
         wait_for("refusals", lambda: len(refusing(installation)) == installation.nodes)
-        unserved = httpx.get(
-            f"{installation.url}/api/v1/zones/{STORED}/kv/key-0", timeout=ANSWER_S, verify=WITHOUT_TLS
-        )
+        unserved = installation.request("GET", f"/api/v1/zones/{STORED}/kv/key-0")
         assert unserved.status_code == httpx.codes.SERVICE_UNAVAILABLE
 
         adopted = installation.zonectl("metastore", "adopt", "--yes", "--format", "json")

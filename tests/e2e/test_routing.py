@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
 from app.client.blocking import BlockingZoneClient
 from app.client.errors import ZoneNotFoundError
 from app.client.zone_client import Mode
 from rebalance.groups.key_hash import partition_of
-from tests.e2e.installation import ANSWER_S, Installation
+from tests.e2e.installation import Installation
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -21,15 +20,15 @@ def test_programs_read_and_write_by_the_map(installation: Installation) -> None:
     """Straight to the groups and through the server, each sees what the other wrote, before and after a
     rebalance; the map is sent again only when it has changed."""
     installation.execute("CREATE ZONE routed (PARTITIONS 4, REPLICAS 1)")
-    url = f"{installation.url}/api/v1/zones/ROUTED/routing"
-    first = httpx.get(url, trust_env=False, timeout=ANSWER_S)
+    path = "/api/v1/zones/ROUTED/routing"
+    first = installation.request("GET", path)
     assert first.status_code == 200
     assert [len(each["voters"]) for each in first.json()["partitions"]] == [1] * 4
     assert int(first.headers["zonekeeper-map-version"]) == first.json()["version"]
     servers = [installation.url]
     with (
-        BlockingZoneClient(servers, mode=Mode.DIRECT, tls=installation.tls) as direct,
-        BlockingZoneClient(servers) as routed,
+        BlockingZoneClient(servers, mode=Mode.DIRECT, tls=installation.tls, **installation.login) as direct,
+        BlockingZoneClient(servers, **installation.login) as routed,
     ):
         for key in KEYS:
             stored = direct.put("routed", key, f"direct {key}", f"op-{key}")
@@ -39,12 +38,12 @@ def test_programs_read_and_write_by_the_map(installation: Installation) -> None:
             assert found is not None
             assert found.value == f"direct {key}"
         tag = first.headers["etag"]
-        same = httpx.get(url, headers={"If-None-Match": f'"other", {tag}'}, trust_env=False, timeout=ANSWER_S)
+        same = installation.request("GET", path, headers={"If-None-Match": f'"other", {tag}'})
         assert same.status_code == 304
         assert not same.content
         assert int(same.headers["zonekeeper-map-version"]) >= first.json()["version"]
         installation.execute("ALTER ZONE routed SET (REPLICAS 3)")
-        changed = httpx.get(url, headers={"If-None-Match": tag}, trust_env=False, timeout=ANSWER_S)
+        changed = installation.request("GET", path, headers={"If-None-Match": tag})
         assert changed.status_code == 200
         assert changed.json()["version"] > first.json()["version"]
         assert [len(each["voters"]) for each in changed.json()["partitions"]] == [3] * 4
@@ -55,5 +54,5 @@ def test_programs_read_and_write_by_the_map(installation: Installation) -> None:
         for client in (direct, routed):
             with pytest.raises(ZoneNotFoundError, match=r"ZONE_NOT_FOUND \(\d+, 42704\)"):
                 client.put("ROUTED_NO_MORE", "k", "v")
-    missing = httpx.get(url, trust_env=False, timeout=ANSWER_S)
+    missing = installation.request("GET", path)
     assert (missing.status_code, missing.json()["name"]) == (404, "ZONE_NOT_FOUND")

@@ -6,11 +6,10 @@ import json
 import shutil
 from typing import Any
 
-import httpx
 import pytest
 
 from app.client.blocking import BlockingZoneClient
-from tests.e2e.installation import ANSWER_S, WITHOUT_TLS, Installation, wait_for
+from tests.e2e.installation import Installation, wait_for
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -75,12 +74,7 @@ def lose(installation: Installation, node: str) -> list[int]:
 
 
 def reset_by_api(installation: Installation) -> list[tuple[int, str]]:
-    answer = httpx.post(
-        f"{installation.url}/api/v1/zones/FRAIL/recovery/reset-lost",
-        json={},
-        timeout=ANSWER_S,
-        verify=WITHOUT_TLS,
-    )
+    answer = installation.request("POST", "/api/v1/zones/FRAIL/recovery/reset-lost", {})
     assert answer.status_code == 200, answer.text
     body = answer.json()
     assert body["zone"] == "FRAIL"
@@ -105,7 +99,7 @@ def test_lost_partitions_are_reset_by_each_way_there_is(installation: Installati
     they serve without what was lost, and all else is as it was."""
     installation.execute("CREATE ZONE frail (PARTITIONS 6, REPLICAS 1) STORAGE PROFILES ['bulk']")
     keys = [f"key-{number}" for number in range(24)]
-    with BlockingZoneClient([installation.url]) as client:
+    with BlockingZoneClient([installation.url], **installation.login) as client:
         for reset in (reset_by_api, reset_by_command, reset_by_call):
             partition_of = {key: client.put("FRAIL", key, "v").partition for key in keys}
             numbers = lose(installation, "n1")

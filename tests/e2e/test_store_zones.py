@@ -45,8 +45,8 @@ def test_programs_read_and_write_a_store_zone(installation: Installation) -> Non
     assert {len(partition["voters"]) for partition in routing["partitions"]} == {3}
     servers = [installation.url]
     with (
-        BlockingZoneClient(servers, mode=Mode.DIRECT, tls=installation.tls) as direct,
-        BlockingZoneClient(servers) as routed,
+        BlockingZoneClient(servers, mode=Mode.DIRECT, tls=installation.tls, **installation.login) as direct,
+        BlockingZoneClient(servers, **installation.login) as routed,
     ):
         for key in KEYS:
             stored = direct.put("stored", key, f"direct {key}", f"op-{key}")

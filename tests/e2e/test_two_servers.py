@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2e.installation import ANSWER_S, MARK, WITHOUT_TLS, Installation, wait_for, without_spark, writing
+from app.security.local_authority import LocalAuthority
+from tests.e2e.installation import ANSWER_S, MARK, Installation, wait_for, without_spark, writing
+from tests.fixtures.local_access import LocalAccess
 from tests.fixtures.ports import free_block
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("two servers are started and killed in turns")]
@@ -30,15 +33,18 @@ def whole(tmp_path: Path, empty_postgres: str) -> Iterator[Installation]:
 
 
 class SecondServer:
-    """Another ``zonectl serve --controllers`` beside the one of ``up``."""
+    """Another ``zonectl serve --controllers`` beside the one of ``up``, with the users of its catalog."""
 
     def __init__(self, whole: Installation, directory: Path) -> None:
         (server,) = whole.processes("app.cli", " serve ")
         line = server.cmdline()
-        self.port = free_block(1)[0]
-        self.url = f"http://127.0.0.1:{self.port}"
+        port, https_port = free_block(2)
+        self.access = replace(whole.access, url=f"https://127.0.0.1:{https_port}")
+        shown = LocalAuthority.of_api(whole.directory).files
         metastore = line[line.index("--metastore") + 1]
-        self._command = [sys.executable, "-m", "app.cli", "serve", "--controllers", "--port", str(self.port)]
+        self._command = [sys.executable, "-m", "app.cli", "serve", "--controllers", "--port", str(port)]
+        self._command += ["--auth", "--https-port", str(https_port)]
+        self._command += ["--tls-cert", str(shown.certificate), "--tls-key", str(shown.key)]
         self._command += ["--metastore", metastore, "--data-dir", str(directory)]
         self._environment = {**os.environ, **whole.environment, **whole.of_services, MARK: whole.mark}
         self._log = directory / "second.log"
@@ -61,8 +67,8 @@ class SecondServer:
 
     def _answers(self) -> bool:
         try:
-            answer = httpx.get(f"{self.url}/readyz", trust_env=False, timeout=ANSWER_S, verify=WITHOUT_TLS)
-            return answer.status_code == 200
+            with self.access.client(ANSWER_S) as client:
+                return client.get("/readyz").status_code == 200
         except httpx.TransportError:
             return False
 
@@ -73,67 +79,65 @@ def test_two_servers_and_two_controllers(whole: Installation, tmp_path: Path) ->
     second = SecondServer(whole, tmp_path)
     try:
         second.start()
-        urls = (whole.url, second.url)
-        answers = _everywhere(urls, [f"CREATE ZONE z{n} (PARTITIONS 2, REPLICAS 1)" for n in range(ZONES)])
+        before = _get(whole.access, "/api/v1/zones")["catalog_version"]
+        servers = (whole.access, second.access)
+        answers = _everywhere(servers, [f"CREATE ZONE z{n} (PARTITIONS 2, REPLICAS 1)" for n in range(ZONES)])
         for pair in answers:
             assert sorted(answer.status_code for answer in pair) == [200, 409]
             (refused,) = [answer.json() for answer in pair if answer.status_code == 409]
             assert refused["name"] == "ZONE_ALREADY_EXISTS"
         versions = [answer.json()["results"][0]["catalog_version"] for pair in answers for answer in pair
                     if answer.status_code == 200]  # fmt: skip
-        assert sorted(versions) == list(range(1, ZONES + 1))
+        assert sorted(versions) == list(range(before + 1, before + ZONES + 1))
         with writing(whole, "Z0") as writer:
             wait_for("writes", lambda: len(writer.acknowledged) > 20)
-            for url, zone in ((whole.url, 0), (second.url, 1)):
-                _run(url, f"ALTER ZONE z{zone} SET (REPLICAS 3)")
+            for zone, server in enumerate(servers):
+                _run(server, f"ALTER ZONE z{zone} SET (REPLICAS 3)")
             second.kill()
             second.start()
-            _run(second.url, "ALTER ZONE z2 SET (REPLICAS 3)")
+            _run(second.access, "ALTER ZONE z2 SET (REPLICAS 3)")
             (first,) = whole.processes("app.cli", " serve ", "--migrate")
             first.kill()
-            _run(second.url, "ALTER ZONE z3 SET (REPLICAS 2)")
+            _run(second.access, "ALTER ZONE z3 SET (REPLICAS 2)")
             for zone, peers in ((0, 3), (1, 3), (2, 3), (3, 2)):
                 wait_for(
                     f"convergence of z{zone}",
-                    lambda zone=zone, peers=peers: _placed(second.url, f"Z{zone}") == {peers},
+                    lambda zone=zone, peers=peers: _placed(second.access, f"Z{zone}") == {peers},
                     120,
                 )
         wait_for("the first server", whole.is_whole)
         writer.read_back()
         # Both know the same catalog, and go on.
-        seen = [_get(url, "/api/v1/zones")["catalog_version"] for url in urls]
-        assert seen == [ZONES + 4] * 2
+        versions = [_get(server, "/api/v1/zones")["catalog_version"] for server in servers]
+        assert versions == [before + ZONES + 4] * 2
     finally:
         second.stop()
 
 
-def _everywhere(urls: tuple[str, ...], statements: list[str]) -> list[list[httpx.Response]]:
-    with ThreadPoolExecutor(len(urls)) as threads:
-        return [list(threads.map(lambda url, sql=sql: _post(url, sql), urls)) for sql in statements]
+def _everywhere(servers: Sequence[LocalAccess], statements: list[str]) -> list[list[httpx.Response]]:
+    with ThreadPoolExecutor(len(servers)) as threads:
+        return [list(threads.map(lambda server, sql=sql: _post(server, sql), servers)) for sql in statements]
 
 
-def _post(url: str, sql: str) -> httpx.Response:
-    return httpx.post(
-        f"{url}/api/v1/statements",
-        json={"sql": sql},
-        trust_env=False,
-        timeout=2 * ANSWER_S,
-        verify=WITHOUT_TLS,
-    )
+def _post(server: LocalAccess, sql: str) -> httpx.Response:
+    with server.client(2 * ANSWER_S) as client:
+        return client.post("/api/v1/statements", json={"sql": sql})
 
 
-def _get(url: str, path: str) -> dict[str, Any]:
-    answer = httpx.get(f"{url}{path}", trust_env=False, timeout=ANSWER_S, verify=WITHOUT_TLS)
-    found: dict[str, Any] = answer.raise_for_status().json()
-    return found
+def _get(server: LocalAccess, path: str) -> dict[str, Any]:
+    with server.client(ANSWER_S) as client:
+        body: dict[str, Any] = client.get(path).raise_for_status().json()
+        return body
 
 
-def _run(url: str, sql: str) -> None:
-    answer = _post(url, sql)
+def _run(server: LocalAccess, sql: str) -> None:
+    answer = _post(server, sql)
     assert answer.status_code == 200, answer.text
 
 
-def _placed(url: str, zone: str) -> set[int]:
+def _placed(server: LocalAccess, zone: str) -> set[int]:
     """How many peers are stable, over partitions that do not move."""
-    found = _get(url, f"/api/v1/zones/{zone}/partitions")["partitions"]
-    return {len(each["stable"]["peers"]) if each["stable"] and not each["pending"] else -1 for each in found}
+    partitions = _get(server, f"/api/v1/zones/{zone}/partitions")["partitions"]
+    return {
+        len(each["stable"]["peers"]) if each["stable"] and not each["pending"] else -1 for each in partitions
+    }

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.installation import ANSWER_S, WITHOUT_TLS, Installation, wait_for, without_spark
+from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
 from tests.fixtures.installation_dumps import endpoint
 from tests.fixtures.slices import in_every_run
 
@@ -90,8 +90,7 @@ class World:
         self._kv("PUT", {"value": "kept"})
 
     def _kv(self, method: str, body: Any = None) -> Any:
-        url = f"{self.installation.url}/api/v1/zones/BROKEN/kv/k"
-        answer = httpx.request(method, url, json=body, timeout=ANSWER_S, verify=WITHOUT_TLS)
+        answer = self.installation.request(method, "/api/v1/zones/BROKEN/kv/k", body)
         answer.raise_for_status()
         return answer.json()
 
@@ -116,16 +115,15 @@ class World:
     def causes(self) -> str:
         """What the zone, the partitions, and the cluster tell, and the answers of those routes that look."""
         partitions = [each["status"] for each in self.installation.partitions("BROKEN")]
-        ready = httpx.get(f"{self.installation.url}/readyz", timeout=ANSWER_S, verify=WITHOUT_TLS).json()
+        ready = self.installation.request("GET", "/readyz").json()
         return json.dumps([self.progress(), partitions, ready])
 
     def refusal(self, path: str) -> str:
-        return httpx.get(f"{self.installation.url}/api/v1/{path}", timeout=ANSWER_S, verify=WITHOUT_TLS).text
+        return self.installation.request("GET", f"/api/v1/{path}").text
 
     def refuses_statements(self) -> bool:
         statement = {"sql": "CREATE ZONE IF NOT EXISTS more (PARTITIONS 1, REPLICAS 1)"}
-        url = f"{self.installation.url}/api/v1/statements"
-        answer = httpx.post(url, json=statement, timeout=ANSWER_S, verify=WITHOUT_TLS)
+        answer = self.installation.request("POST", "/api/v1/statements", statement)
         return (answer.status_code, answer.json().get("name")) == (503, CAUSE)
 
     def move_the_other(self) -> None:

@@ -8,14 +8,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from aetcd import rpc
 
 from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
 from rebalance.hosting.tls import TlsFiles
-from tests.e2e.installation import ANSWER_S, WITHOUT_TLS, Installation, wait_for
+from tests.e2e.installation import ANSWER_S, Installation, wait_for
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("all copies are read before and after a move")]
 KEYS = 30
@@ -53,8 +52,8 @@ def test_samples_before_and_after_a_move_and_a_forged_copy(five_nodes: Installat
     installation, file = five_nodes, tmp_path / "keys.json"
     installation.execute("CREATE ZONE checked (PARTITIONS 1, REPLICAS 1)")
     for number in range(KEYS):
-        path = f"{installation.url}/api/v1/zones/checked/kv/k-{number}"
-        httpx.put(path, json={"value": f"v-{number}"}, timeout=ANSWER_S, verify=WITHOUT_TLS).raise_for_status()
+        path = f"/api/v1/zones/checked/kv/k-{number}"
+        installation.request("PUT", path, {"value": f"v-{number}"}).raise_for_status()
     code, before = verify(installation, "--samples", "20", "--save", str(file))
     assert (code, before["agrees"]) == (0, True)
     assert sum(len(each["keys"]) for each in before["partitions"]) == 20
@@ -83,8 +82,8 @@ def test_samples_before_and_after_a_move_and_a_forged_copy(five_nodes: Installat
     assert faults(found) == {forged["node"]: ({lost}, {changed})}
     # The forged store stands at a revision that its group never had: with the next put its node finds that out.
     number = next(each for each in range(KEYS) if f"k-{each}" == changed)
-    path = f"{installation.url}/api/v1/zones/checked/kv/{changed}"
+    path = f"/api/v1/zones/checked/kv/{changed}"
     for _ in range(3):
-        httpx.put(path, json={"value": f"v-{number}"}, timeout=ANSWER_S, verify=WITHOUT_TLS).raise_for_status()
+        installation.request("PUT", path, {"value": f"v-{number}"}).raise_for_status()
     wait_for("a new copy", lambda: verify(installation, "--keys", str(file))[0] == 0, pause_s=1.0)
     installation.execute("DROP ZONE checked")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +14,6 @@ from aetcd import rpc
 
 from app.application import build_app
 from app.client.zone_router import ZoneRouter
-from app.services import Services
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
 from rebalance.groups.data_client import Connections, PartitionClient
@@ -28,6 +27,7 @@ from tests.fixtures.checked_answers import CheckedTransport
 from tests.fixtures.group_hosts import P0, P1, Fixed
 from tests.fixtures.mirror_process import GROUP
 from tests.fixtures.mirror_rig import MirrorRig
+from tests.fixtures.partial_services import services_with
 
 LEARNER, REPLICA = ReplicaChoice.LEARNER, ReplicaChoice.REPLICA
 
@@ -292,9 +292,8 @@ class OneZone:
 @pytest.fixture
 async def http(readers: Readers) -> AsyncIterator[httpx.AsyncClient]:
     """The REST API over the group's router."""
-    services = Services(**{each.name: None for each in fields(Services)})
     router = ZoneRouter(readers.source)
-    app = build_app(replace(services, router=router, zones=OneZone(), mirror=OneZone()))
+    app = build_app(services_with(router=router, zones=OneZone(), mirror=OneZone()))
     async with httpx.AsyncClient(transport=CheckedTransport(app), base_url="http://api/api/v1") as client:
         yield client
     await router.close()

@@ -1,4 +1,4 @@
-"""A real ``zonectl serve --auth``: HTTPS beside HTTP, logins, tokens, and a certificate that is renewed."""
+"""A real ``zonectl serve``: HTTPS beside HTTP, logins, tokens, and a certificate that is renewed."""
 
 from __future__ import annotations
 
@@ -45,6 +45,21 @@ def test_a_user_logs_in_over_tls(server: SecureServer) -> None:
     }
 
 
+def test_who_was_just_made_logs_in_at_once(server: SecureServer) -> None:
+    """On the server that has made the user; on others within two seconds. So is who is shut out."""
+    with server.client(ADMIN) as admin:
+        for number in range(5):
+            name, password = f"new{number}", "a password of its own"
+            sql = f"CREATE USER {name} WITH PASSWORD '{password}'"
+            admin.post("/api/v1/statements", json={"sql": sql}).raise_for_status()
+            with server.client() as client:
+                client.headers.update(basic(name, password))
+                assert client.get("/api/v1/whoami").json()["name"] == name
+                sql = f"ALTER USER {name} NOLOGIN"
+                admin.post("/api/v1/statements", json={"sql": sql}).raise_for_status()
+                assert client.get("/api/v1/whoami").status_code == 401
+
+
 def test_http_says_where_https_is_and_takes_no_credential(server: SecureServer) -> None:
     with httpx.Client(base_url=server.plain_url, trust_env=False) as client:
         answer = client.get("/api/v1/zones")
@@ -54,6 +69,13 @@ def test_http_says_where_https_is_and_takes_no_credential(server: SecureServer) 
             answer = client.get("/api/v1/zones", headers=headers)
             assert (answer.status_code, answer.json()["name"]) == (403, "CREDENTIAL_NOT_ENCRYPTED")
             assert server.url in answer.json()["detail"]
+
+
+def test_addresses_are_not_those_of_a_proxy_that_is_not_listed(server: SecureServer) -> None:
+    forwarded = {"X-Trino-User": ADMIN, "X-Forwarded-Proto": "http", "X-Forwarded-Host": "zones.example:8443"}
+    with server.client(ADMIN) as client:
+        page = client.post("/v1/statement", content="SELECT 1", headers=forwarded).raise_for_status().json()
+        assert page["nextUri"].startswith(f"{server.url}/v1/statement/")
 
 
 def test_nobody_in_particular_learns_only_whether_it_is_ready(server: SecureServer) -> None:
@@ -94,6 +116,22 @@ def test_a_token_is_made_used_listed_and_revoked(server: SecureServer) -> None:
             revoked = client.delete(f"/api/v1/tokens/{token['token_id']}").raise_for_status().json()
             assert revoked["valid"] is False
             assert other.get("/api/v1/whoami").status_code == 401
+
+
+def test_a_link_to_the_console_is_no_way_to_more(server: SecureServer) -> None:
+    """A session has no scope, and lasts for 8 hours: so a token that has one, or ends earlier, begins none."""
+    links = "/api/v1/console-links"
+    with server.client("the-viewer") as client, server.client() as other:
+        made = client.post(links, json={})
+        assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
+        assert made.json()["path"].startswith("/console/login#zkl_")
+        for request in ({"scope": "SEE ON SYSTEM"}, {"lifetime_s": 8 * 3600 - 60}):
+            token = client.post("/api/v1/tokens", json=request).json()["secret"]
+            refused = other.post(links, json={}, headers=bearer(token))
+            assert (refused.status_code, refused.json()["name"]) == (403, "TOKEN_TOO_BROAD")
+        token = client.post("/api/v1/tokens", json={}).json()["secret"]
+        assert other.post(links, json={}, headers=bearer(token)).status_code == 201
+        assert other.post(links, json={}).status_code == 401
 
 
 def test_tokens_of_others_do_not_exist(server: SecureServer) -> None:

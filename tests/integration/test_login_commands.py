@@ -16,6 +16,7 @@ import pytest
 from app.cli.main import main
 from rebalance.core.keys import Keyspace
 from tests.fixtures.access_world import bearer
+from tests.fixtures.console_browser import csrf_in
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.secure_server import READER, SecureServer, password_of, serving_securely
 
@@ -70,6 +71,18 @@ def test_a_login_is_used_by_the_commands_after_it(zonectl: Zonectl, server: Secu
     assert (code, body["name"], body["proof"], body["url"]) == (0, READER, "TOKEN", server.url)
     code, shown, _ = zonectl("token", "list", "--format", "jsonl")
     assert (code, json.loads(shown.splitlines()[0])["owner"]) == (0, READER)
+
+
+def test_a_link_of_the_command_line_opens_the_console_once(zonectl: Zonectl, server: SecureServer) -> None:
+    log_in(zonectl, server)
+    code, shown, _ = zonectl("console-link")
+    page, _, secret = shown.strip().partition("#")
+    assert (code, page) == (0, f"{server.url}/console/login")
+    with server.client() as browser:
+        for status in (200, 401):
+            csrf = csrf_in(browser.get(page).text)
+            assert browser.post(page, json={"link": secret, "csrf": csrf}).status_code == status
+    assert secret not in server.log_text
 
 
 def test_the_contexts_file_is_its_owners_alone_and_has_no_password(

@@ -7,13 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
 
 import httpx
 import pytest
 
 from app.application import build_app
-from app.services import Services
 from app.views.keyspace_views import KeyspaceViews
 from app.views.published_map import MAP_MEDIA_TYPE, published_map
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
@@ -26,6 +24,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from tests.fixtures.checked_answers import CheckedTransport
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
+from tests.fixtures.partial_services import services_with
 
 ZONE = Zone(ZoneId(7), "Z", 2, 2, None, ("default",))
 
@@ -114,10 +113,8 @@ async def test_the_map_of_real_groups(etcd_server: Etcd, keyspace: Keyspace, tmp
 
 async def check_rest(mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
     """As JSON, compact, and not at all when the client has it already."""
-    nothing = cast(Any, None)
     views = KeyspaceViews(mirror, keyspace)
-    fields = dict.fromkeys(Services.__slots__, nothing)
-    services = Services(**{**fields, "zones": cast(Any, Found()), "views": views, "mirror": mirror})
+    services = services_with(zones=Found(), views=views, mirror=mirror)
     transport = CheckedTransport(build_app(services))
     async with httpx.AsyncClient(transport=transport, base_url="http://zonekeeper") as client:
         answer = await client.get("/api/v1/zones/z/partition-map")

@@ -9,23 +9,19 @@ import httpx
 import pytest
 
 from rebalance.core.keys import Keyspace
+from tests.fixtures.console_browser import csrf_in
 from tests.fixtures.etcd_server import Etcd
-from tests.fixtures.secure_server import READER, ROLE_USERS, STRANGER, SecureServer, serving_securely
+from tests.fixtures.privilege_model import HELD, Verdict, expected, rows_of
+from tests.fixtures.secure_server import (
+    READER,
+    ROLE_USERS,
+    STRANGER,
+    SecureServer,
+    password_of,
+    serving_securely,
+)
 
-LISTED = Path(__file__).parents[1] / "data" / "route_privileges.tsv"
-SEEN = {("SEE", "SYSTEM"), ("SEE", "ZONES")}
-KEYS = {("READ", "ZONES"), ("WRITE", "ZONES")}
-CHANGES = {(privilege, "ZONES") for privilege in ("ALTER", "CREATE", "DROP", "OPERATE", "RECOVER")}
-HELD: dict[str, set[tuple[str, str]] | None] = {
-    "the-viewer": SEEN,
-    "the-writer": SEEN | KEYS,
-    "the-operator": SEEN | CHANGES | {("OPERATE", "SYSTEM"), ("RECOVER", "SYSTEM")},
-    "the-administrator": None,
-    READER: {("SEE", "ZONES"), ("READ", "ZONES")},
-    STRANGER: set(),
-}
-"""What each user holds, as this test expects it of the ready roles; None: everything."""
-MISSING, HIDDEN, ALLOWED = "missing", "hidden", "allowed"
+ZONE = "walk"
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -47,27 +43,14 @@ def zone_id(server: SecureServer) -> int:
 
 
 def routes() -> list[tuple[str, str, str]]:
-    lines = (line.split("\t") for line in LISTED.read_text().splitlines())
-    return [(method, path, needs) for method, path, needs in lines]
+    return [(method, path, needs) for method, path, needs in rows_of("route_privileges.tsv")]
 
 
-def expected(user: str, needs: str) -> str:
-    held = HELD[user]
-    if needs in ("OPEN", "LOGIN") or held is None:
-        return ALLOWED
-    for need in needs.split("; "):
-        privilege, subject = need.split(" ON ")
-        if (privilege, "SYSTEM" if subject == "SYSTEM" else "ZONES") not in held:
-            is_of_zone = subject not in ("SYSTEM", "ALL_ZONES", "QUERIED_ZONE")
-            return HIDDEN if is_of_zone and ("SEE", "ZONES") not in held else MISSING
-    return ALLOWED
-
-
-def verdict(answer: httpx.Response, *, hidden: set[str]) -> str:
+def verdict(answer: httpx.Response, *, hidden: set[str]) -> Verdict:
     name = answer.json().get("name") if "json" in answer.headers.get("content-type", "") else None
     if name == "PRIVILEGE_MISSING":
-        return MISSING
-    return HIDDEN if answer.status_code == 404 and answer.text in hidden else ALLOWED
+        return Verdict.MISSING
+    return Verdict.HIDDEN if answer.status_code == 404 and answer.text in hidden else Verdict.ALLOWED
 
 
 def address(path: str, zone_id: int) -> str:
@@ -109,10 +92,12 @@ def test_every_route_as_each_role(server: SecureServer, zone_id: int) -> None:
                 # No member runs: a map that nobody has reported is not available.
                 assert answer.status_code in range(200, 500) or answer.status_code == 503, answer.text
                 hidden = _hidden_answers(answer, zone_id) | (hidden_texts if user == STRANGER else set())
-                if (seen := verdict(answer, hidden=hidden)) != expected(user, needs):
-                    wrong.append((user, method, path, seen, expected(user, needs), answer.text[:200]))
+                model = expected(HELD[user], needs, "" if "QUERIED" in needs else ZONE, [ZONE])
+                if (seen := verdict(answer, hidden=hidden)) is not model:
+                    wrong.append((user, method, path, seen, model, answer.text[:200]))
     assert wrong == []
     assert pairs == len(HELD) * len(routes())
+    print(f"{pairs} pairs of a route and a user")
 
 
 def _hidden_answers(answer: httpx.Response, zone_id: int) -> set[str]:
@@ -127,7 +112,8 @@ def test_without_a_login_everything_but_the_open_routes_is_401(server: SecureSer
             headers = {"X-Trino-User": "somebody"}
             answer = client.request(method, address(path, zone_id), headers=headers)
             assert (answer.status_code == 401) is (needs != "OPEN"), (method, path)
-        assert client.get("/console").status_code == 401
+        for path in ("/", "/zones", "/_nicegui/x.js", "/_nicegui_ws/socket.io/"):
+            assert client.get(f"/console{path}").status_code == 401, path
 
 
 @pytest.mark.parametrize(("user", "status"), [("the-viewer", 200), (STRANGER, 403), (READER, 403)])
@@ -136,7 +122,32 @@ def test_documents_need_see_on_the_system(server: SecureServer, user: str, statu
         for path in ("/openapi.json", "/docs", "/docs/files/swagger-ui.css", "/d%6Fcs"):
             assert client.get(f"{server.url}{path}").status_code == status, path
         assert client.get(f"{server.url}//docs/files/swagger-ui.css").status_code == 404
-        assert client.get("/console").status_code == (404 if status == 200 else 403)
+        # Sessions alone open it.
+        assert client.get("/console/").status_code == 401
+
+
+@pytest.mark.parametrize("user", sorted(HELD))
+def test_every_page_of_the_console_as_each_role(server: SecureServer, zone_id: int, user: str) -> None:
+    wrong = []
+    with server.client() as client:
+        log_in(client, user)
+        for path, needs in rows_of("page_privileges.tsv"):
+            page = address(path.replace("{number}", "0"), zone_id)
+            answer = client.get(
+                f"/console{page}", params={"zone": "walk", "after": 0} if "begun" in page else {}
+            )
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["cache-control"] == "no-store"
+            is_missing = "A privilege is missing" in answer.text
+            if is_missing != (expected(HELD[user], needs, ZONE, [ZONE]) is not Verdict.ALLOWED):
+                wrong.append((path, needs))
+    assert wrong == []
+
+
+def log_in(client: httpx.Client, user: str) -> None:
+    page = client.get("/console/login").text
+    proof = {"user": user, "password": password_of(user), "csrf": csrf_in(page)}
+    assert client.post("/console/login", json=proof).status_code == 200
 
 
 def test_one_zone_has_many_spellings_and_one_decision(server: SecureServer, zone_id: int) -> None:

@@ -32,7 +32,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 def test_children_that_die_are_restarted(up: Up) -> None:
-    seconds = re.search(r"API at http://127\.0\.0\.1:\d+ after ([\d.]+) s", up.printed())
+    seconds = re.search(r"API at https://127\.0\.0\.1:\d+ after ([\d.]+) s", up.printed())
     assert seconds is not None
     assert float(seconds[1]) < SERVED_WITHIN_S
 

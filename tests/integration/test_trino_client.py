@@ -301,10 +301,7 @@ def test_a_repeated_post_has_one_effect(server: ApiServer, zone: str) -> None:
 
 def test_tokens(server: ApiServer) -> None:
     with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
-        # Of anybody: no proxy is listed.
-        forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "zones.example:8443"}
-        headers = {"X-Trino-User": "tester", **forwarded}
-        first = client.post("/v1/statement", content="SELECT 1", headers=headers).json()
+        first = client.post("/v1/statement", content="SELECT 1", headers={"X-Trino-User": "tester"}).json()
         assert first["nextUri"].startswith(f"{server.url}/v1/statement/")
         path = first["nextUri"].removeprefix(server.url)
         path, page = with_data(client, path)

@@ -159,9 +159,10 @@ REFUSALS = (
 
 
 def refused(text: str, line: str = "") -> bool:
-    """A Python worker of Spark gives its process's number before it asks for the secret."""
+    """A Python worker of Spark gives its process's number before it asks for the secret. The API asks for a
+    login, and says of what is no request that it is none."""
     rest = text[PID_BYTES:] if "pyspark.daemon" in line else text
-    return not rest or rest.startswith(REFUSALS)
+    return not rest or rest.startswith(REFUSALS) or ("app.cli serve" in line and rest.startswith("HTTP/1.1 4"))
 
 
 def listening(up: Up) -> tuple[dict[int, str], set[str]]:
@@ -187,13 +188,13 @@ def lacking(up: Up) -> list[str]:
 @pytest.mark.slow("some hundred connections, many of which nobody answers")
 @pytest.mark.skipif(bool(missing()), reason=missing() or "as another user")
 def test_another_user_of_the_machine_gets_nothing(whole: Up, tmp_path: Path, own_etcd: EtcdServer) -> None:
-    """Every port but the API's, every socket, every file, every process. An etcd without TLS, tried the same
+    """Every port, every socket, every file, every process. An etcd without TLS, tried the same
     way, shows what would be seen."""
     up = whole
     until(lambda: lacking(up) == [], SERVED_WITHIN_S, lambda: str(lacking(up)))
     ports, sockets = listening(up)
     api = int(str(up.run_file()["url"]).rpartition(":")[2])
-    assert " serve " in ports.pop(api)
+    assert "app.cli serve" in ports[api]
     assert any(path.endswith("spark.sock") for path in sockets)
     paths = [str(path) for path in (up.directory, *up.directory.rglob("*"))]
     pids = [up.process.pid, *(process.pid for process in up.tree())]

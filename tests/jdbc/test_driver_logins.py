@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trino
+from sqlalchemy import create_engine, text
 from trino.auth import BasicAuthentication, JWTAuthentication
 
 from rebalance.core.keys import Keyspace
@@ -74,6 +75,13 @@ def test_the_python_driver_with_a_password(server: SecureServer) -> None:
 def test_the_python_driver_with_a_token(server: SecureServer, token: str) -> None:
     """It goes where the driver puts a JWT."""
     assert answer(server, JWTAuthentication(token)) == [[7]]
+
+
+def test_sqlalchemy_with_a_token(server: SecureServer, token: str) -> None:
+    named = {"http_scheme": "https", "auth": JWTAuthentication(token), "verify": str(server.ca_file)}
+    url = f"trino://{USER}@127.0.0.1:{server.https_port}/zonekeeper/system"
+    with create_engine(url, connect_args=named).connect() as connection:
+        assert connection.execute(text("SELECT 7")).scalar() == 7
 
 
 def test_the_python_driver_with_a_jwt(server: SecureServer, issuer: JwtIssuerServer) -> None:

@@ -16,6 +16,7 @@ from app.client.zone_client import Mode, ZoneClient
 from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import OutcomeUnknownError
+from tests.fixtures.local_access import NO_LOGIN, ClientLogin
 from tests.linearizability.history import Action, Recorder
 from tests.linearizability.lossy_network import LossyNetwork, LossyRouting
 from tests.linearizability.rewritten_routing import RotatedRouting
@@ -76,6 +77,7 @@ class Load:
         limit_s: float = TIME_LIMIT_S,
         pause_s: float = PAUSE_S,
         tls: TlsFiles | None = None,
+        login: ClientLogin = NO_LOGIN,
     ) -> None:
         self.recorder = Recorder()
         self.figures = {way: Figures() for way in Way}
@@ -85,12 +87,15 @@ class Load:
         self._seed = seed
         self._prefix = prefix
         self._pause_s = pause_s
-        straight = partial(ZoneClient, urls, mode=Mode.DIRECT, time_limit_s=limit_s, tls=tls)
+        straight = partial(ZoneClient, urls, mode=Mode.DIRECT, time_limit_s=limit_s, tls=tls, **login)
+        authority = login["authority"]
         self._clients = {
             Way.DIRECT: [straight()],
-            Way.ROUTED: [ZoneClient(urls, time_limit_s=limit_s)],
-            Way.LOSSY: [straight(transport=LossyRouting(self.network))],
-            Way.SPREAD: [straight(transport=RotatedRouting(place)) for place in range(SPREAD_PLACES)],
+            Way.ROUTED: [ZoneClient(urls, time_limit_s=limit_s, **login)],
+            Way.LOSSY: [straight(transport=LossyRouting(authority, self.network))],
+            Way.SPREAD: [
+                straight(transport=RotatedRouting(authority, place)) for place in range(SPREAD_PLACES)
+            ],
         }
         self._once: list[str] = []
 
@@ -176,9 +181,10 @@ async def load(
     limit_s: float = TIME_LIMIT_S,
     pause_s: float = PAUSE_S,
     tls: TlsFiles | None = None,
+    login: ClientLogin = NO_LOGIN,
 ) -> AsyncIterator[Load]:
     """So many ``clients`` work for the length of the block."""
-    running = Load(urls, zone, seed, prefix, limit_s, pause_s, tls)
+    running = Load(urls, zone, seed, prefix, limit_s, pause_s, tls, login)
     tasks = [
         asyncio.create_task(running.run_client(number, way))
         for number, way in enumerate([way for way, count in clients.items() for _ in range(count)])

@@ -36,7 +36,7 @@ class LossyNetwork:
                 lambda reader, writer: self._accept(url, reader, writer), "127.0.0.1", 0
             )
             self._relays[url] = relay
-        return f"http://127.0.0.1:{relay.sockets[0].getsockname()[1]}"
+        return f"{urlsplit(url).scheme}://127.0.0.1:{relay.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
         for relay in self._relays.values():
@@ -81,8 +81,8 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 class LossyRouting(RewrittenRouting):
     """Gives a client routing maps whose members are behind ``network``; servers are asked as they are."""
 
-    def __init__(self, network: LossyNetwork) -> None:
-        super().__init__()
+    def __init__(self, authority: str, network: LossyNetwork) -> None:
+        super().__init__(authority)
         self._network = network
 
     async def voters(self, urls: list[str]) -> list[str]:

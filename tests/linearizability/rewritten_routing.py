@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from abc import abstractmethod
 
 import httpx
@@ -11,8 +12,10 @@ import httpx
 class RewrittenRouting(httpx.AsyncBaseTransport):
     """All else passes as it is."""
 
-    def __init__(self) -> None:
-        self._transport = httpx.AsyncHTTPTransport()
+    def __init__(self, authority: str) -> None:
+        """``authority``: PEM, of the servers' certificates; empty: they have none."""
+        verify = ssl.create_default_context(cadata=authority) if authority else True
+        self._transport = httpx.AsyncHTTPTransport(verify=verify)
 
     @abstractmethod
     async def voters(self, urls: list[str]) -> list[str]:
@@ -36,8 +39,8 @@ class RotatedRouting(RewrittenRouting):
     """Not the leader is preferred but the voter at a place of theirs in order of URLs: so a client goes on
     asking a member that all others avoid."""
 
-    def __init__(self, place: int) -> None:
-        super().__init__()
+    def __init__(self, authority: str, place: int) -> None:
+        super().__init__(authority)
         self._place = place
 
     async def voters(self, urls: list[str]) -> list[str]:

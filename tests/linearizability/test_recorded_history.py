@@ -49,8 +49,8 @@ async def run_through(directory: Path, seed: int, rebalances: int, pause_s: floa
             await asyncio.to_thread(whole.execute, created)
         begun = time.monotonic()
         async with (
-            load([whole.url], ZONE, seed, pause_s=pause_s, tls=whole.tls) as regular,
-            load([whole.url], ZONE_OF_ALL, seed, pause_s=pause_s, tls=whole.tls) as of_all,
+            load([whole.url], ZONE, seed, pause_s=pause_s, tls=whole.tls, login=whole.login) as regular,
+            load([whole.url], ZONE_OF_ALL, seed, pause_s=pause_s, tls=whole.tls, login=whole.login) as of_all,
         ):
             loads = {ZONE: regular, ZONE_OF_ALL: of_all}
             for number, rebalance in enumerate(plan(seed, rebalances)):

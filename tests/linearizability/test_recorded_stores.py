@@ -79,7 +79,7 @@ async def test_rebalances_of_a_store_zone(tmp_path: Path) -> None:
             created = f"CREATE ZONE {ZONE} (PARTITIONS 8, REPLICAS 3) STORAGE PROFILES ['bulk']"
             await asyncio.to_thread(whole.execute, created)
             async with load(
-                [whole.url], ZONE, SEED, clients=CLIENTS, pause_s=BUSY_PAUSE_S, tls=whole.tls
+                [whole.url], ZONE, SEED, clients=CLIENTS, pause_s=BUSY_PAUSE_S, tls=whole.tls, login=whole.login
             ) as running:
                 strikes = 0
                 for number, rebalance in enumerate(rebalances(SEED, REBALANCES), 1):

@@ -135,14 +135,7 @@ def writes_arrive_before_a_tail_is_dropped() -> None:
 
 def an_append_arrives_after_its_sender_is_gone() -> None:
     """At one of both backups, when the other one leads already."""
-    scene = StoreScene("abc", ("abc",))
-    scene.fill()
-    scene.holds_where(lambda flight: _is_append(flight, "b") or _is_append(flight, "c"))
-    scene.put("a", 0, "k0", "late")
-    scene.exchange()
-    (late,) = [flight for flight in scene.held if flight.to == "c"]
-    scene.held.clear()
-    scene.crash("a")
+    scene, late = _with_a_late_append()
     scene.settle()
     scene.arrive(late)
     ended(scene, "bc")
@@ -150,6 +143,14 @@ def an_append_arrives_after_its_sender_is_gone() -> None:
 
 def an_append_arrives_between_the_report_and_the_full_map() -> None:
     """c has said how far its log is; the append of the dead primary comes before the exchange has ended."""
+    scene, late = _with_a_late_append()
+    scene.until("c", Phase.SENT)
+    scene.arrive(late)
+    ended(scene, "bc")
+
+
+def _with_a_late_append() -> tuple[StoreScene, Flight]:
+    """The primary is gone, and its append to c is still on its way."""
     scene = StoreScene("abc", ("abc",))
     scene.fill()
     scene.holds_where(lambda flight: _is_append(flight, "b") or _is_append(flight, "c"))
@@ -158,9 +159,7 @@ def an_append_arrives_between_the_report_and_the_full_map() -> None:
     (late,) = [flight for flight in scene.held if flight.to == "c"]
     scene.held.clear()
     scene.crash("a")
-    scene.until("c", Phase.SENT)
-    scene.arrive(late)
-    ended(scene, "bc")
+    return scene, late
 
 
 def _is_append(flight: Flight, to: str) -> bool:
@@ -217,11 +216,11 @@ def _appends_at_any_time(patch: Patch) -> None:
 
 
 def _both(*mutants: Callable[[Patch], None]) -> Callable[[Patch], None]:
-    def mutant(patch: Patch) -> None:
-        for each in mutants:
-            each(patch)
+    def all_of_them(patch: Patch) -> None:
+        for mutant in mutants:
+            mutant(patch)
 
-    return mutant
+    return all_of_them
 
 
 SCENES: tuple[Callable[[], None], ...] = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from fastapi import FastAPI
 
 from app.application import build_app
 from app.request_audit import Audit
-from app.services import Services
 from app.sql.jobs import StatementJobs
 from app.sql.operation_reverse import OperationReverse
 from app.sql.trino_names import LowerCaseNames
@@ -30,6 +28,7 @@ from rebalance.controllers.partitions import observe
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import decide_on_configuration_applied
 from tests.fixtures.checked_answers import CheckedTransport
+from tests.fixtures.partial_services import services_with
 from tests.unit.sql_world import World, opened
 
 VERIFIED = "X-Checked-User"
@@ -120,7 +119,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
             "audit": Audit(world.catalog, world.catalog.snapshot),
             "reverse": OperationReverse(world.catalog, control, world.mirror, world.keyspace, views),
         }
-        services = Services(**{each.name: made.get(each.name) for each in fields(Services)})
+        services = services_with(**made)
         keeper = OperationKeeper(world.metastore, world.keyspace, WallClock(), lambda: world.admission.limits)
         app = build_app(services, VERIFIED)
         transport = CheckedTransport(app, client=("10.0.0.7", 1))

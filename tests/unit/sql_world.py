@@ -171,11 +171,14 @@ class World:
 
 @asynccontextmanager
 async def opened(
-    directory: Path, sandbox: SandboxPool | None = None, nodes: Sequence[Node] = DEFAULT_NODES
+    directory: Path,
+    sandbox: SandboxPool | None = None,
+    nodes: Sequence[Node] = DEFAULT_NODES,
+    timeout_s: float = 60.0,
 ) -> AsyncIterator[World]:
     url = f"sqlite:///{directory / 'catalog.sqlite'}"
     migrate(url)
-    world = World(url, sandbox)
+    world = World(url, sandbox, timeout_s)
     await world.catalog.open(lambda: None)
     watching = asyncio.gather(world.mirror.run(), world.admission.follow())
     await world.mirror.loaded()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -19,12 +19,14 @@ from starlette.convertors import StringConvertor
 
 from app.api.addresses import one_spelling
 from app.api.bodies import check_json
+from app.api.route_guard import routes_of
 from app.application import build_app
 from app.client.requests import key_path, segment
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.visible import hidden_character
 from catalog.core.zone import Origin, Zone
+from tests.fixtures.partial_services import services_with
 from tests.unit.operations_world import OperationsWorld, operations_world
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -54,21 +56,12 @@ def test_a_path_has_its_texts_whatever_they_are(zone: str, key: str) -> None:
 def test_every_text_of_a_path_is_decoded_by_its_route(tmp_path: Path) -> None:
     """A converter of the framework's own would hand it over percent-encoded."""
     matched = 0
-    for route in _routes(build_app(None).router.routes):
+    for route in routes_of(build_app(services_with())):
         for name, converter in getattr(route, "param_convertors", {}).items():
             matched += 1
             is_number = name in ("partition", "n", "zone_id", "token")
             assert (type(converter) is StringConvertor) == is_number, (route, name)
     assert matched > 30
-
-
-def _routes(routes: Iterable[object]) -> Iterator[object]:
-    for route in routes:
-        inner = getattr(route, "original_router", None)
-        if inner is None:
-            yield route
-        else:
-            yield from _routes(inner.routes)
 
 
 def _names(count: int) -> Iterator[str]:

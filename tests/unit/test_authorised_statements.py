@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app.actor import acting
-from app.login import Login, Proof, logged_in
 from app.sql.ddl_files import DdlFile, DdlFileError
+from app.sql.executor import CatalogExecutor
+from app.sql.member_counts import MemberCounts
 from app.sql.results import SessionContext
-from app.sql.statements import QueryResult, ScriptError, StatementResult
-from catalog.core.audit import Actor
-from catalog.core.authorisation import Caller, Held
+from app.sql.statements import ScriptError, StatementResult
+from catalog.core.audit import NOBODY, Actor, Channel
 from catalog.core.errors import ErrorKind, StatementError
-from catalog.core.principals import Privilege, local_user, zone_object
-from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.messages import CreateUser, Name
+from catalog.core.principals import Privilege, zone_object
+from catalog.core.snapshot import CatalogSnapshot, ZoneDefaults
 from catalog.core.zone import Origin, Zone, ZoneId
+from catalog.store.migrate import migrate
+from tests.fixtures.callers import SETUP, by, refusal, rows
 from tests.unit.operations_world import OperationsWorld, operations_world
 from tests.unit.sql_world import World
-
-SETUP = """
-    CREATE ZONE orders (PARTITIONS 2); CREATE ZONE logs (PARTITIONS 2);
-    CREATE TABLE t (id INT PRIMARY KEY) ZONE orders; CREATE TABLE u (id INT PRIMARY KEY) ZONE logs;
-    CREATE USER root; GRANT administrator TO root;
-    CREATE USER anna; CREATE USER ben; CREATE USER viewer1; GRANT viewer TO viewer1;
-    CREATE USER oper; GRANT operator TO oper; CREATE USER nobody;
-    CREATE ROLE orderers; GRANT ALTER ON ZONE orders TO orderers; GRANT orderers TO anna
-"""
-
-
-@contextmanager
-def by(name: str, scope: Held | None = None) -> Iterator[None]:
-    """Everything inside is asked by this user of the catalog, over HTTP as well."""
-    caller = Caller(local_user(name), scope=scope)
-    with logged_in(Login(caller, Proof.PASSWORD)), acting(Actor(name, verified=True, caller=caller)):
-        yield
 
 
 @pytest.fixture
@@ -54,18 +39,6 @@ async def api(tmp_path: Path) -> AsyncIterator[OperationsWorld]:
 @pytest.fixture
 def world(api: OperationsWorld) -> World:
     return api.world
-
-
-async def refusal(world: World, sql: str) -> StatementError:
-    with pytest.raises(StatementError) as refused:
-        await world.engine.run_script(sql)
-    return refused.value
-
-
-async def rows(world: World, sql: str) -> list[tuple[Any, ...]]:
-    (answer,) = await world.engine.run_script(sql)
-    assert isinstance(answer, QueryResult)
-    return [tuple(row) for row in answer.answer.rows]
 
 
 async def names(world: World) -> set[str]:
@@ -278,8 +251,10 @@ async def test_explain_and_plans_need_what_they_explain(world: World) -> None:
         with pytest.raises(StatementError) as refused:
             await world.engine.change_plan("DROP ZONE orders")
         assert refused.value.kind is ErrorKind.PRIVILEGE_MISSING
+        files = [DdlFile("a.sql", "CREATE ZONE orders (PARTITIONS 2)")]
+        assert (await world.engine.plan(files, prune=True)).changes
         with pytest.raises(StatementError) as refused:
-            await world.engine.plan((), prune=False)
+            await world.engine.change_plan("DROP TABLE t")
         assert refused.value.kind is ErrorKind.PRIVILEGE_MISSING
     with by("root"):
         refused_plan = await refusal(world, "EXPLAIN CREATE USER carl")
@@ -323,6 +298,47 @@ async def test_a_reversal_is_authorised_again_when_it_is_committed(world: World)
     changed = (await world.catalog.snapshot()).zone("ORDERS")
     assert changed is not None
     assert changed.auto_scale_up == 7
+
+
+async def test_nobody_drains_or_pauses_in_the_name_of_another(api: OperationsWorld) -> None:
+    """Nor is that shown with the node, or with what waits."""
+    pause = {"by": "alice", "reason": "inventory"}
+    with by("oper"):
+        assert (await api.http.put("/nodes/n1/drain", json={"by": "alice"})).status_code == 200
+        limits = {"pause": pause, "zone_pauses": {"orders": pause}}
+        assert (await api.http.patch("/rebalance/limits", json=limits)).status_code == 200
+        await api.world.settle()
+        (drain,) = [node["drain"] for node in (await api.get("/nodes"))["nodes"] if node["name"] == "n1"]
+        shown = await api.get("/rebalance/limits")
+    assert [held["by"] for held in (drain, shown["pause"], *shown["zone_pauses"])] == ["oper"] * 3
+
+
+async def test_what_is_done_for_nobody_changes_nothing(tmp_path: Path) -> None:
+    """Where users log in: a task that has lost for whom it works may not do everything. The server itself, as
+    for the token of ``up``, says so."""
+    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    migrate(url)
+    catalog = CatalogExecutor(url, ZoneDefaults(), MemberCounts(lambda _: ()), requires_login=True)
+    await catalog.open(lambda: None)
+    commands = (CreateUser(Name("anna")),)
+
+    def restored(_: CatalogSnapshot) -> Zone:
+        raise AssertionError("it is refused before")
+
+    async def reverse() -> None:
+        await catalog.restore(restored, "REVERSE OPERATION 1-1", Origin("whoever", True, ""))
+
+    try:
+        for actor in (NOBODY, *(Actor("root", True, channel) for channel in (Channel.REST, Channel.CONSOLE))):
+            for change in (partial(catalog.run, commands, ()), reverse):
+                with acting(actor), pytest.raises(StatementError) as refused:
+                    await change()
+                assert refused.value.kind is ErrorKind.UNAUTHENTICATED
+        assert (await catalog.snapshot()).version == 0
+        with acting(Actor("zonectl up", channel=Channel.SYSTEM)):
+            assert len(await catalog.run(commands, ())) == 1
+    finally:
+        await catalog.close()
 
 
 async def test_drivers_are_authorised_alike(world: World) -> None:

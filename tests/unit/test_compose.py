@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
+import ssl
 import stat
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from sqlalchemy import make_url
 
+from app.bootstrap.protection import certificate_of, check_protections
 from app.cli.main import app
 from app.configuration.settings import Settings
 
@@ -40,6 +43,7 @@ NETWORKS_OF = {
 }
 NETWORKS_OF_OTHERS = {"postgres": {"catalog"}, "etcd": {"metastore"}, "spark": {"spark"}}
 SECRET = "catalog-password"
+OF_THE_API = ("api-certificate", "api-key")
 
 
 def test_it_holds_what_production_has() -> None:
@@ -147,7 +151,7 @@ def test_only_the_api_is_published_and_on_this_machine_alone() -> None:
     assert published.keys() == {"serve1", "serve2"}
     for ports in published.values():
         assert [port.rpartition(":")[0].rpartition(":")[0] for port in ports] == ["127.0.0.1"]
-        assert [port.rpartition(":")[2] for port in ports] == ["7400"]
+        assert [port.rpartition(":")[2] for port in ports] == ["7443"]
     assert not any({"network_mode", "expose"} & service.keys() for service in SERVICES.values())
     inside = {name for name, network in COMPOSE["networks"].items() if (network or {}).get("internal")}
     assert COMPOSE["networks"].keys() - inside == {"front"}
@@ -175,9 +179,11 @@ def test_no_password_has_a_default_or_is_in_an_environment() -> None:
     """It comes from a file that `make secrets` makes; without it nothing starts."""
     text = (ROOT / "docker-compose.yml").read_text()
     assert "${" not in text
-    assert COMPOSE["secrets"] == {SECRET: {"file": f"./secrets/{SECRET}"}}
-    holders = {name for name, service in SERVICES.items() if service.get("secrets")}
+    assert COMPOSE["secrets"] == {name: {"file": f"./secrets/{name}"} for name in (SECRET, *OF_THE_API)}
+    holders = {name for name, service in SERVICES.items() if SECRET in service.get("secrets", [])}
     assert holders == {"postgres", "serve1", "serve2", "migrate"}
+    servers = {name for name, service in SERVICES.items() if {*OF_THE_API} & {*service.get("secrets", [])}}
+    assert servers == {"serve1", "serve2"}
     for name in SERVICES:
         given = SERVICES[name].get("environment", {})
         secret = {variable for variable in given if re.search("PASSWORD|SECRET|TOKEN", variable)}
@@ -194,16 +200,54 @@ def test_secrets_are_made_once_for_the_owner(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     script = tmp_path / "scripts" / "secrets.sh"
     shutil.copy(ROOT / "scripts" / "secrets.sh", script)
+    folder = tmp_path / "secrets"
+    made: list[dict[str, str]] = []
     for _ in range(2):
         done = subprocess.run([str(script)], capture_output=True, text=True, check=True, umask=0)
-        (secret,) = (tmp_path / "secrets").iterdir()
-        first = secret.read_text()
-        assert first.strip() not in done.stdout + done.stderr
+        made.append({file.name: file.read_text() for file in folder.iterdir()})
+        assert not any(text.strip() in done.stdout + done.stderr for text in made[-1].values())
     assert done.stdout == ""
-    assert (secret.name, secret.read_text()) == (SECRET, first)
-    assert len(first.strip()) >= 43
-    assert stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o444
+    assert made[0] == made[1]
+    assert made[0].keys() == {SECRET, *OF_THE_API}
+    assert len(made[0][SECRET].strip()) >= 43
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o444}
+
+
+def test_the_servers_options_let_nobody_in_without_a_login(tmp_path: Path) -> None:
+    """The certificate that `make secrets` makes is one for this machine, and nothing accepts a risk."""
+    (tmp_path / "scripts").mkdir()
+    script = shutil.copy(ROOT / "scripts" / "secrets.sh", tmp_path / "scripts")
+    subprocess.run([script], capture_output=True, check=True)
+    certificate, key = (tmp_path / "secrets" / name for name in OF_THE_API)
+    words: list[str] = SERVICES["serve1"]["command"]
+    given = dict(zip(words[1::2], words[2::2], strict=True))
+    assert given.pop("--tls-cert") == f"/run/secrets/{certificate.name}"
+    assert given.pop("--tls-key") == f"/run/secrets/{key.name}"
+    assert given == {"--host": "0.0.0.0", "--port": "7400", "--https-port": "7443"}
+    settings = Settings(host=given["--host"], https_certificate=certificate, https_key=key)
+    assert check_protections(settings, insecure=False) == ()
+    served = certificate_of(settings)
+    assert served is not None
+    trusting = ssl.create_default_context(cafile=certificate)
+    for host in ("127.0.0.1", "localhost"):
+        assert is_served(host, served.context, trusting)
+
+
+def is_served(host: str, server: ssl.SSLContext, client: ssl.SSLContext) -> bool:
+    """Whether a client that asks for the host completes a handshake; raises ssl.SSLError otherwise."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    waiting = [*ends]
+    for _ in range(10):
+        for end in [*waiting]:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+                waiting.remove(end)
+    return not waiting
 
 
 def shipped(what: str) -> str:

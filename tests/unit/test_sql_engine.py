@@ -391,10 +391,9 @@ async def test_a_transaction_holds_no_zone_statement(world: World) -> None:
 
 
 async def test_views_that_take_too_long_are_given_up(tmp_path: Path, sandbox: SandboxPool) -> None:
-    async with opened(tmp_path, sandbox) as world:
+    async with opened(tmp_path, sandbox, timeout_s=0.0001) as world:
         for number in range(4):
             await world.run(f"CREATE ZONE z{number} (PARTITIONS 8)")
-        world.engine._timeout_s = 0.0001
         assert (await refused(world, "SELECT * FROM assignments")).kind is ErrorKind.QUERY_TIMEOUT
 
 

@@ -16,9 +16,11 @@ from app.supervision.child_plan import StopRank, default_topology, plan_children
 from app.supervision.installation_state import (
     Addresses,
     DataDirectory,
+    LoginRule,
     Ports,
     UpError,
     choose_etcd,
+    choose_login,
     choose_ports,
     load_ports,
     save_state,
@@ -40,7 +42,7 @@ def taken(port: int) -> Iterator[None]:
 
 def test_ports_are_kept_across_runs(tmp_path: Path) -> None:
     first = choose_ports(None, ["n1", "n2"], member_limit=10)
-    save_state(tmp_path, first)
+    save_state(tmp_path, first, has_login=False)
     again = choose_ports(load_ports(tmp_path), ["n1", "n2", "n3"], member_limit=10)
     assert (again.api, again.etcd_client, again.etcd_peer) == (first.api, first.etcd_client, first.etcd_peer)
     assert {name: again.nodes[name] for name in ("n1", "n2")} == first.nodes
@@ -57,6 +59,49 @@ def test_ports_are_apart_and_below_the_ephemeral_range() -> None:
     assert max(every) < first_ephemeral_port()
 
 
+LOOPBACK = "127.0.0.1"
+
+
+def test_login_is_required_from_the_first_start_on_and_for_good(tmp_path: Path) -> None:
+    ports = choose_ports(None, [], https_port=0, member_limit=1)
+    for requested in (None, True):
+        assert choose_login(tmp_path, requested, LOOPBACK) == LoginRule(True)
+    save_state(tmp_path, ports, has_login=True)
+    for requested, host in ((None, "0.0.0.0"), (True, LOOPBACK)):
+        assert choose_login(tmp_path, requested, host) == LoginRule(True)
+    with pytest.raises(UpError, match="--no-auth is for data directories that are new or were made with it"):
+        choose_login(tmp_path, False, LOOPBACK)
+    assert len({ports.api, ports.https, ports.etcd_client, ports.etcd_peer}) == 4
+    assert load_ports(tmp_path) == ports
+
+
+def test_no_login_stays_until_it_is_required(tmp_path: Path) -> None:
+    assert choose_login(tmp_path, False, LOOPBACK) == LoginRule(False)
+    save_state(tmp_path, choose_ports(None, [], member_limit=1), has_login=False)
+    for requested in (None, False):
+        assert choose_login(tmp_path, requested, LOOPBACK) == LoginRule(False)
+        with pytest.raises(UpError, match=r"others reach 0\.0\.0\.0"):
+            choose_login(tmp_path, requested, "0.0.0.0")
+    assert choose_login(tmp_path, True, LOOPBACK) == LoginRule(True, is_new=True)
+
+
+@pytest.mark.parametrize("file", ["state.json", "catalog.sqlite"])
+def test_data_of_a_release_without_login_are_new_to_it(file: str, tmp_path: Path) -> None:
+    ports = choose_ports(None, [], member_limit=1).as_json()
+    (tmp_path / file).write_text(json.dumps(ports) if file == "state.json" else "")
+    for requested in (None, True):
+        assert choose_login(tmp_path, requested, LOOPBACK) == LoginRule(True, is_new=True)
+    with pytest.raises(UpError, match="is neither: leave it out, or choose another --data-dir"):
+        choose_login(tmp_path, False, LOOPBACK)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "nowhere.invalid"])
+def test_no_login_by_request_is_for_the_loopback_alone(tmp_path: Path, host: str) -> None:
+    with pytest.raises(UpError, match=host):
+        choose_login(tmp_path, False, host)
+    assert choose_login(tmp_path, False, "localhost") == LoginRule(False)
+
+
 def test_a_taken_port_is_replaced_but_never_a_nodes_block() -> None:
     first = choose_ports(None, ["n1"], member_limit=2)
     with taken(first.api), taken(first.etcd_client), taken(first.nodes["n1"].start):
@@ -69,9 +114,21 @@ def test_a_taken_port_is_replaced_but_never_a_nodes_block() -> None:
 
 def test_a_port_that_was_asked_for_must_be_free() -> None:
     port = free_port()
-    with taken(port), pytest.raises(UpError, match=f"port {port} is taken"):
-        choose_ports(None, [], api_port=port, member_limit=1, patience_s=0)
+    with taken(port):
+        with pytest.raises(UpError, match=f"port {port} is taken .* choose another --port"):
+            choose_ports(None, [], api_port=port, member_limit=1, patience_s=0)
+        with pytest.raises(UpError, match=f"port {port} is taken .* choose another --https-port"):
+            choose_ports(None, [], https_port=port, member_limit=1, patience_s=0)
     assert choose_ports(None, [], api_port=port, member_limit=1).api == port
+    assert choose_ports(None, [], https_port=port, member_limit=1).https == port
+
+
+def test_http_and_https_have_ports_of_their_own() -> None:
+    first = choose_ports(None, [], https_port=0, member_limit=1)
+    again = choose_ports(first, [], api_port=first.https, https_port=0, member_limit=1)
+    assert again.api == first.https != again.https
+    with pytest.raises(UpError, match=f"port {first.https} is taken .* choose another --https-port"):
+        choose_ports(None, [], api_port=first.https, https_port=first.https, member_limit=1)
 
 
 def test_free_block_avoids_what_is_promised() -> None:
@@ -111,6 +168,7 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
         assert (body["url"], body["pid"], body["children"]) == (addresses.api, os.getpid(), {"etcd": 7})
         assert body["addresses"] == {
             "api": "http://127.0.0.1:1",
+            "health": "",
             "console": "",
             "etcd": "127.0.0.1:2",
             "nodes": {"n1": "127.0.0.1:3-4"},
@@ -206,6 +264,27 @@ def test_a_directory_that_another_user_has_prepared_is_not_used() -> None:
         ):
             os.chown(prepared, owner, owner)
             assert refusal_to(user, prepared) == refusal
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file another user's")
+@pytest.mark.parametrize("name", ["catalog.sqlite", "admin.token", "tls", "state.json"])
+def test_what_another_user_has_put_into_a_shared_directory_is_not_used(name: str) -> None:
+    """As in /tmp, where everybody may write: a catalog, for example, with an administrator of its own."""
+    user, other = 65_534, 65_533
+    with TemporaryDirectory() as place:
+        os.chmod(place, 0o1777)
+        prepared = Path(place) / name
+        prepared.touch()
+        for owner, refusal in (
+            (other, f"{prepared} belongs to another user: choose another --data-dir"),
+            (user, ""),
+        ):
+            os.chown(prepared, owner, owner)
+            assert refusal_to(user, Path(place)) == refusal
+        os.chown(Path(place) / "up.lock", user, user)
+        (Path(place) / "notes.txt").touch()
+        os.chown(Path(place) / "notes.txt", other, other)
+        assert refusal_to(user, Path(place)) == ""
 
 
 def refusal_to(user: int, directory: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from app.actor import acting
 from app.api.health import readyz
 from app.security.access_view import AccessView
-from app.services import Services
 from app.views.readiness_judge import LATE_S, judged
 from catalog.core.audit import Actor
 from catalog.core.authorisation import Caller, Grants
@@ -19,6 +17,7 @@ from catalog.core.principals import ALL_ZONES, SYSTEM, Grant, Privilege, User, l
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId
 from tests.fixtures.access_world import MemoryAccess
+from tests.fixtures.partial_services import services_with
 
 ZONES = (Zone(ZoneId(1), "ORDERS", 1, 1, None, ("default",)), Zone(ZoneId(2), "LOGS", 1, 1, None, ("default",)))
 REPORT = judged(
@@ -52,8 +51,8 @@ async def answered(name: str) -> dict[str, Any]:
     async def grants() -> Grants:
         return GRANTS
 
-    parts = {"readiness": report, "snapshot": snapshot, "access": AccessView(grants, MemoryAccess())}
-    services = Services(**{each.name: parts.get(each.name) for each in fields(Services)})
+    access = AccessView(grants, MemoryAccess())
+    services = services_with(readiness=report, snapshot=snapshot, access=access)
     with acting(Actor(name, verified=True, caller=Caller(local_user(name)))):
         answer = await readyz(services)
     body: dict[str, Any] = json.loads(bytes(answer.body))

@@ -12,7 +12,7 @@ from app.sql.view_registry import INTEGER, VARCHAR, ZONE_ID, Row, view
 from app.sql.view_snapshot import SystemSnapshot
 from app.sql.visible_rows import visible, visible_rows
 from catalog.core.authorisation import Caller
-from catalog.core.principals import Principal, local_user
+from catalog.core.principals import SYSTEM, Principal, Privilege, local_user
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace
@@ -54,4 +54,6 @@ def test_equal_names_of_two_sources_see_no_queries_of_each_other() -> None:
     snapshot = replace(seen_by(None), queries=queries)
     for principal, own in ((anna, clients[::2]), (other, clients[1:2])):
         assert tuple(entry.client for entry in visible(snapshot, Caller(principal)).queries) == own
+        scope = {SYSTEM: frozenset({Privilege.SEE})}
+        assert visible(snapshot, Caller(principal, scope=scope)).queries == ()
     assert visible(snapshot, None).queries == queries

@@ -18,7 +18,7 @@ from app.console.fragments import render
 CONSOLE = Path(__file__).parents[3] / "app" / "console"
 EXEMPT = {"browser.py": "the way itself: its parameters are HTML of templates, constant scripts and numbers"}
 WAYS_IN = {
-    "browser.py": {"html", "set_content", "run_javascript", "style", "Markup"},
+    "browser.py": {"add_head_html", "html", "set_content", "run_javascript", "style", "Markup"},
     # The package's own style sheet, a file.
     "frame.py": {"add_css"},
     # What a template was made into.

@@ -112,6 +112,14 @@ def test_explain_moves_the_error_back() -> None:
     assert failure(StatementError(ErrorKind.INTERNAL_ERROR, "no")).place == ""
 
 
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1"])
+def test_no_spreadsheet_computes_a_text_of_a_csv(text: str) -> None:
+    """Numbers stay what they are."""
+    columns = [{"name": text, "type": "varchar"}, {"name": "n", "type": "bigint"}]
+    rows = list(csv.reader(io.StringIO(as_csv({"columns": columns, "data": [[text, -1]]}), newline="")))
+    assert rows == [[f"'{text}", "n"], [f"'{text}", "-1"]]
+
+
 def test_csv_can_be_read_back() -> None:
     assert list(csv.reader(io.StringIO(as_csv(RESULT), newline=""))) == [
         ["NAME", "NAME"],

@@ -64,6 +64,14 @@ def test_a_question_is_asked_twice_at_most(breaking: Breaking) -> None:
     assert len(breaking.requests) == 2
 
 
+@pytest.mark.parametrize("breaking", [2], indirect=True)
+def test_a_port_of_https_is_thought_of(breaking: Breaking) -> None:
+    """It closes a connection that begins without TLS."""
+    url = breaking.address.url.replace("http://", "https://")
+    with ApiClient(breaking.address) as client, pytest.raises(NoAnswerError, match=f"HTTPS, use {url}$"):
+        client.metastore()
+
+
 @pytest.mark.parametrize("breaking", [1], indirect=True)
 def test_a_change_is_sent_once(breaking: Breaking) -> None:
     with ApiClient(breaking.address) as client, pytest.raises(NoAnswerError, match="broke before an answer"):

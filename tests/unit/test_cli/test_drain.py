@@ -41,6 +41,25 @@ def test_drain_and_wait(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> Non
     assert shown.out == "node n3 drained\n"
 
 
+def test_who_does_not_see_all_zones_waits_for_the_state(
+    api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And is told no numbers."""
+    states = iter(("DRAINING", "DRAINING", "DRAINED"))
+    unknown = {"members": None, "copies": None}
+
+    def nodes(_: Request) -> tuple[int, dict[str, Any]]:
+        return 200, {"nodes": [{"name": "n3", **unknown, "drain": {**MARK, "state": next(states)}}]}
+
+    api.answers[f"PUT {DRAIN}"] = (200, {**DRAINED, **unknown})
+    api.answers["GET /api/v1/nodes"] = nodes
+    assert main(["node", "drain", "n3", "--by", "alice"]) == 0
+    assert capsys.readouterr().out == "node n3 draining, replicas left\n"
+    assert main(["node", "drain", "n3", "--by", "alice", "--wait"]) == 0
+    assert capsys.readouterr().out == "node n3 drained\n"
+    assert list(states) == []
+
+
 def test_a_drain_that_takes_too_long_is_4(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[f"PUT {DRAIN}"] = (200, DRAINED)
     api.answers["GET /api/v1/nodes"] = (

@@ -152,6 +152,17 @@ def test_status_of_what_is_not_ready_is_1(api: ApiStub, capsys: pytest.CaptureFi
     assert "metastore no answer" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("http_status", "is_ready"), [(200, True), (503, False)])
+def test_status_without_a_login_says_where_to_log_in(
+    http_status: int, is_ready: bool, api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/readyz answers everybody, and has no details for who has not logged in."""
+    api.answers["GET /readyz"] = (http_status, {"ready": is_ready, "state": "ready"})
+    api.problem("GET /api/v1/nodes", 401, "UNAUTHENTICATED", "log in", sqlState="28000")
+    assert main(["status"]) == 1
+    assert capsys.readouterr().err.splitlines()[0] == "UNAUTHENTICATED (28000): log in"
+
+
 def test_status_names_what_is_degraded(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     ready = {
         "state": "degraded",

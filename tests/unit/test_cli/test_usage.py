@@ -27,7 +27,16 @@ COMMANDS = ["up", "demo", "sql", "kv put", "kv get", "status", "serve", "control
 COMMANDS += ["recovery states", "recovery reset", "recovery restart", "recovery reset-lost"]
 COMMANDS += ["rebalance limits", "rebalance pause", "rebalance resume"]
 COMMANDS += ["operations", *(f"operations {each}" for each in ("show", "wait", "pause", "resume"))]
-COMMANDS += ["login", "logout", "whoami", "token create", "token list", "token revoke"]
+COMMANDS += [
+    "login",
+    "logout",
+    "whoami",
+    "token create",
+    "token list",
+    "token revoke",
+    "console-link",
+    "admin recover",
+]
 COMMANDS += ["operations cancel", "operations reverse", "audit"]
 COMMANDS += ["node drain", "node undrain", "node can-stop"]
 COMMANDS += [f"health {part}" for part in ("server", "controller", "node", "port")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from starlette.types import Scope
 from app.api.bodies import media_type_refusal
 from app.edge.fields import Fields
 from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
-from app.edge.request_rules import refusal_of
+from app.edge.own_address import https_url
+from app.edge.request_rules import forwarded_refusal, refusal_of
 from app.edge.trust import Trust, as_addressed
+from catalog.core.errors import ErrorKind
 
 OWN = "127.0.0.1:7400"
 TRUST = Trust.parse("zones.example, db-1", "https://zones.example:8443", "10.0.0.0/8, ::1", "X-Forwarded-User")
@@ -254,6 +257,17 @@ def test_nobody_else_is_believed(client: str) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["forwarded", "x_real_ip", "x_forwarded_for", "x_forwarded_host"])
+def test_what_was_forwarded_is_refused_where_nobody_logs_in(name: str) -> None:
+    refusing = replace(Trust(), refuses_forwarded=True)
+    fields = Fields.of(scope_of(**{name: "127.0.0.1"}))
+    refusal = forwarded_refusal(fields, refusing)
+    assert refusal is not None
+    assert refusal.kind is ErrorKind.FORWARDED_REFUSED
+    assert forwarded_refusal(fields, Trust()) is None
+    assert forwarded_refusal(Fields.of(scope_of()), refusing) is None
+
+
 def test_an_identity_header_of_any_name_is_taken_off() -> None:
     trust = Trust.parse(proxies="10.0.0.0/8", identity_header="Remote-Name")
     assert "remote-name" not in seen(scope_of(remote_name="carol"), trust)
@@ -315,3 +329,19 @@ def test_a_proxy_makes_no_foreign_name_known() -> None:
 def test_wrong_lists_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"host name|origin|proxy|prox"):
         Trust.parse(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("host", "used", "url"),
+    [
+        ("127.0.0.1", "localhost:7400", "https://127.0.0.1:7443"),
+        ("zones.example", "db-1", "https://zones.example:7443"),
+        ("0.0.0.0", "db-1:7400", "https://db-1:7443"),
+        ("::", "[fd00::1]:7400", "https://[fd00::1]:7443"),
+        ("::1", "", "https://[::1]:7443"),
+        ("0.0.0.0", "a@b", "https://0.0.0.0:7443"),
+    ],
+)
+def test_the_address_of_https_is_one_that_the_client_reaches(host: str, used: str, url: str) -> None:
+    scope = {"type": "http", "headers": [(b"host", used.encode())]}
+    assert https_url(host, 7443, scope) == url

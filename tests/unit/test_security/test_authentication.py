@@ -50,7 +50,7 @@ async def gate(
     keys = IssuerKeys(partial(fetch_keys, issuer.url), clock)
     jwts = JwtChecks(JwtIssuer(ISSUER, AUDIENCE, issuer.url), keys)
     check = LoginCheck(access, passwords, jwts, clock, clock.now_us)
-    yield Authentication(says_who, check, access, lambda: HTTPS_URL)
+    yield Authentication(says_who, check, access, lambda _: HTTPS_URL)
     passwords.close()
 
 
@@ -74,6 +74,12 @@ async def plain(gate: Authentication) -> AsyncIterator[httpx.AsyncClient]:
 async def test_a_password_logs_in(client: httpx.AsyncClient) -> None:
     answer = await client.get(ZONES, headers=basic("anna"))
     assert answer.json() == {"source": "local", "name": "anna", "acts_for": ""}
+
+
+async def test_no_cache_keeps_what_a_login_is_answered(client: httpx.AsyncClient) -> None:
+    for headers in (basic("anna"), basic("anna", "wrong"), {}):
+        answer = await client.get(ZONES, headers=headers)
+        assert answer.headers["cache-control"] == "no-store"
 
 
 async def test_names_of_users_have_no_case(client: httpx.AsyncClient) -> None:
@@ -276,6 +282,13 @@ async def test_x_trino_user_is_a_claim(
         assert answer.json()["name"] == "PRIVILEGE_MISSING"
     else:
         assert answer.json() == {"source": "local", "name": user, "acts_for": acts_for}
+
+
+async def test_x_trino_role_gives_nothing(client: httpx.AsyncClient) -> None:
+    for text, status in (("system=ALL", 200), ("system=ROLE{administrator}", 403), ("administrator", 400)):
+        headers = {**basic("anna"), "X-Trino-User": "anna", "X-Trino-Role": text}
+        assert (await client.post("/v1/statement", headers=headers)).status_code == status
+        assert (await client.get(ZONES, headers=headers)).status_code == 200
 
 
 async def test_guesses_at_the_same_time_are_no_more_than_one_by_one(client: httpx.AsyncClient) -> None:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from app.security.jwt import (
     FETCH_INTERVAL_S,
     KEYS_AGE_S_MAX,
+    KEYS_BYTES_MAX,
     SKEW_S,
     IssuerKeys,
     JwtChecks,
@@ -51,7 +52,7 @@ def shared_issuer() -> Iterator[JwtIssuerServer]:
 
 @pytest.fixture
 def issuer(shared_issuer: JwtIssuerServer) -> JwtIssuerServer:
-    shared_issuer.requests, shared_issuer.redirect_to = 0, None
+    shared_issuer.requests, shared_issuer.redirect_to, shared_issuer.answer = 0, None, None
     shared_issuer.keys = {"first": shared_issuer.keys["first"]}
     return shared_issuer
 
@@ -193,6 +194,44 @@ async def test_without_keys_nobody_is_let_in(issuer: JwtIssuerServer, clock: Man
     assert issuer.requests == 1
     with pytest.raises(StoreError):
         await checks.identity(issuer.token())
+    assert issuer.requests == 1
+
+
+@pytest.mark.parametrize("name", ["jku", "x5u", "jwk"])
+async def test_no_token_says_where_its_key_is(checks: JwtChecks, issuer: JwtIssuerServer, name: str) -> None:
+    """Neither an address in its header is asked, nor a key taken from there."""
+    await checks.identity(issuer.token())
+    with issuing() as elsewhere:
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "anna", "exp": in_seconds(60)}
+        own = json.loads(elsewhere.key_set())["keys"][0]
+        headers = {"kid": "first", name: own if name == "jwk" else elsewhere.url}
+        await refusal(checks, jwt.encode(claims, elsewhere.keys["first"], "ES256", headers=headers))
+        assert elsewhere.requests == 0
+    assert issuer.requests == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"keys": 7}',
+        b'{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "first"}]}',
+        b'{"keys": [' + b" " * KEYS_BYTES_MAX + b"]}",
+        b"[" * 100_000,
+    ],
+    ids=["nothing", "no text", "a list", "no keys", "a secret", "too large", "too deep"],
+)
+async def test_an_issuer_that_answers_wrongly_lets_nobody_in(
+    checks: JwtChecks, issuer: JwtIssuerServer, answer: bytes
+) -> None:
+    """And ends nothing: keys are read again later."""
+    issuer.answer = answer
+    for _ in range(2):
+        with pytest.raises((StoreError, RefusedError)) as refused:
+            await checks.identity(issuer.token())
+        assert refused.value.kind in (ErrorKind.GRANTS_UNAVAILABLE, ErrorKind.UNAUTHENTICATED)
     assert issuer.requests == 1
 
 

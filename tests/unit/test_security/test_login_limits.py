@@ -76,6 +76,16 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
     assert limits.wait("2001:db8:1:3::1", "another", 0.0) is None
 
 
+def test_the_loopback_addresses_of_a_machine_count_as_one() -> None:
+    """Each of its users can send from any of them."""
+    limits = LoginLimits()
+    for number in range(BY_ADDRESS_MAX):
+        fail(limits, 1, address=f"127.0.{number}.1", user=f"user{number}")
+    for address in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
+        assert limits.wait(address, "another", 0.0) is not None
+    assert limits.wait("192.0.2.7", "another", 0.0) is None
+
+
 def test_an_ipv4_address_in_ipv6_is_the_same_address() -> None:
     limits = LoginLimits()
     fail(limits, BY_USER_MAX)

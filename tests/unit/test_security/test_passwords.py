@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from app.security.passwords import (
     AT_ONCE,
+    OF_ADDRESS_MAX,
     PASSWORD_BYTES_MAX,
     REMEMBERED_S,
     WAITING_MAX,
@@ -122,13 +123,28 @@ async def test_a_request_that_is_given_up_ends_no_check_of_others(checks: Passwo
 
 
 async def test_the_line_of_checks_is_bounded(checks: PasswordChecks) -> None:
-    waiting = [asyncio.create_task(checks.is_right(ANNA, f"wrong {n}")) for n in range(AT_ONCE + WAITING_MAX)]
+    waiting = [
+        asyncio.create_task(checks.is_right(ANNA, f"wrong {n}", f"192.0.2.{n}"))
+        for n in range(AT_ONCE + WAITING_MAX)
+    ]
     await asyncio.sleep(0)
     with pytest.raises(RefusedError) as refused:
         await checks.is_right(ANNA, "one more")
     assert refused.value.kind is ErrorKind.LOGIN_LIMITED
     assert not any(await asyncio.gather(*waiting))
     assert await checks.is_right(ANNA, RIGHT)
+
+
+async def test_one_address_does_not_fill_the_line_of_checks(checks: PasswordChecks) -> None:
+    guesses = [f"wrong {n}" for n in range(OF_ADDRESS_MAX)]
+    waiting = [asyncio.create_task(checks.is_right(ANNA, guess, "2001:db8::1")) for guess in guesses]
+    await asyncio.sleep(0)
+    with pytest.raises(RefusedError) as refused:
+        await checks.is_right(ANNA, "one more", "2001:db8::2")
+    assert refused.value.kind is ErrorKind.LOGIN_LIMITED
+    assert await checks.is_right(ANNA, RIGHT, "192.0.2.7")
+    assert not any(await asyncio.gather(*waiting))
+    assert not await checks.is_right(ANNA, "one more", "2001:db8::2")
 
 
 async def test_an_unknown_user_costs_the_same_as_a_wrong_password(checks: PasswordChecks) -> None:

@@ -6,12 +6,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 
 from app.api.route_guard import check_routes, routes_of
 from app.application import build_app
 from app.security.policy import ROUTES, Guard, Need, Row, Subject, check_complete
 from catalog.core.principals import Privilege
+from tests.fixtures.partial_services import services_with
 
 LISTED = Path(__file__).parents[2] / "data" / "route_privileges.tsv"
 
@@ -63,7 +63,7 @@ def test_each_flipped_cell_is_noticed() -> None:
 
 def test_the_application_has_a_row_for_each_of_its_routes() -> None:
     """Those that no document shows, too."""
-    app = build_app(None)  # type: ignore[arg-type]  # no request is sent
+    app = build_app(services_with())
     paths = {route.path for route in routes_of(app)}
     assert {"/v1/statement", "/docs", "/openapi.json", "/docs/files", "/api/v1/zones"} <= paths
     check_routes(app)
@@ -82,7 +82,7 @@ def test_a_route_without_a_row_stops_the_start(key: tuple[str, str]) -> None:
 
 
 def test_a_new_route_of_the_application_stops_the_start() -> None:
-    app: FastAPI = build_app(None)  # type: ignore[arg-type]  # no request is sent
+    app = build_app(services_with())
 
     @app.get("/api/v1/secrets")
     def secrets() -> None:
@@ -94,6 +94,6 @@ def test_a_new_route_of_the_application_stops_the_start() -> None:
 
 def test_every_route_asks_the_table() -> None:
     """The guard is a dependency of all of them: none is added past it."""
-    app = build_app(None)  # type: ignore[arg-type]  # no request is sent
+    app = build_app(services_with())
     names = {dependency.dependency.__name__ for dependency in app.router.dependencies if dependency.dependency}
     assert "authorise" in names

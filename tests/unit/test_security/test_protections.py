@@ -46,7 +46,9 @@ def test_other_addresses_are_free_with_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--host", "0.0.0.0"), "--insecure"),
+        (("--no-auth", "--host", "0.0.0.0"), "--insecure"),
+        (("--host", "0.0.0.0", "--insecure"), "--tls-cert"),
+        ((), "--no-auth"),
         (("--auth",), "--tls-cert"),
         (("--tls-cert", "nowhere.pem"), "--tls-key"),
         (("--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"), "nowhere.pem"),

@@ -26,10 +26,11 @@ from catalog.core.zone import ZoneId
 
 ANNA = local_user("anna")
 NOW = 1_800_000_000_000_000
+ORDINARY = TokenRequest()
 READER: Held = {ALL_ZONES: frozenset({Privilege.READ})}
 
 
-def issued(request: TokenRequest = TokenRequest(), parent: AccessToken | None = None) -> AccessToken:  # noqa: B008  # frozen
+def issued(request: TokenRequest = ORDINARY, parent: AccessToken | None = None) -> AccessToken:
     return issue(request, ANNA, new_secret(), NOW, parent)
 
 

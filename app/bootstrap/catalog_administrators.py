@@ -1,0 +1,75 @@
+"""Composition of what makes administrators beside a server, with the catalog's credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from app.security.administrator import SHOWN_US, keep_local_token, recover_administrator, recovery_line
+from app.security.passwords import hash_password
+from app.sql.executor import CatalogExecutor
+from app.sql.member_counts import MemberCounts
+from catalog.core.audit import Actor, Channel
+from catalog.core.messages import Secret
+from catalog.core.snapshot import ZoneDefaults
+
+log = structlog.get_logger(__name__)
+
+RENEWAL_LOOK_S = 3_600.0
+OF_UP = Actor("zonectl up", channel=Channel.SYSTEM)
+
+
+async def provide_token(catalog_url: str, file: Path) -> str:
+    """``keep_local_token``, while no server has the catalog open."""
+    async with _opened(catalog_url) as catalog:
+        return await keep_local_token(catalog, file, _now_us(), OF_UP)
+
+
+async def renew_token(catalog: CatalogExecutor, file: Path) -> None:
+    """Until cancelled: ``up`` may run for longer than a token is valid."""
+    while True:
+        await asyncio.sleep(RENEWAL_LOOK_S)
+        reason = await keep_local_token(catalog, file, _now_us(), OF_UP)
+        if reason:
+            log.warning("token not renewed", reason=reason)
+
+
+async def recovery_lines(catalog: CatalogExecutor) -> list[str]:
+    """Of the last days, for readiness. Raises StoreError."""
+    return [recovery_line(record) for record in await catalog.recoveries(_now_us() - SHOWN_US)]
+
+
+async def recover(catalog_url: str, name: str, password: str) -> bool:
+    """Whether the user is new."""
+    actor = Actor(_own_name(), channel=Channel.CLI, reason="zonectl admin recover")
+    async with _opened(catalog_url) as catalog:
+        return await recover_administrator(catalog, name, Secret(password), actor)
+
+
+@asynccontextmanager
+async def _opened(catalog_url: str) -> AsyncIterator[CatalogExecutor]:
+    """Raises StoreError."""
+    counts = MemberCounts(lambda _: ())
+    catalog = CatalogExecutor(catalog_url, ZoneDefaults(), counts, hash_password)
+    await catalog.open(lambda: None)
+    try:
+        yield catalog
+    finally:
+        await catalog.close()
+
+
+def _own_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000

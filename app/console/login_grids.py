@@ -1,0 +1,79 @@
+"""Grids of sessions and tokens, in which one is picked to be ended: on the page of users, and on one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from nicegui import ui
+
+from app.console import login_actions
+from app.console.browser import html
+from app.console.controls import confirm
+from app.console.fragments import render, when
+from app.console.frame import PageFrame
+from app.console.grids import pick_grid, show_rows, text_column
+from app.console.shared import Site
+
+End = Callable[[Site, str, str, str], Awaitable[str]]
+
+
+class LoginGrids:
+    """``everybody``: of all users, which needs ADMIN; else the viewer's own."""
+
+    def __init__(self, site: Site, frame: PageFrame, *, everybody: bool) -> None:
+        self._site, self._frame, self._everybody = site, frame, everybody
+        owner = [text_column("owner", "User")] if everybody else []
+        with ui.element("section").classes("panel stacked"):
+            html(render("heading", title="Sessions"))
+            ui.label("Of the console. Select one to end it.")
+            times = [text_column(name, title) for name, title in (("created", "Begun"), ("used", "Last used"))]
+            columns = [text_column("name", "Session"), *owner, *times, text_column("ends", "Ends"), _NOTE]
+            self._sessions = pick_grid(columns, "Sessions", self._end_session)
+        with ui.element("section").classes("panel stacked"):
+            html(render("heading", title="Tokens"))
+            ui.label("Of programs and commands. Select one to revoke it.")
+            columns = [text_column("name", "Token"), *owner, text_column("scope", "Scope", flex=2)]
+            columns += [text_column("created", "Created"), text_column("ends", "Expires"), _NOTE]
+            self._tokens = pick_grid(columns, "Tokens", self._revoke_token)
+
+    async def draw(self) -> None:
+        sessions = await login_actions.sessions(self._site, everybody=self._everybody)
+        rows = [
+            {
+                "name": session["session_id"],
+                "owner": session["owner"],
+                "created": session["created_at"],
+                "used": session["used_at"],
+                "ends": session["ends_at"],
+                "note": "this one" if session["is_own"] else "",
+            }
+            for session in sessions
+        ]
+        show_rows(self._sessions, rows)
+        tokens = await login_actions.tokens(self._site, everybody=self._everybody)
+        rows = [
+            {
+                "name": token["token_id"],
+                "owner": token["owner"],
+                "scope": token["scope"] or "all that its owner may",
+                "created": when(token["created_at"]),
+                "ends": when(token["expires_at"]),
+                "note": "" if token["valid"] else "revoked" if token["revoked_at"] else "expired",
+            }
+            for token in tokens
+        ]
+        show_rows(self._tokens, rows)
+
+    def _end_session(self, name: str) -> None:
+        self._ask("End session", name, "Its pages are closed within 2 s.", login_actions.end_session)
+
+    def _revoke_token(self, name: str) -> None:
+        self._ask("Revoke token", name, "Every server refuses it within 2 s.", login_actions.revoke_token)
+
+    def _ask(self, word: str, name: str, consequence: str, end: End) -> None:
+        act = partial(end, self._site, name)
+        confirm(self._frame, f"{word} {name}?", consequence, word, act, danger=True)
+
+
+_NOTE = text_column("note", "")

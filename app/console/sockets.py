@@ -1,0 +1,159 @@
+"""The console's sockets where users log in: each belongs to a session, and to a page that was drawn for it.
+
+NiceGUI takes a page's id for a proof. Here the socket's own session counts: what arrives on it is for no page
+but its own, is done for whoever has logged in, and only while the session holds. A session that has ended, and
+privileges that have changed, close it; the page is then drawn anew, for whoever has logged in by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+import structlog
+from nicegui import Client, core
+
+from app.console.browser import call
+from app.console.viewer import Viewer, renewed, viewing
+from app.security.session_view import SessionView
+from catalog.core.errors import RefusedError, StatementError
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 0.25
+"""With a second of ``FreshValue`` and a reading of the catalog, what has ended is closed within two."""
+LEAVE_S = 0.2
+"""A browser has so long to be told to load the page anew."""
+
+Handler = Callable[..., Any]
+_RELOAD = "() => window.location.reload()"
+
+
+@dataclass(slots=True)
+class _Socket:
+    """``page``: its client's id; empty: it has not said which."""
+
+    viewer: Viewer
+    page: str = ""
+
+
+class SocketGuard:
+    """Between the sockets and NiceGUI, while ``installed``."""
+
+    def __init__(self, sessions: SessionView) -> None:
+        self._sessions = sessions
+        self._sockets: dict[str, _Socket] = {}
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        before: dict[str, Handler] = dict(core.sio.handlers["/"])
+        self._install(before)
+        try:
+            yield
+        finally:
+            for name, handler in before.items():
+                core.sio.on(name, handler)
+
+    def _install(self, handlers: Mapping[str, Handler]) -> None:
+        connect, shake, leave = (handlers[name] for name in ("connect", "handshake", "disconnect"))
+
+        async def on_connect(socket_id: str, _sent: object, *rest: Any) -> Any:
+            # What a browser sends by the name of this event is none.
+            trusted: dict[str, Any] = core.sio.get_environ(socket_id) or {}
+            viewer = trusted.get("asgi.scope", {}).get("viewer")
+            if socket_id in self._sockets or not isinstance(viewer, Viewer):
+                return False
+            query = {name: values[0] for name, values in parse_qs(trusted.get("QUERY_STRING", "")).items()}
+            self._sockets[socket_id] = _Socket(viewer)
+            if query.get("implicit_handshake") == "true" and not self._bind(socket_id, query.get("client_id")):
+                del self._sockets[socket_id]
+                return False
+            return await _done(connect(socket_id, trusted, *rest))
+
+        async def on_handshake(socket_id: str, data: dict[str, Any]) -> Any:
+            return self._bind(socket_id, data.get("client_id")) and await _done(shake(socket_id, data))
+
+        async def on_disconnect(socket_id: str, *_reason: Any) -> None:
+            if core.sio.manager.is_connected(socket_id, "/"):
+                # It only says so: it is disconnected, and comes back here.
+                await core.sio.disconnect(socket_id)
+                return
+            self._sockets.pop(socket_id, None)
+            await _done(leave(socket_id))
+
+        core.sio.on("connect", on_connect)
+        core.sio.on("handshake", on_handshake)
+        core.sio.on("disconnect", on_disconnect)
+        for name in ("event", "javascript_response", "ack", "log"):
+            core.sio.on(name, self._guarded(handlers[name], is_use=name == "event"))
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            open_now = list(self._sockets.items())
+            over = [(socket_id, socket) for socket_id, socket in open_now if not await self._holds(socket)]
+            await asyncio.gather(*(self._close(socket_id, socket) for socket_id, socket in over))
+
+    def _guarded(self, handler: Handler, *, is_use: bool) -> Handler:
+        async def guarded(socket_id: str, message: dict[str, Any]) -> None:
+            socket = self._sockets.get(socket_id)
+            if socket is None or not socket.page or message.get("client_id") != socket.page:
+                log.warning("a socket spoke for another page")
+                return
+            try:
+                viewer = await renewed(socket.viewer, self._sessions)
+                if is_use:
+                    await self._sessions.note_use(viewer.login)
+            except StatementError as error:
+                log.info("an event of the console is refused", name=error.kind.name)
+                return
+            with viewing(viewer):
+                await _done(handler(socket_id, message))
+
+        return guarded
+
+    def _bind(self, socket_id: str, page: object) -> bool:
+        """Whether the page was drawn for the socket's session, and shows what its viewer may see now."""
+        socket, client = self._sockets.get(socket_id), Client.instances.get(str(page))
+        if socket is None or client is None or socket.page not in ("", client.id):
+            return False
+        drawn_for = client.request.scope.get("viewer")
+        if drawn_for is None or drawn_for.session != socket.viewer.session:
+            log.warning("a socket asked for a page of another session", user=socket.viewer.actor.name)
+            return False
+        if drawn_for.rights != socket.viewer.rights:
+            return False
+        socket.page = client.id
+        return True
+
+    async def _holds(self, socket: _Socket) -> bool:
+        try:
+            viewer = await renewed(socket.viewer, self._sessions)
+        except RefusedError:
+            return False
+        except StatementError:
+            # Nothing can be read: events and timers are refused, and what is shown grows old.
+            return True
+        return viewer.rights == socket.viewer.rights
+
+    async def _close(self, socket_id: str, socket: _Socket) -> None:
+        client = Client.instances.get(socket.page)
+        if client is not None:
+            with client:
+                call(_RELOAD)
+            await asyncio.sleep(LEAVE_S)
+        await core.sio.disconnect(socket_id)
+        self._sockets.pop(socket_id, None)
+        if client is not None and client.id in Client.instances:
+            client.delete()
+        log.info("a page of the console was closed", user=socket.viewer.actor.name)
+
+
+async def _done(result: Any | Awaitable[Any]) -> Any:
+    return await result if inspect.isawaitable(result) else result

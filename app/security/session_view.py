@@ -1,0 +1,117 @@
+"""Sessions of the console as a server knows them: read from the catalog, and never older than two seconds as
+long as that answers."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from app.login import Login, Proof
+from app.security.access_view import AccessView
+from app.security.fresh_value import FreshValues
+from app.security.login_check import utc_now_us
+from app.security.token_secrets import LINK_PREFIX, SESSION_PREFIX, new_secret
+from catalog.core.access_tokens import NO_BASIS, LoginBasis, digest_of
+from catalog.core.authorisation import Caller
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.principals import Principal
+from catalog.core.sessions import USE_NOTED_US, ConsoleSession, issued_link, opened_session
+from catalog.store.session_rows import SqlSessions
+
+SESSION_OVER = "log in again: the session does not exist, has expired or was ended"
+
+T = TypeVar("T")
+
+
+class SessionStore(Protocol):
+    async def on_sessions(self, act: Callable[[SqlSessions], T]) -> T:
+        """The catalog's database, off the event loop. Raises RefusedError and StoreError."""
+
+
+class SessionView:
+    """One per server. ``clock``: seconds, monotonic. ``now_us``: microseconds since 1970."""
+
+    def __init__(
+        self,
+        access: AccessView,
+        store: SessionStore,
+        clock: Callable[[], float] = time.monotonic,
+        now_us: Callable[[], int] = utc_now_us,
+    ) -> None:
+        self.access = access
+        self._store = store
+        self._now_us = now_us
+        self._sessions = FreshValues(self._read, clock)
+
+    async def login(self, secret: str) -> Login:
+        """Of the secret in a browser's cookie. Raises RefusedError (UNAUTHENTICATED) and StoreError."""
+        return await self._login(digest_of(secret))
+
+    async def renewed(self, login: Login) -> Login:
+        """The same, if its session still holds. Raises as ``login`` does."""
+        assert login.session is not None, "logged in by a session"
+        return await self._login(login.session.digest)
+
+    async def open(self, login: Login, replaced: str) -> str:
+        """The secret of a new session. ``replaced``: that of the browser's session of before, which ends;
+        empty: it has none. Raises RefusedError (UNAUTHENTICATED) when the user cannot log in, or no more with
+        what it has proved, and StoreError."""
+        secret = new_secret(SESSION_PREFIX)
+        session, before = opened_session(login.caller.principal, secret, self._now_us()), digest_of(replaced)
+        await self._store.on_sessions(lambda rows: rows.add(session, before, login.basis))
+        self._sessions.forget(before)
+        return secret
+
+    async def end(self, login: Login, csrf: str) -> None:
+        """``csrf``: what a page of the session has. Raises RefusedError (ORIGIN_REFUSED), StoreError."""
+        session = login.session
+        assert session is not None, "logged in by a session"
+        if not hmac.compare_digest(digest_of(csrf), session.csrf):
+            raise RefusedError(ErrorKind.ORIGIN_REFUSED, "the request is of no page of this session")
+        await self.end_listed(session)
+
+    async def listed(self, owner: Principal | None) -> tuple[ConsoleSession, ...]:
+        """Those that hold, the newest first; None: of all users. Raises StoreError."""
+        now_us = self._now_us()
+        sessions = await self._store.on_sessions(lambda rows: rows.all(owner))
+        return tuple(session for session in sessions if session.is_valid(now_us))
+
+    async def end_listed(self, session: ConsoleSession) -> None:
+        """Whoever asks may end it. Raises StoreError."""
+        await self._store.on_sessions(lambda rows: rows.end(session.digest))
+        self._sessions.forget(session.digest)
+
+    async def note_use(self, login: Login) -> None:
+        """Somebody is there: the session goes on. While the catalog takes nothing down it may end sooner."""
+        session, now_us = login.session, self._now_us()
+        if session is None or now_us - session.used_us < USE_NOTED_US:
+            return
+        with suppress(StoreError):
+            await self._store.on_sessions(lambda rows: rows.use(session.digest, now_us))
+            self._sessions.forget(session.digest)
+
+    async def new_link(self, owner: Principal, basis: LoginBasis = NO_BASIS) -> str:
+        """The secret of a one-time link. Raises RefusedError (UNAUTHENTICATED) and StoreError."""
+        secret = new_secret(LINK_PREFIX)
+        link = issued_link(owner, secret, self._now_us())
+        await self._store.on_sessions(lambda rows: rows.add_link(link, basis))
+        return secret
+
+    async def use_link(self, secret: str) -> Principal | None:
+        """Whose it is, once; None: it does not hold. Raises StoreError."""
+        digest, now_us = digest_of(secret), self._now_us()
+        return await self._store.on_sessions(lambda rows: rows.use_link(digest, now_us))
+
+    async def _login(self, digest: str) -> Login:
+        session = await self._sessions.get(digest)
+        if session is None or not session.is_valid(self._now_us()):
+            raise RefusedError(ErrorKind.UNAUTHENTICATED, SESSION_OVER)
+        if not await self.access.has_active(session.owner):
+            raise RefusedError(ErrorKind.UNAUTHENTICATED, SESSION_OVER)
+        return Login(Caller(session.owner), Proof.SESSION, expires_us=session.expires_us, session=session)
+
+    async def _read(self, digest: str) -> ConsoleSession | None:
+        return await self._store.on_sessions(lambda rows: rows.by_digest(digest))

@@ -1,0 +1,188 @@
+"""Whoever asked may go on: asked again while something runs, and of results that were made earlier.
+
+What a login was let in with, its user and its privileges may end while a query, a long read or an open stream
+goes on. Whatever is run ``during`` the watch is cancelled then, within two seconds of the change, and the error
+says what ended. Privileges that are added end nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from app.login import Login, Proof, current_login
+from app.security.login_check import WRONG_TOKEN, utc_now_us
+from app.security.session_view import SessionView
+from catalog.core.access_tokens import scope_of
+from catalog.core.authorisation import Grants, Held, lost_privileges
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
+from catalog.core.principals import LOCAL, GrantObject, Privilege
+from catalog.core.versions import CatalogSnapshot
+
+LOOK_S = 0.25
+"""With a second of ``FreshValue`` and a reading of the catalog, what has ended is noticed within two."""
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, slots=True)
+class _Standing:
+    """Of one piece of work. ``held`` and ``grants`` are as of the last look that found nothing missing."""
+
+    login: Login
+    grants: Grants
+    held: Held
+    cancel: Callable[[], object]
+    refusal: StatementError | None = None
+
+    @property
+    def proof(self) -> tuple[object, ...]:
+        """Where two are equal, so is what they were proved with."""
+        login = self.login
+        token, session = login.token, login.session
+        return login.caller.principal, token and token.digest, session and session.digest, login.expires_us
+
+
+class StandingWatch:
+    """One per server; ``run`` must run. ``catalog`` tells which zones there are: what was granted on a zone
+    that is gone has not been revoked."""
+
+    def __init__(
+        self,
+        sessions: SessionView,
+        catalog: Callable[[], Awaitable[CatalogSnapshot]],
+        now_us: Callable[[], int] = utc_now_us,
+    ) -> None:
+        self._sessions = sessions
+        self._access = sessions.access
+        self._catalog = catalog
+        self._now_us = now_us
+        self._watched: set[_Standing] = set()
+
+    async def during(self, work: Coroutine[Any, Any, T], stays: str = "") -> T:
+        """The result of ``work``, for who has logged in; work of nobody is not watched. ``stays``: what the
+        error says of what is done already.
+
+        Raises RefusedError (UNAUTHENTICATED, PRIVILEGE_MISSING) and StoreError (GRANTS_UNAVAILABLE) when it was
+        cancelled."""
+        login = current_login()
+        if login is None:
+            return await work
+        try:
+            grants = await self._access.grants()
+        except StatementError:
+            work.close()
+            raise
+        running = asyncio.ensure_future(work)
+        standing = _Standing(login, grants, login.caller.held(grants), running.cancel)
+        self._watched.add(standing)
+        try:
+            await asyncio.wait([running])
+        finally:
+            self._watched.discard(standing)
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+        if running.cancelled() and standing.refusal is not None:
+            refusal = standing.refusal
+            raise type(refusal)(refusal.kind, f"{refusal.message}; {stays}") if stays else refusal
+        return running.result()
+
+    async def require(self, held: str) -> None:
+        """Of what was made with these privileges (``access_tokens.scope_text``): the caller has them still.
+
+        Raises RefusedError (PRIVILEGE_MISSING) and StoreError (GRANTS_UNAVAILABLE)."""
+        login = current_login()
+        if login is None:
+            return
+        then, grants = scope_of(held) or {}, await self._access.grants()
+        missing = await self._revoked(then, login.caller.held(grants))
+        if missing:
+            raise _refusal(login, missing)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._watched:
+                await self._look(tuple(self._watched))
+
+    async def _look(self, watched: tuple[_Standing, ...]) -> None:
+        try:
+            grants = await self._access.grants()
+        except StatementError as error:
+            _end(watched, error)
+            return
+        by_proof: dict[tuple[object, ...], list[_Standing]] = {}
+        for standing in watched:
+            by_proof.setdefault(standing.proof, []).append(standing)
+        await asyncio.gather(*(self._look_at_proof(same, grants) for same in by_proof.values()))
+        for standing in watched:
+            if standing.refusal is None and standing.grants is not grants:
+                # What cannot be read now is looked at again; grants that grow old end it in the end.
+                with suppress(StatementError):
+                    await self._look_at_grants(standing, grants)
+
+    async def _look_at_proof(self, same: list[_Standing], grants: Grants) -> None:
+        login = same[0].login
+        try:
+            if login.expires_us is not None and self._now_us() >= login.expires_us:
+                raise RefusedError(ErrorKind.UNAUTHENTICATED, "the login has expired")
+            if login.token is not None:
+                token = await self._access.token(login.token.digest)
+                if token is None or not token.is_valid(self._now_us()):
+                    raise RefusedError(ErrorKind.UNAUTHENTICATED, WRONG_TOKEN)
+            if login.session is not None:
+                await self._sessions.renewed(login)
+        except StatementError as error:
+            _end(same, error)
+            return
+        for standing in same:
+            refusal = _of_user(standing, grants)
+            if refusal is not None:
+                _end([standing], refusal)
+
+    async def _look_at_grants(self, standing: _Standing, grants: Grants) -> None:
+        held = standing.login.caller.held(grants)
+        missing = await self._revoked(standing.held, held)
+        if missing:
+            _end([standing], _refusal(standing.login, missing))
+        else:
+            standing.grants, standing.held = grants, held
+
+    async def _revoked(self, before: Held, now: Held) -> list[tuple[Privilege, GrantObject]]:
+        """Raises StoreError."""
+        lost = lost_privileges(before, now)
+        if not any(target.zone_id is not None for _, target in lost):
+            return list(lost)
+        zones = {zone.zone_id for zone in (await self._catalog()).zones}
+        return [(one, target) for one, target in lost if target.zone_id is None or target.zone_id in zones]
+
+
+def _of_user(standing: _Standing, grants: Grants) -> RefusedError | None:
+    principal = standing.login.caller.principal
+    if principal.source != LOCAL:
+        return None
+    user, before = grants.users.get(principal), standing.grants.users.get(principal)
+    if user is None or not user.is_active:
+        return RefusedError(ErrorKind.UNAUTHENTICATED, f"user {principal.name} does not exist or cannot log in")
+    is_other = before is not None and before.password_hash != user.password_hash
+    if is_other and standing.login.proof is Proof.PASSWORD:
+        return RefusedError(ErrorKind.UNAUTHENTICATED, f"the password of {principal.name} was changed")
+    return None
+
+
+def _refusal(login: Login, missing: list[tuple[Privilege, GrantObject]]) -> RefusedError:
+    privilege, target = missing[0]
+    place = "the zone" if target.zone_id is not None else target.kind.value
+    message = f"{privilege.value} ON {place} was revoked from {login.caller.principal} meanwhile"
+    return RefusedError(ErrorKind.PRIVILEGE_MISSING, message)
+
+
+def _end(watched: Iterable[_Standing], error: StatementError) -> None:
+    for standing in watched:
+        standing.refusal = error
+        standing.cancel()

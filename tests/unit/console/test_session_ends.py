@@ -1,0 +1,74 @@
+"""Events that are sent when their session is over, or what allowed them: they do nothing, and sockets close."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from app.security.console_door import SESSION_COOKIE
+from app.security.token_secrets import SESSION_PREFIX, new_secret
+from catalog.core.principals import local_user
+from catalog.core.sessions import opened_session
+from tests.fixtures.console_browser import ConsoleBrowser
+from tests.fixtures.console_socket import PageSocket, button_in, field_in
+from tests.fixtures.open_console import OpenConsole, open_console
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OpenConsole]:
+    async with open_console(tmp_path_factory.mktemp("ends")) as opened:
+        yield opened
+
+
+async def ask_to_drain(socket: PageSocket) -> int:
+    """Up to the last question; the number of its button."""
+    before, drain = set(socket.elements), button_in(socket.elements, "Drain")
+    assert drain is not None
+    await socket.click(drain)
+    dialog = await socket.dialog(before)
+    await socket.type_into(field_in(dialog, "Reason"), "new disks")
+    sure = button_in(dialog, "Drain")
+    assert sure is not None
+    return sure
+
+
+async def test_an_event_after_a_revoke_does_nothing(console: OpenConsole) -> None:
+    """The dialog is open, and its socket not closed yet."""
+    await console.run("CREATE USER urs")
+    await console.run("GRANT operator TO urs")
+    async with console.browser("urs") as browser, console.page(browser, "/console/nodes/n4") as socket:
+        sure = await ask_to_drain(socket)
+        await console.run("REVOKE operator FROM urs")
+        async with asyncio.timeout(60):
+            while local_user("urs") in (await console.sessions.access.grants()).roles_of:
+                await asyncio.sleep(0.02)
+        await socket.click(sure)
+        await socket.wait(socket.is_over.is_set)
+        assert "n4" not in console.services.views.drains()
+    await console.run("DROP USER urs")
+
+
+async def test_a_session_that_expires_closes_its_sockets(console: OpenConsole) -> None:
+    now_us, secret = time.time_ns() // 1_000, new_secret(SESSION_PREFIX)
+    session = opened_session(local_user("olga"), secret, now_us)
+    ends_us = now_us + 8_000_000
+    await console.world.catalog.on_sessions(lambda rows: rows.add(replace(session, expires_us=ends_us)))
+    async with ConsoleBrowser(console.app) as browser:
+        browser.plant(SESSION_COOKIE, secret)
+        async with console.page(browser, "/console/nodes/n4") as socket:
+            sure = await ask_to_drain(socket)
+            async with asyncio.timeout(60):
+                while time.time_ns() // 1_000 < ends_us:
+                    await asyncio.sleep(0.05)
+            await socket.click(sure)
+            await socket.wait(socket.is_over.is_set)
+            print(f"closed {time.time() - ends_us / 1_000_000:.2f} s after the session has expired")
+        assert "n4" not in console.services.views.drains()
+        assert (await browser.open("/console/nodes")).status_code == 303

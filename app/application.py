@@ -9,6 +9,7 @@ from app.api import (
     health,
     kv,
     metastore,
+    metrics,
     nodes,
     operations,
     plan,
@@ -56,7 +57,19 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.add_middleware(AddressMiddleware)
     problems.install(app)
     data = (kv, verify, routing, rebalance, recovery, operations, audit)
-    for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, tokens, health, trino):
+    for module in (
+        statements,
+        statement_jobs,
+        plan,
+        zones,
+        nodes,
+        *data,
+        metastore,
+        tokens,
+        health,
+        metrics,
+        trino,
+    ):
         app.include_router(module.router)
     if console is not None:
         app.mount(PATH, console)

@@ -74,8 +74,8 @@ def run(client: httpx.Client, sql: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def user(servers: tuple[SecureServer, SecureServer], administrator: httpx.Client) -> Iterator[str]:
-    """Sees all zones. Made on the server where it logs in: the other one knows it up to 2 s later, and five logins
-    of somebody unknown are refused for a minute."""
+    """Sees all zones. Made on the server where it logs in: the other one knows it up to 2 s later, and five
+    logins of somebody unknown are refused for a minute."""
     name = f"user{next(_numbers)}"
     with servers[0].client(ADMIN) as client:
         run(client, f"CREATE USER {name} PASSWORD '{PASSWORD}'; GRANT SEE, ALTER ON ALL ZONES TO {name}")

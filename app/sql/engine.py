@@ -322,13 +322,14 @@ class SqlEngine:
         """Of anything but changes and queries. Raises StatementError."""
         self._require_loaded()
         caller = current_caller()
+        catalog = await self._catalog.snapshot()
         if caller is not None:
-            check_question(statement, await self._catalog.snapshot(), caller)
+            check_question(statement, catalog, caller)
         if isinstance(statement, Call):
             return await self._call(statement, session)
         if isinstance(statement, ExplainDdl):
             return explained(await self._plan_of((statement.command,)))
-        snapshot = await self._snapshot()
+        snapshot = self._snapshot_of(catalog)
 
         def answer() -> ResultSet:
             if isinstance(statement, Show):
@@ -426,18 +427,19 @@ class SqlEngine:
         catalog = await self._catalog.snapshot()
         events = await self._catalog.history(catalog.version) if with_events else ()
         audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
+        return replace(self._snapshot_of(catalog), events=events, audit=audit, store_copies=copies)
+
+    def _snapshot_of(self, catalog: CatalogSnapshot) -> SystemSnapshot:
+        """For the caller; the keyspace as it is now."""
+        ownership = self._ownership() if self._ownership is not None else None
         at_ms = time.time_ns() // 1_000_000
-        queries = self._sandbox.queries
         snapshot = SystemSnapshot(
             catalog,
             self._mirror.copy(),
             self._keyspace,
             at_ms,
-            events,
-            audit,
-            queries,
-            ownership=self._ownership() if self._ownership is not None else None,
-            store_copies=copies,
+            queries=self._sandbox.queries,
+            ownership=ownership,
         )
         return visible(snapshot, current_caller())
 

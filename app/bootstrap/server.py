@@ -7,12 +7,12 @@ import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.metadata import version
 
 from starlette.types import ASGIApp
 
 from app.application import build_app
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
+from app.bootstrap.metrics import exposition_of, measure_server
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
 from app.bootstrap.stores import open_metastore
 from app.client.zone_router import ZoneRouter
@@ -22,7 +22,6 @@ from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
-from app.metrics.exposition import Exposition
 from app.metrics.requests import RequestMeter
 from app.request_audit import Audit
 from app.security.passwords import hash_password
@@ -88,7 +87,7 @@ async def serve(
     configure("server")
     keyspace = Keyspace(settings.metastore_prefix)
     roles = (Role.SERVER, Role.CONTROLLER) if controllers else (Role.SERVER,)
-    metrics = Exposition(roles, version("zonekeeper"))
+    metrics = exposition_of(*roles)
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
         certificate = certificate_of(settings)
@@ -96,7 +95,7 @@ async def serve(
             stack.enter_context(listen(settings.host, settings.https_port)) if certificate is not None else None
         )
         https_port = None if secure is None else int(secure.getsockname()[1])
-        metastore = open_metastore(settings, stack)
+        metastore = open_metastore(settings, stack, metrics)
         mirror = KeyspaceMirror(metastore, keyspace.prefix)
         ring = RingReader(mirror, keyspace)
         views = KeyspaceViews(mirror, keyspace, ownership=lambda: ring.shown)
@@ -208,6 +207,10 @@ async def serve(
             "store guard": guard.run,
             "outbox relay": relay.run,
             "statement log": jobs.run,
+            **measure_server(
+                *(metrics, settings, metastore, mirror, keyspace, ring, views, guard, relay, background),
+                *(connections, certificate),
+            ),
         }
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)

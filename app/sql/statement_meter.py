@@ -110,6 +110,7 @@ class StatementMeter:
         for kind in kinds[:done]:
             self._measures.count(Metric.STATEMENTS, kind, Outcome.OK.value, "")
         if error is not None:
-            self._measures.count(Metric.STATEMENTS, kinds[done], outcome.value, code)
+            at = getattr(error, "statement", None) or done + 1
+            self._measures.count(Metric.STATEMENTS, kinds[min(at, len(kinds)) - 1], outcome.value, code)
         one = kinds[0] if len(set(kinds)) == 1 else SCRIPT
         self._measures.observe(Metric.STATEMENT_SECONDS, seconds, one, outcome.value)

@@ -234,7 +234,7 @@ class Metric(Enum):
         "etcd_member_quota_bytes", "Size at which a member refuses writes; absent: not known.", "member"
     )
     ETCD_ALARMS = _seen("etcd_alarms", "Alarms that the metastore has raised.", "alarm")
-    METASTORE_LEASES = _seen("metastore_leases", "Leases in the metastore that keys of Zonekeeper hang on.")
+    METASTORE_LEASES = _seen("metastore_leases", "Leases in the metastore.")
 
     # Nodes.
     NODES = _seen("nodes", "Nodes by state: alive, draining or down (a partition counts on it).", "state")

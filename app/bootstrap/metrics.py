@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.metadata import version
 
@@ -12,11 +13,14 @@ from app.metrics.etcd_gauges import follow_members
 from app.metrics.exposition import Exposition
 from app.metrics.partition_count import PartitionCount
 from app.metrics.server_gauges import (
+    Line,
     MirrorAge,
     OperationGauges,
     ServerGauges,
     background_probe,
     connections_probe,
+    follow_catalog,
+    line_probe,
 )
 from app.security.server_certificate import ServerCertificate
 from app.views.keyspace_views import KeyspaceViews
@@ -55,13 +59,20 @@ def measure_server(
     background: Background,
     connections: ConnectionCount,
     certificate: ServerCertificate | None,
+    snapshot: Callable[[], Awaitable[object]],
+    line: Line,
 ) -> dict[str, Work]:
     """What a server tells besides; the works must run beside it."""
     age = MirrorAge(mirror, metastore, metrics)
     gauges = ServerGauges(metrics, mirror, keyspace, views, guard, relay, age)
     count = PartitionCount(mirror, keyspace, ring, metrics)
     measure_process(metrics, settings, background)
-    for probe in (*gauges.probes(), count.probe, connections_probe(connections, metrics)):
+    for probe in (
+        *gauges.probes(),
+        count.probe,
+        connections_probe(connections, metrics),
+        line_probe(line, metrics),
+    ):
         metrics.ask(probe)
     if certificate is not None:
         metrics.ask(api_probe(certificate, metrics))
@@ -70,5 +81,6 @@ def measure_server(
         "metrics: mirror": age.run,
         "metrics: partitions": count.run,
         "metrics: operations": OperationGauges(mirror, keyspace, metrics).run,
+        "metrics: catalog": partial(follow_catalog, snapshot, metrics),
         "metrics: metastore": partial(follow_members, metastore, metrics, quota),
     }

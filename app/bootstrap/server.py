@@ -22,6 +22,7 @@ from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
+from app.metrics.exposition import Exposition
 from app.metrics.requests import RequestMeter
 from app.request_audit import Audit
 from app.security.passwords import hash_password
@@ -62,6 +63,7 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import Role
+from rebalance.core.metric_rows import Metric
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
@@ -107,10 +109,15 @@ async def serve(
             requires_login=settings.auth,
         )
         background = Background()
-        relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background)
+        relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background, measures=metrics)
         guard = StoreGuard(catalog, metastore, mirror, keyspace, relay.relay_once, background)
         catalog.guard(guard.require_writable, views.may_rebalance)
-        await catalog.open(relay.wake)
+
+        def committed() -> None:
+            metrics.count(Metric.CATALOG_COMMITS)
+            relay.wake()
+
+        await catalog.open(committed)
         stack.push_async_callback(catalog.close)
         groups = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))
         endpoints = ZoneEndpoints(mirror, ring, groups, views.is_store)
@@ -197,7 +204,7 @@ async def serve(
         trust = trust_of(settings, unprotected)
         app: ASGIApp = build_app(services, settings.identity_header, console)
         if services.sessions is not None:
-            app = with_login(app, settings, services.sessions, watch, https_port, stack)
+            app = with_login(app, settings, services.sessions, watch, https_port, stack, metrics)
         app = RequestMeter(app, metrics)
         connections = ConnectionCount(settings.http_connections_max, trust)
         edge = (trust, settings.http_limits)
@@ -209,7 +216,7 @@ async def serve(
             "statement log": jobs.run,
             **measure_server(
                 *(metrics, settings, metastore, mirror, keyspace, ring, views, guard, relay, background),
-                *(connections, certificate),
+                *(connections, certificate, catalog.snapshot, line),
             ),
         }
         if settings.auth and settings.admin_token_file is not None:
@@ -219,7 +226,7 @@ async def serve(
         if watch is not None:
             works["standing watch"] = watch.run
         if controllers:
-            works["controllers"] = partial(_control, settings, metastore, background, served)
+            works["controllers"] = partial(_control, settings, metastore, background, served, metrics)
         # When the API itself ends the process does, to be started anew.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(api, name="API")
@@ -233,14 +240,18 @@ async def serve(
 
 
 async def _control(
-    settings: Settings, metastore: MetastoreHistory, background: Background, served: asyncio.Event
+    settings: Settings,
+    metastore: MetastoreHistory,
+    background: Background,
+    served: asyncio.Event,
+    metrics: Exposition,
 ) -> None:
     """The controllers begin when the API is served: Spark's start must not hold the first answer up."""
     await served.wait()
     from app.bootstrap.controllers import open_controllers
 
     async with AsyncExitStack() as stack:
-        await open_controllers(settings, metastore, stack, background).run()
+        await open_controllers(settings, metastore, stack, background, metrics).run()
 
 
 def _member_counts(views: KeyspaceViews) -> MemberCounts:

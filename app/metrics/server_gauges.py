@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from app.edge.connection_count import ConnectionCount
 from app.views.keyspace_views import KeyspaceViews
+from catalog.core.errors import StoreError
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
@@ -24,6 +26,17 @@ from rebalance.ports.metastore import MetastoreCondition, MetastoreError
 from rebalance.ports.placement import EngineState
 
 LOOK_S = 2.0
+CATALOG_S = 5.0
+
+
+class Line(Protocol):
+    """In which statements wait for their turn."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def running(self) -> int: ...
 
 
 class MirrorAge:
@@ -164,6 +177,19 @@ class OperationGauges:
         self._changed.update(key for key in changed if key.startswith(self._prefix))
 
 
+async def follow_catalog(snapshot: Callable[[], Awaitable[object]], measures: Measures) -> None:
+    """Until cancelled. ``snapshot`` reads the catalog."""
+    while True:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await snapshot()
+        except (TimeoutError, StoreError):
+            measures.set(Metric.CATALOG_UP, 0)
+        else:
+            measures.set(Metric.CATALOG_UP, 1)
+        await asyncio.sleep(CATALOG_S)
+
+
 def background_probe(background: Background, measures: Measures) -> Callable[[], None]:
     """The background tasks of any process. ``defects`` is a counter that the background keeps itself."""
     counted = 0
@@ -174,6 +200,16 @@ def background_probe(background: Background, measures: Measures) -> Callable[[],
         measures.set(Metric.TASKS_FAILING, len(background.troubles()))
         measures.count(Metric.DEFECTS, by=background.defects - counted)
         counted = background.defects
+
+    return probe
+
+
+def line_probe(line: Line, measures: Measures) -> Callable[[], None]:
+    """Statements that wait, and that run."""
+
+    def probe() -> None:
+        measures.set(Metric.STATEMENTS_WAITING, line.waiting)
+        measures.set(Metric.STATEMENTS_RUNNING, line.running)
 
     return probe
 

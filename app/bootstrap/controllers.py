@@ -6,14 +6,15 @@ from contextlib import AsyncExitStack
 
 from app.bootstrap.stores import open_metastore
 from app.configuration.settings import Settings
-from app.logs import configure
+from app.log_levels import LogLevelFollower
+from app.logs import configure, set_levels
 from app.views.readiness_probe import controller_name
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import HoldRule
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.serving_probe import LinearizableProbe
-from rebalance.hosting.background import Background
+from rebalance.hosting.background import Background, kept
 from rebalance.ports.metastore import MetastoreHistory
 from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
@@ -27,7 +28,10 @@ async def control(settings: Settings) -> None:
     configure("controller")
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack)
-        await open_controllers(settings, metastore, stack, Background()).run()
+        background = Background()
+        follower = LogLevelFollower(metastore, Keyspace(settings.metastore_prefix), set_levels)
+        await stack.enter_async_context(kept(background, "log levels", follower.run))
+        await open_controllers(settings, metastore, stack, background).run()
 
 
 def open_controllers(

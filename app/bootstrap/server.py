@@ -20,7 +20,8 @@ from app.console.mount import Console
 from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
-from app.logs import configure
+from app.log_levels import LogLevelFollower, LogLevelKeeper
+from app.logs import configure, set_levels
 from app.request_audit import Audit
 from app.security.passwords import hash_password
 from app.security.protections import left_open
@@ -166,6 +167,7 @@ async def serve(
             store_requests=requests,
             limits=LimitsKeeper(metastore, keyspace, settings.node_lease_s),
             drains=DrainKeeper(metastore, keyspace),
+            log_levels=LogLevelKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
             reverse=OperationReverse(catalog, control, mirror, keyspace, views),
@@ -198,6 +200,7 @@ async def serve(
             "store guard": guard.run,
             "outbox relay": relay.run,
             "statement log": jobs.run,
+            "log levels": LogLevelFollower(metastore, keyspace, set_levels).run,
         }
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)

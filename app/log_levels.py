@@ -10,7 +10,7 @@ import structlog
 
 from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.core.keys import Keyspace
-from rebalance.core.log_levels import CHANGES_MAX, Level, LogLevel, levels_now, next_end_ms
+from rebalance.core.log_levels import CHANGES_MAX, LineLevel, LogLevel, levels_now, next_end_ms
 from rebalance.core.readable import Unreadable, read, readable
 from rebalance.core.txn import Delete, KeyValue, Put, Txn, as_read
 from rebalance.metastore.guarded_update import commit_decided
@@ -18,7 +18,7 @@ from rebalance.ports.metastore import Metastore, WatchReset
 
 log = structlog.get_logger(__name__)
 
-SetLevels = Callable[[Mapping[str, Level]], None]
+SetLevels = Callable[[Mapping[str, LineLevel]], None]
 
 
 def utc_now_ms() -> int:
@@ -81,7 +81,7 @@ class LogLevelFollower:
         self._prefix = keyspace.log_levels
         self._set_levels = set_levels
         self._changes: dict[str, LogLevel] = {}
-        self._levels: dict[str, Level] = {}
+        self._levels: dict[str, LineLevel] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:

@@ -20,13 +20,13 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.types import EventDict, Processor, WrappedLogger
 
 from catalog.core.visible import visible, visible_json
-from rebalance.core.log_levels import DEFAULTS, OTHERS, Level, root_of
+from rebalance.core.log_levels import DEFAULTS, OTHERS, LineLevel, root_of
 
 NUMBERS = {
-    Level.DEBUG: logging.DEBUG,
-    Level.INFO: logging.INFO,
-    Level.WARNING: logging.WARNING,
-    Level.ERROR: logging.ERROR,
+    LineLevel.DEBUG: logging.DEBUG,
+    LineLevel.INFO: logging.INFO,
+    LineLevel.WARNING: logging.WARNING,
+    LineLevel.ERROR: logging.ERROR,
 }
 ENDED = "process ended by an exception"
 
@@ -73,7 +73,7 @@ def configure(process: str) -> None:
     threading.excepthook = _log_end_of_thread
 
 
-def set_levels(changes: Mapping[str, Level]) -> None:
+def set_levels(changes: Mapping[str, LineLevel]) -> None:
     """``changes`` by module, on top of the defaults, and instead of what was set before."""
     levels = {**DEFAULTS, **changes}
     logging.getLogger().setLevel(NUMBERS[OTHERS])

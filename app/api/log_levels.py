@@ -23,7 +23,7 @@ from rebalance.core.log_levels import (
     FOR_S_MAX,
     MODULE_MAX,
     OTHERS,
-    Level,
+    LineLevel,
     LogLevel,
     checked_module,
 )
@@ -60,7 +60,7 @@ async def list_log_levels(services: ServicesOf) -> Response:
 async def change_log_level(module: Module, body: LevelRequest, services: ServicesOf) -> Response:
     """Change the level of a module, and of all modules inside it that have none of their own, in every process
     of the installation until the time is over."""
-    level = Level(body.level)
+    level = LineLevel(body.level)
     checked_module(module, level)
     now_ms, actor = utc_now_ms(), current_actor().named(body.by)
     change = LogLevel(level, now_ms, now_ms + 1_000 * body.for_s, actor.name, body.reason)

@@ -33,7 +33,7 @@ async def run_store(
     ValueError for settings that name no node, StoreDiskError, OSError for a port that is taken, RingError and
     MetastoreError."""
     node = node_of(settings)
-    configure(node.name)
+    configure(f"{node.name} store")
     async with AsyncExitStack() as stack:
         metastore, keyspace = open_metastore(settings, stack), Keyspace(settings.metastore_prefix)
         follower = LogLevelFollower(metastore, keyspace, set_levels)

@@ -13,7 +13,7 @@ from app.cli.rebalance_run import seconds_of
 app = group("Show and change the log levels of all processes.")
 
 
-class LevelName(StrEnum):
+class LevelWord(StrEnum):
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
@@ -57,7 +57,7 @@ def levels(api: Api) -> int:
 def level(
     api: Api,
     module: ModuleArgument,
-    name: Annotated[LevelName, argument("LEVEL", "Least level that is written.")],
+    name: Annotated[LevelWord, argument("LEVEL", "Least level that is written.")],
     for_time: Annotated[
         str, option("--for", "Time after which the default holds again, for example 90s or 2d.", "TIME")
     ] = "1h",

@@ -7,9 +7,9 @@ from typing import Annotated
 from typing_extensions import TypedDict
 
 from app.contract.marks import About, OneOf
-from rebalance.core.log_levels import Level
+from rebalance.core.log_levels import LineLevel
 
-LevelName = Annotated[str, OneOf(Level)]
+LevelName = Annotated[str, OneOf(LineLevel)]
 
 
 class LevelChange(TypedDict):

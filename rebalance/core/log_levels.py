@@ -21,7 +21,7 @@ CHANGES_MAX = 50
 """More at once are refused."""
 
 
-class Level(Enum):
+class LineLevel(Enum):
     """The least that is written."""
 
     DEBUG = "debug"
@@ -30,19 +30,19 @@ class Level(Enum):
     ERROR = "error"
 
 
-OTHERS = Level.WARNING
+OTHERS = LineLevel.WARNING
 """Of modules that the tables below do not name."""
 OURS = ("app", "catalog", "parser", "rebalance", "spark")
-LIBRARIES: Mapping[str, Level] = {
-    "alembic": Level.INFO,
-    "asyncio": Level.WARNING,
-    "nicegui": Level.WARNING,
-    "py.warnings": Level.WARNING,
-    "uvicorn": Level.WARNING,
+LIBRARIES: Mapping[str, LineLevel] = {
+    "alembic": LineLevel.INFO,
+    "asyncio": LineLevel.WARNING,
+    "nicegui": LineLevel.WARNING,
+    "py.warnings": LineLevel.WARNING,
+    "uvicorn": LineLevel.WARNING,
 }
 """Their level can be changed, though not to DEBUG, where they write headers with credentials. Libraries that
 write parameters of statements at INFO are not listed."""
-DEFAULTS: Mapping[str, Level] = {**dict.fromkeys(OURS, Level.INFO), **LIBRARIES}
+DEFAULTS: Mapping[str, LineLevel] = {**dict.fromkeys(OURS, LineLevel.INFO), **LIBRARIES}
 
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
@@ -51,7 +51,7 @@ _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 class LogLevel(Record):
     """``since_ms`` and ``until_ms``: milliseconds since 1970, UTC."""
 
-    level: Level
+    level: LineLevel
     since_ms: int
     until_ms: int
     by: str
@@ -69,7 +69,7 @@ def root_of(module: str) -> str | None:
     return next((root for root in DEFAULTS if f"{module}.".startswith(f"{root}.")), None)
 
 
-def checked_module(module: str, level: Level | None = None) -> str:
+def checked_module(module: str, level: LineLevel | None = None) -> str:
     """``module``, if it may have ``level``; None: if it has one. Raises RefusedError (INVALID_REQUEST)."""
     is_name = len(module) <= MODULE_MAX and _MODULE.fullmatch(module) is not None
     root = root_of(module) if is_name else None
@@ -79,7 +79,7 @@ def checked_module(module: str, level: Level | None = None) -> str:
             f"{module[:MODULE_MAX]!a} is not a module with a level: give {', '.join(DEFAULTS)}, or a module "
             "inside one, for example rebalance.nodes",
         )
-    if root in LIBRARIES and level is Level.DEBUG:
+    if root in LIBRARIES and level is LineLevel.DEBUG:
         raise RefusedError(
             ErrorKind.INVALID_REQUEST,
             f"{module} does not take the level debug, at which libraries write credentials: give info, warning "
@@ -88,9 +88,9 @@ def checked_module(module: str, level: Level | None = None) -> str:
     return module
 
 
-def levels_now(changes: Iterable[tuple[str, LogLevel]], now_ms: int) -> dict[str, Level]:
+def levels_now(changes: Iterable[tuple[str, LogLevel]], now_ms: int) -> dict[str, LineLevel]:
     """What holds now, by module. A change that this build would refuse is left out."""
-    levels: dict[str, Level] = {}
+    levels: dict[str, LineLevel] = {}
     for module, change in changes:
         try:
             checked_module(module, change.level)

@@ -13,17 +13,17 @@ from app.log_levels import LogLevelFollower, LogLevelKeeper, utc_now_ms
 from catalog.core.codec import RecordNotReadableError
 from catalog.core.errors import RefusedError
 from rebalance.core.keys import Keyspace
-from rebalance.core.log_levels import CHANGES_MAX, Level, LogLevel, checked_module, levels_now
+from rebalance.core.log_levels import CHANGES_MAX, LineLevel, LogLevel, checked_module, levels_now
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.unit.operations_world import operations_world
 
 PATIENCE_S = 60.0
 KEYSPACE = Keyspace()
-DEBUG_OF_NODES = {"rebalance.nodes": Level.DEBUG}
+DEBUG_OF_NODES = {"rebalance.nodes": LineLevel.DEBUG}
 
 
-def change(level: Level = Level.DEBUG, for_ms: int = 3_600_000) -> LogLevel:
+def change(level: LineLevel = LineLevel.DEBUG, for_ms: int = 3_600_000) -> LogLevel:
     now_ms = utc_now_ms()
     return LogLevel(level, now_ms, now_ms + for_ms, "alice")
 
@@ -32,14 +32,14 @@ class Levels:
     """Of a process; each change wakes whoever waits for one."""
 
     def __init__(self) -> None:
-        self._now: dict[str, Level] = {}
+        self._now: dict[str, LineLevel] = {}
         self._changed = asyncio.Event()
 
-    def set(self, levels: Mapping[str, Level]) -> None:
+    def set(self, levels: Mapping[str, LineLevel]) -> None:
         self._now = dict(levels)
         self._changed.set()
 
-    async def become(self, levels: Mapping[str, Level]) -> None:
+    async def become(self, levels: Mapping[str, LineLevel]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while self._now != levels:
                 self._changed.clear()
@@ -65,13 +65,13 @@ async def test_every_process_follows_a_change_and_its_reset() -> None:
         await early.become(DEBUG_OF_NODES)
         async with following(store) as late:
             await late.become(DEBUG_OF_NODES)
-            await keeper.change("app", change(Level.ERROR))
+            await keeper.change("app", change(LineLevel.ERROR))
             for levels in (early, late):
-                await levels.become({**DEBUG_OF_NODES, "app": Level.ERROR})
+                await levels.become({**DEBUG_OF_NODES, "app": LineLevel.ERROR})
             assert await keeper.reset("rebalance.nodes")
             assert not await keeper.reset("rebalance.nodes")
             for levels in (early, late):
-                await levels.become({"app": Level.ERROR})
+                await levels.become({"app": LineLevel.ERROR})
 
 
 async def test_a_change_ends_by_itself_though_its_key_stays() -> None:
@@ -103,14 +103,14 @@ async def test_what_cannot_be_read_changes_nothing_and_is_not_overwritten() -> N
         await keeper.change("rebalance.nodes", change())
         await levels.become(DEBUG_OF_NODES)
         await store.commit(Txn((), (Put(key, b'{"v":2}'),)))
-        await store.commit(Txn((), (Put(KEYSPACE.log_level("app"), change(Level.ERROR).encode()),)))
-        await levels.become({**DEBUG_OF_NODES, "app": Level.ERROR})
+        await store.commit(Txn((), (Put(KEYSPACE.log_level("app"), change(LineLevel.ERROR).encode()),)))
+        await levels.become({**DEBUG_OF_NODES, "app": LineLevel.ERROR})
         with pytest.raises(RecordNotReadableError):
             await keeper.reset("rebalance.nodes")
         with pytest.raises(RecordNotReadableError):
             await keeper.change("rebalance.nodes", change())
         await store.commit(Txn((), (Delete(key),)))
-        await levels.become({"app": Level.ERROR})
+        await levels.become({"app": LineLevel.ERROR})
 
 
 async def test_too_many_changes_are_refused() -> None:
@@ -119,7 +119,7 @@ async def test_too_many_changes_are_refused() -> None:
         await keeper.change(f"app.m{number}", change())
     with pytest.raises(RefusedError, match=f"{CHANGES_MAX} modules"):
         await keeper.change("app.another", change())
-    await keeper.change("app.m0", change(Level.INFO))
+    await keeper.change("app.m0", change(LineLevel.INFO))
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ async def test_too_many_changes_are_refused() -> None:
 )
 def test_modules_without_a_level_are_refused(module: str) -> None:
     with pytest.raises(RefusedError, match="not a module with a level"):
-        checked_module(module, Level.INFO)
+        checked_module(module, LineLevel.INFO)
 
 
 def test_libraries_do_not_write_credentials() -> None:
-    assert checked_module("uvicorn.error", Level.INFO) == "uvicorn.error"
+    assert checked_module("uvicorn.error", LineLevel.INFO) == "uvicorn.error"
     with pytest.raises(RefusedError, match="credentials"):
-        checked_module("uvicorn.error", Level.DEBUG)
+        checked_module("uvicorn.error", LineLevel.DEBUG)
     changes = [("uvicorn", change()), ("sqlalchemy.engine", change()), ("app.sql", change())]
-    assert levels_now(changes, utc_now_ms()) == {"app.sql": Level.DEBUG}
+    assert levels_now(changes, utc_now_ms()) == {"app.sql": LineLevel.DEBUG}
 
 
 async def test_the_api_changes_lists_resets_and_records(tmp_path: Path) -> None:

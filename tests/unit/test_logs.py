@@ -14,7 +14,7 @@ BEGIN = """
 import logging, threading, warnings
 import structlog
 from app.logs import configure, set_levels
-from rebalance.core.log_levels import Level
+from rebalance.core.log_levels import LineLevel
 configure("n1")
 """
 DRAINED = f"""
@@ -94,7 +94,7 @@ def write():
         log.debug("debug")
         log.info("info")
 write()
-set_levels({"rebalance.nodes": Level.DEBUG, "app": Level.ERROR})
+set_levels({"rebalance.nodes": LineLevel.DEBUG, "app": LineLevel.ERROR})
 write()
 set_levels({})
 write()

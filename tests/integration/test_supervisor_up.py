@@ -57,9 +57,11 @@ def test_children_that_die_are_restarted(up: Up) -> None:
 def test_every_child_follows_a_log_level_and_writes_one_form(up: Up) -> None:
     """Agents and store servers, which write into the log of their node, both."""
     until(lambda: up.living() == 2, SERVED_WITHIN_S, up.printed)
-    assert (
-        up.ctl("log", "level", "rebalance.nodes", "debug", "--for", "10m", "--reason", "a test").returncode == 0
-    )
+    stored = "CREATE ZONE stored (PARTITIONS 2, REPLICAS 2) STORAGE PROFILES ['bulk']"
+    created = up.ctl("sql", "-e", stored, "--wait", "--timeout", "90")
+    assert created.returncode == 0, created.stderr
+    level = ("log", "level", "rebalance.nodes", "debug", "--for", "10m", "--reason", "a test")
+    assert up.ctl(*level).returncode == 0
     followed = {"server", "n1", "n1 store", "n2", "n2 store"}
     debug = {"rebalance.nodes": "debug"}
     until(lambda: processes_with(up, debug) == followed, SERVED_WITHIN_S, up.printed)

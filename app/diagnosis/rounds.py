@@ -1,13 +1,24 @@
-"""Probes run side by side, and nobody waits for one that hangs."""
+"""What runs side by side, so that nobody waits for one that hangs."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from app.diagnosis.checks import Check, not_seen
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered(Generic[T]):
+    """``failure``: why this is not all of it; empty where it is."""
+
+    items: Sequence[T]
+    failure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,40 +30,42 @@ class Probe:
     action: str
 
 
-@dataclass(slots=True)
-class _Running:
-    probe: Probe
-    checks: list[Check] = field(default_factory=list)
-    failure: str = ""
-    thread: threading.Thread | None = None
-
-    def start(self) -> None:
+class _Running(Generic[T]):
+    def __init__(self, source: Callable[[], Iterable[T]]) -> None:
+        self._source = source
+        self._items: list[T] = []
+        self._failure = ""
         # A daemon: a disk that hangs must not keep the process from its end.
-        self.thread = threading.Thread(target=self._run, name=self.probe.name, daemon=True)
-        self.thread.start()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         try:
-            for check in self.probe.run():
-                self.checks.append(check)
+            for item in self._source():
+                self._items.append(item)
         except Exception as error:
             lines = str(error).strip().splitlines()
-            self.failure = lines[0] if lines else type(error).__name__
+            self._failure = lines[0] if lines else type(error).__name__
+
+    def gathered(self, deadline: float, limit_s: float) -> Gathered[T]:
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        is_late = self._thread.is_alive()
+        return Gathered(tuple(self._items), f"no answer within {limit_s:.0f} s" if is_late else self._failure)
+
+
+def gather(sources: Sequence[Callable[[], Iterable[T]]], limit_s: float) -> list[Gathered[T]]:
+    """What each of ``sources`` yields within ``limit_s`` seconds, in their order."""
+    deadline = time.monotonic() + limit_s
+    running = [_Running(source) for source in sources]
+    return [each.gathered(deadline, limit_s) for each in running]
 
 
 def run_probes(probes: Sequence[Probe], limit_s: float) -> list[Check]:
     """The checks of all probes in their order, after at most ``limit_s`` seconds. A probe that has not ended
     by then, or has raised, is a failed check after those that it gave."""
-    deadline = time.monotonic() + limit_s
-    running = [_Running(probe) for probe in probes]
-    for each in running:
-        each.start()
     found: list[Check] = []
-    for each in running:
-        assert each.thread is not None, "started above"
-        each.thread.join(max(0.0, deadline - time.monotonic()))
-        reason = f"no answer within {limit_s:.0f} s" if each.thread.is_alive() else each.failure
-        found.extend(each.checks)
-        if reason:
-            found.append(not_seen(each.probe.name, "fail without an answer", reason, each.probe.action))
+    for probe, gathered in zip(probes, gather([probe.run for probe in probes], limit_s), strict=True):
+        found.extend(gathered.items)
+        if gathered.failure:
+            found.append(not_seen(probe.name, "fail without an answer", gathered.failure, probe.action))
     return found

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli.exits import CliError
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, ObjectFormat, make_settings, option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from app.diagnosis.checks import Check
+    from app.cli.client import ApiClient
     from app.diagnosis.doctor import Target
 
+SELECT_S = 10.0
 ServerOption = Annotated[
     str | None,
     option(
@@ -50,7 +52,7 @@ def doctor(
     """
     from app.cli.output import print_table
     from app.cli.say import say, say_json
-    from app.diagnosis.checks import Verdict, worst
+    from app.diagnosis.checks import Verdict, report, worst
     from app.diagnosis.doctor import examine
 
     begun = time.monotonic()
@@ -80,12 +82,6 @@ def doctor(
     return verdict
 
 
-def report(found: Sequence[Check]) -> dict[str, object]:
-    from app.diagnosis.checks import worst
-
-    return {"verdict": worst(found).name.lower(), "checks": [check.as_json() for check in found]}
-
-
 def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
     """Whatever of the installation can be found; ``stack`` closes it. Raises UsageError."""
     from app.cli.address import find_address
@@ -104,4 +100,18 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
         return Target(read_place(data_dir, settings), why_no_server=str(error), etcd=settings.etcd)
     place = read_place(data_dir, settings, is_elsewhere=bool(url) and address.url != near)
     client = stack.enter_context(ApiClient(address))
-    return Target(place, address.url, client.get_raw, etcd=settings.etcd)
+    return Target(place, address.url, client.get_raw, partial(_selected, client), etcd=settings.etcd)
+
+
+def _selected(client: ApiClient, sql: str) -> Mapping[str, Any]:
+    """The outcome of a SELECT. Raises RuntimeError when it is refused, and OSError without an answer."""
+    from app.cli.request_errors import ProblemError, RequestError
+    from app.client import requests
+
+    try:
+        (outcome,) = client.send(replace(requests.execute(sql), timeout_s=SELECT_S))
+    except ProblemError as error:
+        raise RuntimeError(str(error)) from error
+    except RequestError as error:
+        raise OSError(str(error)) from error
+    return outcome

@@ -56,6 +56,11 @@ def worst(checks: Iterable[Check]) -> Verdict:
     return max((check.verdict for check in checks), default=Verdict.OK)
 
 
+def report(checks: Sequence[Check]) -> dict[str, Any]:
+    """As JSON."""
+    return {"verdict": worst(checks).name.lower(), "checks": [check.as_json() for check in checks]}
+
+
 def check_of(name: str, value: str, threshold: str, verdict: Verdict, action: str) -> Check:
     """``action`` only where the verdict asks for one."""
     return Check(name, value, threshold, verdict, "" if verdict is Verdict.OK else action)

@@ -12,7 +12,7 @@ from app.diagnosis.checks import Check, not_seen
 from app.diagnosis.metastore import EtcdMember
 from app.diagnosis.place import Place
 from app.diagnosis.rounds import Probe, run_probes
-from app.diagnosis.server import Ask
+from app.diagnosis.server import Ask, Query
 from rebalance.hosting.process_age import age_of_this_process_s
 
 LIMIT_S = 12.0
@@ -33,6 +33,7 @@ class Target:
     place: Place
     url: str = ""
     ask: Ask | None = None
+    query: Query | None = None
     why_no_server: str = ""
     etcd: Path | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -20,6 +20,8 @@ from app.diagnosis.checks import Check, Verdict
 
 Ask = Callable[[str, float], httpx.Response]
 """A path and the time limit in seconds: the answer to a GET. Raises httpx.HTTPError."""
+Query = Callable[[str], Mapping[str, Any]]
+"""A SELECT: its outcome, with ``columns`` and ``data``. Raises RuntimeError when it is refused, and OSError."""
 CALL_S = 4.0
 RENEWAL = (
     "Replace the file of ZONEKEEPER_HTTPS_CERTIFICATE: the server reads it again. `zonectl up` renews its own; "

@@ -39,7 +39,7 @@ COMMANDS += [
 ]
 COMMANDS += ["operations cancel", "operations reverse", "audit"]
 COMMANDS += ["node drain", "node undrain", "node can-stop"]
-COMMANDS += ["doctor"]
+COMMANDS += ["doctor", "debug zip"]
 COMMANDS += [f"health {part}" for part in ("server", "controller", "node", "port")]
 
 

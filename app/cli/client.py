@@ -100,6 +100,10 @@ class ApiClient:
             self.send(requests.nodes())
         return body
 
+    def get_raw(self, path: str, timeout_s: float) -> httpx.Response:
+        """The answer as it comes, whatever its status. Raises httpx.HTTPError."""
+        return self._http.get(path, timeout=timeout_s)
+
     def send(self, request: Request[T]) -> T:
         """Raises RequestError."""
         response = self._answer(request)

@@ -63,8 +63,8 @@ _log = structlog.get_logger(__name__)
 class DriverConfig:
     """``work_dir`` holds the log, the socket and Spark's temporary files; one engine per directory. ``memory``
     is the heap of the driver's JVM. A driver sends a frame each second; without one for ``silence_limit_s`` it
-    counts as hung. ``module`` is what runs as the driver: tests have another. ``log_bytes_max``: of the log, and
-    of the part before it."""
+    counts as hung. ``module`` is what runs as the driver: tests have another. ``log_bytes_max``: of the
+    log, and of the part before it."""
 
     master: str
     work_dir: Path

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from catalog.core.zone import Node
 from rebalance.core.admission import Limits
@@ -379,7 +380,8 @@ class NodeAgent:
                 self._maps.note(view, None)
             self._pace.forget(partition)
             return None
-        due = (await self._tend_member(view), await self._learner.tend(view))
+        with bound_contextvars(partition=str(partition)):
+            due = (await self._tend_member(view), await self._learner.tend(view))
         return min((delay_s for delay_s in due if delay_s is not None), default=None)
 
     async def _tend_member(self, view: NodePartitionView) -> float | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from app.diagnosis.doctor import Target
 
 SELECT_S = 10.0
+VALUE_CHARACTERS = 60
 ServerOption = Annotated[
     str | None,
     option(
@@ -66,9 +67,9 @@ def doctor(
     print_table(
         found,
         {
-            "": lambda check: check.verdict.name.lower(),
+            "verdict": lambda check: check.verdict.name.lower(),
             "check": lambda check: check.name,
-            "value": lambda check: check.value,
+            "value": lambda check: _shortened(check.value),
             "threshold": lambda check: check.threshold,
         },
     )
@@ -80,6 +81,11 @@ def doctor(
     counts = {each: sum(check.verdict is each for check in found) for each in Verdict}
     say(", ".join(f"{count} {each.name.lower()}" for each, count in counts.items()))
     return verdict
+
+
+def _shortened(value: str) -> str:
+    """For a column: what has to be done about a check comes with the whole value."""
+    return value if len(value) <= VALUE_CHARACTERS else f"{value[: VALUE_CHARACTERS - 1]}…"
 
 
 def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:

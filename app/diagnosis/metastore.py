@@ -83,7 +83,9 @@ def cluster(members: Iterable[EtcdMember], place: Place) -> Iterator[Check]:
         except OSError as error:
             last = error
         except grpc.RpcError as error:
-            last = OSError(f"{one.endpoint}: {error.code().name}: {error.details()}")
+            is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            reason = "no answer in time" if is_late else f"{error.code().name}: {error.details()}"
+            last = OSError(f"{one.endpoint}: {reason}")
         else:
             yield from found
             return

@@ -50,3 +50,14 @@ def test_probes_do_not_wait_for_each_other() -> None:
 
     found = run_probes([Probe("a", meets, ""), Probe("b", meets, "")], PATIENCE_S)
     assert found == [GOOD, GOOD]
+
+
+def test_a_time_limit_is_told_in_words() -> None:
+    """What libraries say of it names lines of their own source."""
+
+    def late() -> Iterator[Check]:
+        raise TimeoutError("_ssl.c:989: The handshake operation timed out")
+        yield GOOD
+
+    (found,) = run_probes([Probe("etcd", late, "")], PATIENCE_S)
+    assert found.value == "no answer in time"

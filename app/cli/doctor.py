@@ -53,7 +53,7 @@ def doctor(
     """
     from app.cli.output import print_table
     from app.cli.say import say, say_json
-    from app.diagnosis.checks import Verdict, report, worst
+    from app.diagnosis.checks import CheckVerdict, report, worst
     from app.diagnosis.doctor import examine
 
     begun = time.monotonic()
@@ -78,7 +78,7 @@ def doctor(
         say(f"{check.verdict.name}: {check.name}: {check.value}")
         say(f"  {check.action}")
     say()
-    counts = {each: sum(check.verdict is each for check in found) for each in Verdict}
+    counts = {each: sum(check.verdict is each for check in found) for each in CheckVerdict}
     say(", ".join(f"{count} {each.name.lower()}" for each, count in counts.items()))
     return verdict
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from app.bootstrap.group_hosts import own_ports, with_engines
+from app.bootstrap.metrics import exposition_of, measure_process
+from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings
@@ -14,6 +16,7 @@ from app.logs import configure, set_levels
 from app.supervision.child_plan import NODE_INHERITS, zonectl
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
 from rebalance.core.keys import Keyspace
+from rebalance.core.metric_row import Role
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
@@ -37,7 +40,9 @@ async def run_node(settings: Settings) -> None:
     configure(node.name)
     background = Background()
     async with AsyncExitStack() as stack:
-        metastore = open_metastore(settings, stack)
+        metrics = exposition_of(Role.NODE)
+        measure_process(metrics, settings, background)
+        metastore = open_metastore(settings, stack, metrics)
         etcd = choose(settings.data_dir, settings.etcd)
         majority = EtcdMajority(metastore, tls=settings.tls if settings.metastore_tls else None)
         fence = NodeFence(
@@ -83,6 +88,7 @@ async def run_node(settings: Settings) -> None:
         )
         follower = LogLevelFollower(metastore, keyspace, set_levels)
         await stack.enter_async_context(kept(background, "log levels", follower.run))
+        await open_process(node.name, Role.NODE, settings, metastore, metrics, background, stack)
         await agent.run()
 
 

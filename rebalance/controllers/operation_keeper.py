@@ -26,6 +26,7 @@ from rebalance.controllers.zone_reading import ZoneReader, ZoneReading
 from rebalance.core.admission import Limits, move_of
 from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
+from rebalance.core.causes import Cause
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.metric_rows import Metric
@@ -289,7 +290,7 @@ class OperationKeeper:
         limits = self._limits()
         timed = limits.operation_s is not None and counted.kind.moves_data
         if timed and limits.operation_s and now_ms - counted.started_ms > 1_000 * limits.operation_s:
-            detail = f"TIME_LIMIT: it took longer than {limits.operation_s} s"
+            detail = Cause.TIME_LIMIT.text(f"it took longer than {limits.operation_s} s")
             return counted.after(Step.FAILED, now_ms, detail) or counted
         paused = limits.pause_cause(counted.zone_id, now_ms) if counted.kind.moves_data else ""
         if counted.state is OperationState.PAUSED:

@@ -23,6 +23,7 @@ from structlog.contextvars import bound_contextvars
 from catalog.core.zone import Node
 from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
+from rebalance.core.causes import Cause
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failing
 from rebalance.core.keys import ASSIGNING, Keyspace, PartitionId
@@ -283,7 +284,7 @@ class NodeAgent:
         limit = self.node.member_limit
         if self._holds(partition) or len(self._held) < limit:
             return ""
-        return f"NODE_MEMBER_LIMIT: {limit} members and mirrors are held"
+        return Cause.NODE_MEMBER_LIMIT.text(f"{limit} members and mirrors are held")
 
     @property
     def halted(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 
 from app.actor import current_caller, seen_zones
+from app.alerts.alert_watch import AlertWatch
 from app.client.zone_router import ZoneRouter
 from app.request_audit import Audit
 from app.security.access_view import AccessView
@@ -65,6 +66,7 @@ class Services:
     operations: OperationControl
     reverse: OperationReverse
     audit: Audit
+    alerts: AlertWatch
     access: AccessView | None = None
     """None: nobody has to log in."""
     sessions: SessionView | None = None

@@ -10,6 +10,8 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
+from app.alerts.alert_watch import AlertWatch
+from app.alerts.fact_reader import FactReader
 from app.application import build_app
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
@@ -41,7 +43,7 @@ from app.sql.statement_line import StatementLine
 from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_probe import ReadinessProbe
+from app.views.readiness_probe import ReadinessProbe, controller_name
 from app.views.routing_view import RoutingView
 from app.views.store_copies import StoreCopies
 from app.views.zone_directory import ZoneDirectory
@@ -125,6 +127,10 @@ async def serve(
         sessions = SessionView(access, catalog) if access is not None else None
         watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
         line = StatementLine(settings.line_limits)
+        facts = FactReader(catalog.snapshot, metastore, mirror, views, guard, relay, settings.https_certificate)
+        alerts = AlertWatch(
+            facts.facts, metastore, mirror, keyspace, controller_name(), divisor=settings.alert_times_divisor
+        )
         engine = SqlEngine(
             catalog,
             mirror,
@@ -138,6 +144,7 @@ async def serve(
             StoreCopies(ring, settings.tls).read,
             line,
             watch,
+            lambda: alerts.alerts,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
@@ -168,6 +175,7 @@ async def serve(
             drains=DrainKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
+            alerts=alerts,
             reverse=OperationReverse(catalog, control, mirror, keyspace, views),
             access=access,
             sessions=sessions,
@@ -198,6 +206,7 @@ async def serve(
             "store guard": guard.run,
             "outbox relay": relay.run,
             "statement log": jobs.run,
+            "alerts": alerts.run,
         }
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)

@@ -39,6 +39,7 @@ from app.sql.statement_line import StatementLine
 from app.sql.statements import QueryResult, ScriptError, StatementResult
 from app.sql.system_views import SYSTEM_VIEWS
 from app.sql.view_registry import (
+    ALERTS,
     AUDIT,
     EVENTS,
     SQL_QUERIES,
@@ -75,6 +76,7 @@ from parser.select import PreparedQuery, prepare_query
 from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
 from rebalance.controllers.runtime import usable_nodes
+from rebalance.core.alert_state import Alert
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.store.core.ownership import StoreOwnership
@@ -112,11 +114,13 @@ class SqlEngine:
         store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] | None = None,
         line: StatementLine | None = None,
         watch: StandingWatch | None = None,
+        alerts: Callable[[], Sequence[Alert]] = tuple,
     ) -> None:
         """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
         ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
         store servers. ``line``: in which statements wait for their turn. ``watch`` None: nobody has to log
-        in."""
+        in. ``alerts``: as this server judges them."""
+        self._alerts = alerts
         self._line = line or StatementLine()
         self._watch = watch
         self._reader = reader or ScriptReader()
@@ -409,7 +413,8 @@ class SqlEngine:
         tables = await self._threads.run(snapshot, build)
         # What a snapshot shows does not change, but for the time when it was taken, for what no version of
         # either store tells, and for what callers see of each other.
-        passing = (".SNAPSHOT", *(f".{name}" for name in (AUDIT, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)))
+        names = (AUDIT, ALERTS, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)
+        passing = (".SNAPSHOT", *(f".{name}" for name in names))
         streams.update({name: stream for name, stream in tables.items() if not name.endswith(passing)})
         return tables
 
@@ -431,6 +436,7 @@ class SqlEngine:
             queries,
             ownership=self._ownership() if self._ownership is not None else None,
             store_copies=copies,
+            alerts=tuple(self._alerts()),
         )
         return visible(snapshot, current_caller())
 

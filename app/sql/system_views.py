@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
+from app.sql.alert_view import ALERT_COLUMNS, alert_rows
 from app.sql.operation_rows import operation_history_rows, operation_rows
 from app.sql.partition_views import (
     affinity_rows,
@@ -34,6 +35,7 @@ from app.sql.principal_views import (
 from app.sql.results import ResultType
 from app.sql.store_views import EXCHANGE_COLUMNS, STORE_COPY_COLUMNS, exchange_rows, store_copy_rows
 from app.sql.view_registry import (
+    ALERTS,
     AUDIT,
     BIGINT,
     BOOLEAN,
@@ -363,6 +365,7 @@ SYSTEM_VIEWS = (
         },
         _sql_queries,
     ),
+    view(ALERTS, ALERT_COLUMNS, alert_rows),
     view(USERS, USER_COLUMNS, user_rows),
     view(ROLES, ROLE_COLUMNS, role_rows),
     view(GRANTS, GRANT_COLUMNS, grant_rows),

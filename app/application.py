@@ -10,6 +10,7 @@ from app.api import (
     health,
     kv,
     metastore,
+    metrics,
     nodes,
     operations,
     plan,
@@ -57,7 +58,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.add_middleware(AddressMiddleware)
     problems.install(app)
     data = (kv, verify, routing, rebalance, recovery, operations, audit)
-    watched = (metastore, health, alerts)
+    watched = (metastore, health, metrics, alerts)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, *watched, tokens, trino):
         app.include_router(module.router)
     if console is not None:

@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib.metadata import version
 
 from starlette.types import ASGIApp
 
@@ -23,6 +24,8 @@ from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
+from app.metrics.exposition import Exposition
+from app.metrics.requests import RequestMeter
 from app.request_audit import Audit
 from app.security.passwords import hash_password
 from app.security.protections import left_open
@@ -40,6 +43,7 @@ from app.sql.operation_reverse import OperationReverse
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
 from app.sql.statement_line import StatementLine
+from app.sql.statement_meter import StatementMeter
 from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
@@ -60,6 +64,7 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.core.keys import Keyspace
+from rebalance.core.metric_row import Role
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
@@ -84,6 +89,8 @@ async def serve(
     """
     configure("server")
     keyspace = Keyspace(settings.metastore_prefix)
+    roles = (Role.SERVER, Role.CONTROLLER) if controllers else (Role.SERVER,)
+    metrics = Exposition(roles, version("zonekeeper"))
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
         certificate = certificate_of(settings)
@@ -144,7 +151,8 @@ async def serve(
             StoreCopies(ring, settings.tls).read,
             line,
             watch,
-            lambda: alerts.alerts,
+            StatementMeter(metrics),
+            alerts=lambda: alerts.alerts,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
@@ -180,6 +188,7 @@ async def serve(
             access=access,
             sessions=sessions,
             watch=watch,
+            metrics=metrics,
         )
         served = asyncio.Event()
 
@@ -198,6 +207,7 @@ async def serve(
         app: ASGIApp = build_app(services, settings.identity_header, console)
         if services.sessions is not None:
             app = with_login(app, settings, services.sessions, watch, https_port, stack)
+        app = RequestMeter(app, metrics)
         connections = ConnectionCount(settings.http_connections_max, trust)
         edge = (trust, settings.http_limits)
         api = serve_http(app, listener, started, *edge, connections=connections)

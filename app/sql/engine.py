@@ -30,19 +30,17 @@ from app.sql.ddl_files import DdlFile, read_files
 from app.sql.desired_state import CatalogPlan
 from app.sql.executor import CatalogExecutor
 from app.sql.explain_partition import explain_partition
-from app.sql.principal_views import OF_CALLERS
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
 from app.sql.show import describe_table, describe_zone, show
 from app.sql.statement_line import StatementLine
+from app.sql.statement_meter import StatementMeter, kind_of, kind_of_command, kinds_of
 from app.sql.statements import QueryResult, ScriptError, StatementResult
-from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.system_views import PASSING, SYSTEM_VIEWS
 from app.sql.view_registry import (
-    ALERTS,
     AUDIT,
     EVENTS,
-    SQL_QUERIES,
     STORE_COPIES,
     SystemView,
     ViewRegistry,
@@ -114,6 +112,7 @@ class SqlEngine:
         store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] | None = None,
         line: StatementLine | None = None,
         watch: StandingWatch | None = None,
+        meter: StatementMeter | None = None,
         alerts: Callable[[], Sequence[Alert]] = tuple,
     ) -> None:
         """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
@@ -122,6 +121,7 @@ class SqlEngine:
         in. ``alerts``: as this server judges them."""
         self._alerts = alerts
         self._line = line or StatementLine()
+        self._meter = meter or StatementMeter()
         self._watch = watch
         self._reader = reader or ScriptReader()
         self._procedures = procedures
@@ -148,8 +148,9 @@ class SqlEngine:
 
     async def execute(self, sql: str, session: SessionContext) -> ResultSet:
         """One statement. Raises StatementError, with MULTIPLE_STATEMENTS for more than one."""
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             statement = (await self._reader.statement(sql)).statement
+            measured.kinds = (kind_of(statement),)
             if isinstance(statement, Query):
                 self._require_loaded()
                 return await self._query(await self._prepare(statement, session), session)
@@ -176,9 +177,10 @@ class SqlEngine:
 
         Raises ScriptError with the results of the statements before the one that failed.
         """
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             try:
                 pieces = await self._reader.script(sql)
+                measured.kinds = kinds_of(pieces)
                 if not pieces:
                     raise nothing_found(sql)
                 queries = await self._prepare_all(pieces)
@@ -194,9 +196,10 @@ class SqlEngine:
 
     async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
         """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             try:
                 commands = await self._reader.changes(sql)
+                measured.kinds = tuple(map(kind_of_command, commands))
             except StatementError as error:
                 raise ScriptError(error, ()) from error
             return await self._catalog.run(commands, self._nodes(), base_version)
@@ -205,8 +208,9 @@ class SqlEngine:
         """Statements that change the catalog, only if their plan is ``plan_id`` still.
 
         Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             commands, plan = await self._read_plan(sql, plan_id)
+            measured.kinds = tuple(map(kind_of_command, commands))
             return await self._catalog.run(commands, self._nodes(), plan.plan_id.catalog_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
@@ -319,13 +323,14 @@ class SqlEngine:
         """Of anything but changes and queries. Raises StatementError."""
         self._require_loaded()
         caller = current_caller()
+        catalog = await self._catalog.snapshot()
         if caller is not None:
-            check_question(statement, await self._catalog.snapshot(), caller)
+            check_question(statement, catalog, caller)
         if isinstance(statement, Call):
             return await self._call(statement, session)
         if isinstance(statement, ExplainDdl):
             return explained(await self._plan_of((statement.command,)))
-        snapshot = await self._snapshot()
+        snapshot = self._snapshot_of(catalog)
 
         def answer() -> ResultSet:
             if isinstance(statement, Show):
@@ -411,11 +416,7 @@ class SqlEngine:
             return tables
 
         tables = await self._threads.run(snapshot, build)
-        # What a snapshot shows does not change, but for the time when it was taken, for what no version of
-        # either store tells, and for what callers see of each other.
-        names = (AUDIT, ALERTS, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)
-        passing = (".SNAPSHOT", *(f".{name}" for name in names))
-        streams.update({name: stream for name, stream in tables.items() if not name.endswith(passing)})
+        streams.update({name: stream for name, stream in tables.items() if not name.endswith(PASSING)})
         return tables
 
     async def _snapshot(
@@ -424,18 +425,19 @@ class SqlEngine:
         catalog = await self._catalog.snapshot()
         events = await self._catalog.history(catalog.version) if with_events else ()
         audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
+        return replace(self._snapshot_of(catalog), events=events, audit=audit, store_copies=copies)
+
+    def _snapshot_of(self, catalog: CatalogSnapshot) -> SystemSnapshot:
+        """For the caller; the keyspace as it is now."""
+        ownership = self._ownership() if self._ownership is not None else None
         at_ms = time.time_ns() // 1_000_000
-        queries = self._sandbox.queries
         snapshot = SystemSnapshot(
             catalog,
             self._mirror.copy(),
             self._keyspace,
             at_ms,
-            events,
-            audit,
-            queries,
-            ownership=self._ownership() if self._ownership is not None else None,
-            store_copies=copies,
+            queries=self._sandbox.queries,
+            ownership=ownership,
             alerts=tuple(self._alerts()),
         )
         return visible(snapshot, current_caller())

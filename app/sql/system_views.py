@@ -24,6 +24,7 @@ from app.sql.partition_views import (
 from app.sql.principal_views import (
     GRANT_COLUMNS,
     GRANTS,
+    OF_CALLERS,
     ROLE_COLUMNS,
     ROLES,
     USER_COLUMNS,
@@ -375,3 +376,7 @@ SYSTEM_VIEWS = (
         _snapshot,
     ),
 )
+
+PASSING = (".SNAPSHOT", *(f".{name}" for name in (ALERTS, AUDIT, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)))
+"""Ends of the names of views that change while the versions of both stores stay: with the time, with what no
+version tells, and with who asks."""

@@ -99,18 +99,16 @@ class Metric(Enum):
     PUTS = _counter("puts", "Values written through the API, by outcome as of statements.", "outcome", "code")
     PUT_SECONDS = _requests("put_seconds", "Time that writing a value through the API took.", "outcome")
     LOGINS = _counter(
-        "logins", "Attempts to log in, by method: password, token, session or identity.", "method", "outcome"
+        "logins", "Attempts to log in. The outcome is ok, or the name of the error.", "method", "outcome"
     )
-    REFUSALS = _counter("refusals", "Requests that were refused for want of a login or a privilege.", "code")
+    REFUSALS = _counter(
+        "refusals", "Requests and statements that were refused for want of a login or a privilege.", "code"
+    )
 
     # The catalog and its way into the metastore.
     CATALOG_UP = _gauge("catalog_up", "Whether the catalog answered when it was last asked: 1 or 0.")
     CATALOG_VERSION = _seen("catalog_version", "Newest version of the catalog that the server has read.")
-    CATALOG_COMMITS = _counter(
-        "catalog_commits",
-        "Transactions of the catalog that change it: committed, conflict or failed.",
-        "outcome",
-    )
+    CATALOG_COMMITS = _counter("catalog_commits", "Transactions of this server that have changed the catalog.")
     RELAY_LAG_SECONDS = _gauge(
         "relay_lag_seconds", "For how long versions of the catalog have waited to be published; 0: none waits."
     )
@@ -238,7 +236,7 @@ class Metric(Enum):
         "etcd_member_quota_bytes", "Size at which a member refuses writes; absent: not known.", "member"
     )
     ETCD_ALARMS = _seen("etcd_alarms", "Alarms that the metastore has raised.", "alarm")
-    METASTORE_LEASES = _seen("metastore_leases", "Leases in the metastore that keys of Zonekeeper hang on.")
+    METASTORE_LEASES = _seen("metastore_leases", "Leases in the metastore.")
 
     # Nodes.
     NODES = _seen("nodes", "Nodes by state: alive, draining or down (a partition counts on it).", "state")

@@ -10,9 +10,9 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
-from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.application import build_app
+from app.bootstrap.alerts import open_alerts
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
 from app.bootstrap.metrics import exposition_of, measure_server
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
@@ -47,7 +47,7 @@ from app.sql.statement_meter import StatementMeter
 from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_probe import ReadinessProbe, controller_name
+from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
 from app.views.store_copies import StoreCopies
 from app.views.zone_directory import ZoneDirectory
@@ -141,9 +141,7 @@ async def serve(
         watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
         line = StatementLine(settings.line_limits)
         facts = FactReader(catalog.snapshot, metastore, mirror, views, guard, relay, settings.https_certificate)
-        alerts = AlertWatch(
-            facts.facts, metastore, mirror, keyspace, controller_name(), divisor=settings.alert_times_divisor
-        )
+        alerts = open_alerts(settings, facts, metastore, mirror, keyspace, metrics, stack)
         engine = SqlEngine(
             catalog,
             mirror,

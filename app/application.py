@@ -5,10 +5,12 @@ from __future__ import annotations
 from fastapi import Depends, FastAPI
 
 from app.api import (
+    alerts,
     audit,
     health,
     kv,
     metastore,
+    metrics,
     nodes,
     operations,
     plan,
@@ -56,7 +58,8 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.add_middleware(AddressMiddleware)
     problems.install(app)
     data = (kv, verify, routing, rebalance, recovery, operations, audit)
-    for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, tokens, health, trino):
+    watched = (metastore, health, metrics, alerts)
+    for module in (statements, statement_jobs, plan, zones, nodes, *data, *watched, tokens, trino):
         app.include_router(module.router)
     if console is not None:
         app.mount(PATH, console)

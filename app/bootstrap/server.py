@@ -7,9 +7,12 @@ import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib.metadata import version
 
 from starlette.types import ASGIApp
 
+from app.alerts.alert_watch import AlertWatch
+from app.alerts.fact_reader import FactReader
 from app.application import build_app
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
@@ -21,6 +24,8 @@ from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
+from app.metrics.exposition import Exposition
+from app.metrics.requests import RequestMeter
 from app.request_audit import Audit
 from app.security.passwords import hash_password
 from app.security.protections import left_open
@@ -38,10 +43,11 @@ from app.sql.operation_reverse import OperationReverse
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
 from app.sql.statement_line import StatementLine
+from app.sql.statement_meter import StatementMeter
 from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_probe import ReadinessProbe
+from app.views.readiness_probe import ReadinessProbe, controller_name
 from app.views.routing_view import RoutingView
 from app.views.store_copies import StoreCopies
 from app.views.zone_directory import ZoneDirectory
@@ -58,6 +64,7 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.core.keys import Keyspace
+from rebalance.core.metric_row import Role
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
@@ -82,6 +89,8 @@ async def serve(
     """
     configure("server")
     keyspace = Keyspace(settings.metastore_prefix)
+    roles = (Role.SERVER, Role.CONTROLLER) if controllers else (Role.SERVER,)
+    metrics = Exposition(roles, version("zonekeeper"))
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
         certificate = certificate_of(settings)
@@ -125,6 +134,10 @@ async def serve(
         sessions = SessionView(access, catalog) if access is not None else None
         watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
         line = StatementLine(settings.line_limits)
+        facts = FactReader(catalog.snapshot, metastore, mirror, views, guard, relay, settings.https_certificate)
+        alerts = AlertWatch(
+            facts.facts, metastore, mirror, keyspace, controller_name(), divisor=settings.alert_times_divisor
+        )
         engine = SqlEngine(
             catalog,
             mirror,
@@ -138,6 +151,8 @@ async def serve(
             StoreCopies(ring, settings.tls).read,
             line,
             watch,
+            StatementMeter(metrics),
+            alerts=lambda: alerts.alerts,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
@@ -168,10 +183,12 @@ async def serve(
             drains=DrainKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
+            alerts=alerts,
             reverse=OperationReverse(catalog, control, mirror, keyspace, views),
             access=access,
             sessions=sessions,
             watch=watch,
+            metrics=metrics,
         )
         served = asyncio.Event()
 
@@ -190,6 +207,7 @@ async def serve(
         app: ASGIApp = build_app(services, settings.identity_header, console)
         if services.sessions is not None:
             app = with_login(app, settings, services.sessions, watch, https_port, stack)
+        app = RequestMeter(app, metrics)
         connections = ConnectionCount(settings.http_connections_max, trust)
         edge = (trust, settings.http_limits)
         api = serve_http(app, listener, started, *edge, connections=connections)
@@ -198,6 +216,7 @@ async def serve(
             "store guard": guard.run,
             "outbox relay": relay.run,
             "statement log": jobs.run,
+            "alerts": alerts.run,
         }
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)

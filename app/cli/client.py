@@ -56,6 +56,7 @@ class ApiClient:
     operation = _sent(requests.operation)
     act_on_operation = _sent(requests.act_on_operation)
     audit = _sent(requests.audit)
+    alerts = _sent(requests.alerts)
     drain = _sent(requests.drain)
     undrain = _sent(requests.undrain)
     can_stop = _sent(requests.can_stop)

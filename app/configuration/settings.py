@@ -77,6 +77,10 @@ class Settings(BaseSettings):
     console: bool = Field(True, description="serve the admin console at /console")
     url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
 
+    alert_times_divisor: float = Field(
+        1.0, ge=1, description="divides how long conditions hold before their alerts fire; for trials of alerts"
+    )
+
     allowed_hosts: str = Field(
         "",
         description="names that clients address this server by, comma-separated; IP addresses, localhost and "

@@ -30,18 +30,17 @@ from app.sql.ddl_files import DdlFile, read_files
 from app.sql.desired_state import CatalogPlan
 from app.sql.executor import CatalogExecutor
 from app.sql.explain_partition import explain_partition
-from app.sql.principal_views import OF_CALLERS
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
 from app.sql.show import describe_table, describe_zone, show
 from app.sql.statement_line import StatementLine
+from app.sql.statement_meter import StatementMeter, kind_of, kind_of_command, kinds_of
 from app.sql.statements import QueryResult, ScriptError, StatementResult
-from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.system_views import PASSING, SYSTEM_VIEWS
 from app.sql.view_registry import (
     AUDIT,
     EVENTS,
-    SQL_QUERIES,
     STORE_COPIES,
     SystemView,
     ViewRegistry,
@@ -75,6 +74,7 @@ from parser.select import PreparedQuery, prepare_query
 from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
 from rebalance.controllers.runtime import usable_nodes
+from rebalance.core.alert_state import Alert
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.store.core.ownership import StoreOwnership
@@ -112,12 +112,16 @@ class SqlEngine:
         store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] | None = None,
         line: StatementLine | None = None,
         watch: StandingWatch | None = None,
+        meter: StatementMeter | None = None,
+        alerts: Callable[[], Sequence[Alert]] = tuple,
     ) -> None:
         """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
         ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
         store servers. ``line``: in which statements wait for their turn. ``watch`` None: nobody has to log
-        in."""
+        in. ``alerts``: as this server judges them."""
+        self._alerts = alerts
         self._line = line or StatementLine()
+        self._meter = meter or StatementMeter()
         self._watch = watch
         self._reader = reader or ScriptReader()
         self._procedures = procedures
@@ -144,8 +148,9 @@ class SqlEngine:
 
     async def execute(self, sql: str, session: SessionContext) -> ResultSet:
         """One statement. Raises StatementError, with MULTIPLE_STATEMENTS for more than one."""
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             statement = (await self._reader.statement(sql)).statement
+            measured.kinds = (kind_of(statement),)
             if isinstance(statement, Query):
                 self._require_loaded()
                 return await self._query(await self._prepare(statement, session), session)
@@ -172,9 +177,10 @@ class SqlEngine:
 
         Raises ScriptError with the results of the statements before the one that failed.
         """
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             try:
                 pieces = await self._reader.script(sql)
+                measured.kinds = kinds_of(pieces)
                 if not pieces:
                     raise nothing_found(sql)
                 queries = await self._prepare_all(pieces)
@@ -190,9 +196,10 @@ class SqlEngine:
 
     async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
         """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             try:
                 commands = await self._reader.changes(sql)
+                measured.kinds = tuple(map(kind_of_command, commands))
             except StatementError as error:
                 raise ScriptError(error, ()) from error
             return await self._catalog.run(commands, self._nodes(), base_version)
@@ -201,8 +208,9 @@ class SqlEngine:
         """Statements that change the catalog, only if their plan is ``plan_id`` still.
 
         Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             commands, plan = await self._read_plan(sql, plan_id)
+            measured.kinds = tuple(map(kind_of_command, commands))
             return await self._catalog.run(commands, self._nodes(), plan.plan_id.catalog_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
@@ -408,10 +416,7 @@ class SqlEngine:
             return tables
 
         tables = await self._threads.run(snapshot, build)
-        # What a snapshot shows does not change, but for the time when it was taken, for what no version of
-        # either store tells, and for what callers see of each other.
-        passing = (".SNAPSHOT", *(f".{name}" for name in (AUDIT, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)))
-        streams.update({name: stream for name, stream in tables.items() if not name.endswith(passing)})
+        streams.update({name: stream for name, stream in tables.items() if not name.endswith(PASSING)})
         return tables
 
     async def _snapshot(
@@ -433,6 +438,7 @@ class SqlEngine:
             at_ms,
             queries=self._sandbox.queries,
             ownership=ownership,
+            alerts=tuple(self._alerts()),
         )
         return visible(snapshot, current_caller())
 

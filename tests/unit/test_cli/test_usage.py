@@ -37,7 +37,7 @@ COMMANDS += [
     "console-link",
     "admin recover",
 ]
-COMMANDS += ["operations cancel", "operations reverse", "audit"]
+COMMANDS += ["operations cancel", "operations reverse", "audit", "alerts"]
 COMMANDS += ["node drain", "node undrain", "node can-stop"]
 COMMANDS += [f"health {part}" for part in ("server", "controller", "node", "port")]
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.e2e.installation import Installation, Writer, wait_for, writing
-from tests.fixtures.recovery_commands import freeze, states
+from tests.fixtures.judged_alerts import fires
+from tests.fixtures.recovery_commands import freeze
 from tests.fixtures.runbook_page import Follower, RunbookPage
 
 pytestmark = [
@@ -37,8 +38,8 @@ class Loss:
 
     def labels(self) -> dict[str, str]:
         """Of the alert, once it fires."""
-        wait_for("the loss", lambda: states(self._installation, "LOST")[0]["state"] == "READ_ONLY")
-        return {"zone": "LOST"}
+        labels: dict[str, str] = fires(self._installation, ALERT)["labels"]
+        return labels
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.metadata import version
 
 from starlette.types import ASGIApp
 
@@ -15,6 +14,7 @@ from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.application import build_app
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
+from app.bootstrap.metrics import exposition_of, measure_server
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
 from app.bootstrap.stores import open_metastore
 from app.client.zone_router import ZoneRouter
@@ -65,6 +65,7 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import Role
+from rebalance.core.metric_rows import Metric
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
@@ -90,7 +91,7 @@ async def serve(
     configure("server")
     keyspace = Keyspace(settings.metastore_prefix)
     roles = (Role.SERVER, Role.CONTROLLER) if controllers else (Role.SERVER,)
-    metrics = Exposition(roles, version("zonekeeper"))
+    metrics = exposition_of(*roles)
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
         certificate = certificate_of(settings)
@@ -98,7 +99,7 @@ async def serve(
             stack.enter_context(listen(settings.host, settings.https_port)) if certificate is not None else None
         )
         https_port = None if secure is None else int(secure.getsockname()[1])
-        metastore = open_metastore(settings, stack)
+        metastore = open_metastore(settings, stack, metrics)
         mirror = KeyspaceMirror(metastore, keyspace.prefix)
         ring = RingReader(mirror, keyspace)
         views = KeyspaceViews(mirror, keyspace, ownership=lambda: ring.shown)
@@ -110,10 +111,15 @@ async def serve(
             requires_login=settings.auth,
         )
         background = Background()
-        relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background)
+        relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background, measures=metrics)
         guard = StoreGuard(catalog, metastore, mirror, keyspace, relay.relay_once, background)
         catalog.guard(guard.require_writable, views.may_rebalance)
-        await catalog.open(relay.wake)
+
+        def committed() -> None:
+            metrics.count(Metric.CATALOG_COMMITS)
+            relay.wake()
+
+        await catalog.open(committed)
         stack.push_async_callback(catalog.close)
         groups = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))
         endpoints = ZoneEndpoints(mirror, ring, groups, views.is_store)
@@ -206,7 +212,7 @@ async def serve(
         trust = trust_of(settings, unprotected)
         app: ASGIApp = build_app(services, settings.identity_header, console)
         if services.sessions is not None:
-            app = with_login(app, settings, services.sessions, watch, https_port, stack)
+            app = with_login(app, settings, services.sessions, watch, https_port, stack, metrics)
         app = RequestMeter(app, metrics)
         connections = ConnectionCount(settings.http_connections_max, trust)
         edge = (trust, settings.http_limits)
@@ -217,6 +223,10 @@ async def serve(
             "outbox relay": relay.run,
             "statement log": jobs.run,
             "alerts": alerts.run,
+            **measure_server(
+                *(metrics, settings, metastore, mirror, keyspace, ring, views, guard, relay, background),
+                *(connections, certificate, catalog.snapshot, line),
+            ),
         }
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)
@@ -225,7 +235,7 @@ async def serve(
         if watch is not None:
             works["standing watch"] = watch.run
         if controllers:
-            works["controllers"] = partial(_control, settings, metastore, background, served)
+            works["controllers"] = partial(_control, settings, metastore, background, served, metrics)
         # When the API itself ends the process does, to be started anew.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(api, name="API")
@@ -239,14 +249,18 @@ async def serve(
 
 
 async def _control(
-    settings: Settings, metastore: MetastoreHistory, background: Background, served: asyncio.Event
+    settings: Settings,
+    metastore: MetastoreHistory,
+    background: Background,
+    served: asyncio.Event,
+    metrics: Exposition,
 ) -> None:
     """The controllers begin when the API is served: Spark's start must not hold the first answer up."""
     await served.wait()
     from app.bootstrap.controllers import open_controllers
 
     async with AsyncExitStack() as stack:
-        await open_controllers(settings, metastore, stack, background).run()
+        await open_controllers(settings, metastore, stack, background, metrics).run()
 
 
 def _member_counts(views: KeyspaceViews) -> MemberCounts:

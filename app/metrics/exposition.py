@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import structlog
 from prometheus_client import (
@@ -80,10 +80,11 @@ class Exposition(Collector):
             with self._lock:
                 values[labels] = value
 
-    def replace(self, metric: Metric, values: Mapping[tuple[str, ...], float]) -> None:
+    def replace(self, metric: Metric, series: Iterable[tuple[tuple[str, ...], float]]) -> None:
         if metric in self._gauges:
+            values = dict(series)
             with self._lock:
-                self._gauges[metric] = dict(values)
+                self._gauges[metric] = values
 
     def text(self) -> bytes:
         """All series, as of now; in the thread of the event loop. It never raises, and waits for nobody."""

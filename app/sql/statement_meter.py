@@ -1,4 +1,4 @@
-"""How a statement or a request ended, in the words of the labels: one table of errors says who is at fault."""
+"""Statements as they are counted: of which kind each is, how it ended, and how long its script took."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import Enum
 
+from app.metrics.outcomes import Outcome, outcome_of
 from app.sql.statements import ScriptError
-from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.messages import Command
 from parser.calls import Call
 from parser.queries import (
@@ -27,17 +26,8 @@ from rebalance.core.metric_row import OTHER
 from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import NO_MEASURES, Measures
 
-SERVER_ERROR = 500
 SCRIPT = "SCRIPT"
 """The kind of several statements together that are not all of one kind."""
-
-
-class Outcome(Enum):
-    """REFUSED: the statement, the request or its sender is at fault, and not the installation."""
-
-    OK = "ok"
-    REFUSED = "refused"
-    FAILED = "failed"
 
 
 _WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -65,16 +55,6 @@ def kind_of_command(command: Command) -> str:
     """``CreateZone`` -> CREATE_ZONE."""
     name = type(command).__name__
     return "".join(f"_{letter}" if letter.isupper() else letter for letter in name).upper().lstrip("_")
-
-
-def outcome_of(error: BaseException | None) -> tuple[Outcome, str]:
-    """The outcome and the error's code; the code is empty of what succeeded."""
-    if error is None:
-        return Outcome.OK, ""
-    if isinstance(error, ScriptError) and isinstance(error.__cause__, StatementError):
-        error = error.__cause__
-    kind = error.kind if isinstance(error, StatementError) else ErrorKind.INTERNAL_ERROR
-    return (Outcome.FAILED if kind.http_status >= SERVER_ERROR else Outcome.REFUSED), kind.name
 
 
 @dataclass(slots=True)
@@ -110,6 +90,7 @@ class StatementMeter:
         for kind in kinds[:done]:
             self._measures.count(Metric.STATEMENTS, kind, Outcome.OK.value, "")
         if error is not None:
-            self._measures.count(Metric.STATEMENTS, kinds[done], outcome.value, code)
+            at = getattr(error, "statement", None) or done + 1
+            self._measures.count(Metric.STATEMENTS, kinds[min(at, len(kinds)) - 1], outcome.value, code)
         one = kinds[0] if len(set(kinds)) == 1 else SCRIPT
         self._measures.observe(Metric.STATEMENT_SECONDS, seconds, one, outcome.value)

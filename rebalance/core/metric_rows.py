@@ -99,18 +99,16 @@ class Metric(Enum):
     PUTS = _counter("puts", "Values written through the API, by outcome as of statements.", "outcome", "code")
     PUT_SECONDS = _requests("put_seconds", "Time that writing a value through the API took.", "outcome")
     LOGINS = _counter(
-        "logins", "Attempts to log in, by method: password, token, session or identity.", "method", "outcome"
+        "logins", "Attempts to log in. The outcome is ok, or the name of the error.", "method", "outcome"
     )
-    REFUSALS = _counter("refusals", "Requests that were refused for want of a login or a privilege.", "code")
+    REFUSALS = _counter(
+        "refusals", "Requests and statements that were refused for want of a login or a privilege.", "code"
+    )
 
     # The catalog and its way into the metastore.
     CATALOG_UP = _gauge("catalog_up", "Whether the catalog answered when it was last asked: 1 or 0.")
     CATALOG_VERSION = _seen("catalog_version", "Newest version of the catalog that the server has read.")
-    CATALOG_COMMITS = _counter(
-        "catalog_commits",
-        "Transactions of the catalog that change it: committed, conflict or failed.",
-        "outcome",
-    )
+    CATALOG_COMMITS = _counter("catalog_commits", "Transactions of this server that have changed the catalog.")
     RELAY_LAG_SECONDS = _gauge(
         "relay_lag_seconds", "For how long versions of the catalog have waited to be published; 0: none waits."
     )
@@ -167,6 +165,10 @@ class Metric(Enum):
     OPERATIONS = _seen("operations", "Operations that have not ended, by state.", "state")
     OPERATION_OLDEST_SECONDS = _seen(
         "operation_oldest_seconds", "Age of the oldest operation that has not ended."
+    )
+    OPERATIONS_STUCK = _seen(
+        "operations_stuck",
+        "Operations that have not gone on for 10 minutes, though nothing permitted holds them.",
     )
     OPERATION_PARTITIONS_LEFT = _seen(
         "operation_partitions_left", "Partitions that operations have not finished."
@@ -234,7 +236,7 @@ class Metric(Enum):
         "etcd_member_quota_bytes", "Size at which a member refuses writes; absent: not known.", "member"
     )
     ETCD_ALARMS = _seen("etcd_alarms", "Alarms that the metastore has raised.", "alarm")
-    METASTORE_LEASES = _seen("metastore_leases", "Leases in the metastore that keys of Zonekeeper hang on.")
+    METASTORE_LEASES = _seen("metastore_leases", "Leases in the metastore.")
 
     # Nodes.
     NODES = _seen("nodes", "Nodes by state: alive, draining or down (a partition counts on it).", "state")

@@ -6,7 +6,7 @@ In the simulator, and wherever nobody collects, ``NO_MEASURES`` takes everything
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -29,8 +29,8 @@ class Measures(Protocol):
         """One series of a gauge."""
         ...
 
-    def replace(self, metric: Metric, values: Mapping[tuple[str, ...], float]) -> None:
-        """All series of a gauge: those that are not in ``values`` go. Its keys are the labels."""
+    def replace(self, metric: Metric, series: Iterable[tuple[tuple[str, ...], float]]) -> None:
+        """All series of a gauge, as labels and value: those that are not among them go."""
         ...
 
 
@@ -46,7 +46,7 @@ class NoMeasures:
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         return
 
-    def replace(self, metric: Metric, values: Mapping[tuple[str, ...], float]) -> None:
+    def replace(self, metric: Metric, series: Iterable[tuple[tuple[str, ...], float]]) -> None:
         return
 
 

@@ -1,4 +1,5 @@
-"""Faults of a real installation, with the times of the alerts divided by 30: each alert fires, and ends."""
+"""Faults of a real installation, with the times of the alerts divided by 30: both judges, a server and a
+Prometheus with the shipped rules, let the alert fire, and end it."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ import pytest
 
 from tests.e2e.installation import ANSWER_S, Installation, without_spark
 from tests.fixtures.databases import new_postgres
-from tests.fixtures.judged_alerts import QUICK_ALERTS, ServerJudge, all_fire, none_fires
+from tests.fixtures.judged_alerts import DIVISOR, QUICK_ALERTS, Judge, ServerJudge, all_fire, none_fires
 from tests.fixtures.local_access import LocalAccess
+from tests.fixtures.prometheus import Prometheus, prometheus
 from tests.fixtures.second_server import SecondServer
 from tests.fixtures.staged_faults import (
     Fault,
@@ -58,6 +60,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Ite
             subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.fixture(scope="module")
+def rules(whole: Installation) -> Iterator[Prometheus]:
+    """Scrapes the server of ``whole``."""
+    directory = whole.directory.with_name("prometheus")
+    with prometheus(directory, [whole.access], DIVISOR) as running:
+        yield running
+
+
 @pytest.fixture
 def small_disk(whole: Installation) -> None:
     """That of n3: it can be filled, and nothing else."""
@@ -89,13 +99,13 @@ def with_spark(tmp_path: Path) -> Iterator[Installation]:
     installation.stop()
 
 
-def stage(installation: Installation, alert: str, fault: Fault, judge: ServerJudge | None = None) -> None:
+def stage(installation: Installation, alert: str, fault: Fault, server: ServerJudge, rules: Prometheus) -> None:
     """The alert does not fire before, fires while it is so, and ends afterwards."""
-    server = judge or ServerJudge(installation.get)
-    assert not server.firing(alert)
+    judges: dict[str, Judge] = {"the server": server, "Prometheus": rules}
+    assert not any(judge.firing(alert) for judge in judges.values())
     with fault(installation):
-        assert all_fire({"server": server}, alert) < APART_S
-    none_fires([server], alert)
+        assert all_fire(judges, alert) < APART_S
+    none_fires(judges.values(), alert)
     assert server.resolved(alert)
 
 
@@ -104,27 +114,32 @@ def stage(installation: Installation, alert: str, fault: Fault, judge: ServerJud
     [
         ("MetastoreUnreachable", metastore_stopped),
         ("CertificateExpires", short_certificate),
-        pytest.param("PartitionWithoutMajority", majority_lost, marks=pytest.mark.soak),
-        pytest.param("Divergence", metastore_restored, marks=pytest.mark.soak),
+        ("PartitionWithoutMajority", majority_lost),
+        ("Divergence", metastore_restored),
     ],
 )
-def test_a_fault_is_told_until_it_is_mended(whole: Installation, alert: str, fault: Fault) -> None:
-    stage(whole, alert, fault)
+def test_a_fault_is_told_until_it_is_mended(
+    whole: Installation, rules: Prometheus, alert: str, fault: Fault
+) -> None:
+    stage(whole, alert, fault, ServerJudge(whole.get), rules)
+
+
+@pytest.mark.soak
+def test_servers_tell_that_no_controller_leads(
+    whole: Installation, second: LocalAccess, tmp_path: Path
+) -> None:
+    with second.client(ANSWER_S) as client, prometheus(tmp_path / "rules", [second], DIVISOR) as rules:
+        server = ServerJudge(lambda path: client.get(path).raise_for_status().json())
+        stage(whole, "NoController", no_controller, server, rules)
+
+
+@pytest.mark.soak
+def test_an_absent_spark_is_told(with_spark: Installation, tmp_path: Path) -> None:
+    with prometheus(tmp_path / "rules", [with_spark.access], DIVISOR) as rules:
+        stage(with_spark, "SparkAway", spark_away, ServerJudge(with_spark.get), rules)
 
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("small_disk")
-def test_a_full_disk_is_told(whole: Installation) -> None:
-    stage(whole, "DiskFull", disk_full)
-
-
-@pytest.mark.soak
-def test_servers_tell_that_no_controller_leads(whole: Installation, second: LocalAccess) -> None:
-    with second.client(ANSWER_S) as client:
-        judge = ServerJudge(lambda path: client.get(path).raise_for_status().json())
-        stage(whole, "NoController", no_controller, judge)
-
-
-@pytest.mark.soak
-def test_an_absent_spark_is_told(with_spark: Installation) -> None:
-    stage(with_spark, "SparkAway", spark_away)
+def test_a_full_disk_is_told(whole: Installation, rules: Prometheus) -> None:
+    stage(whole, "DiskFull", disk_full, ServerJudge(whole.get), rules)

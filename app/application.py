@@ -8,7 +8,9 @@ from app.api import (
     audit,
     health,
     kv,
+    log_levels,
     metastore,
+    metrics,
     nodes,
     operations,
     plan,
@@ -55,7 +57,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.add_middleware(ActorMiddleware, verified_header=verified_header)
     app.add_middleware(AddressMiddleware)
     problems.install(app)
-    data = (kv, verify, routing, rebalance, recovery, operations, audit)
+    data = (kv, verify, routing, rebalance, recovery, operations, audit, log_levels, metrics)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, tokens, health, trino):
         app.include_router(module.router)
     if console is not None:

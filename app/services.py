@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
 from app.actor import current_caller, seen_zones
 from app.client.zone_router import ZoneRouter
+from app.log_levels import LogLevelKeeper
+from app.metrics.exposition import Exposition
 from app.request_audit import Audit
 from app.security.access_view import AccessView
 from app.security.session_view import SessionView
@@ -33,6 +35,7 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
+from rebalance.core.metric_row import Role
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -62,6 +65,7 @@ class Services:
     store_requests: StoreRequests
     limits: LimitsKeeper
     drains: DrainKeeper
+    log_levels: LogLevelKeeper
     operations: OperationControl
     reverse: OperationReverse
     audit: Audit
@@ -71,6 +75,7 @@ class Services:
     """Of the console; None: nobody has to log in."""
     watch: StandingWatch | None = None
     """None: nobody has to log in."""
+    metrics: Exposition = field(default_factory=lambda: Exposition((Role.SERVER,)))
 
     async def while_allowed(self, work: Coroutine[Any, Any, T]) -> T:
         """``work`` that takes long, which ends with an error when the caller may not go on."""

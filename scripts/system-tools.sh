@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What pip cannot bring: Java 17+ for Spark, setpriv for child processes, etcd; with --browser only what tests need:
-# Chromium, which looks at the console's pages, and iproute2, which cuts and slows links. Installs what is missing
+# Chromium, which looks at the console's pages, iproute2, which cuts and slows links, and Prometheus, which reads metrics,
+# without its service. Installs what is missing
 # where that is allowed (root, or sudo without a password; never with NO_INSTALL=1), else says how. Fast when all is
 # there.
 set -euo pipefail
@@ -69,6 +70,20 @@ if [[ ${1:-} == --browser ]]; then
     fi
     if ! has_browser; then
         echo "setup: the console's tests need Chromium; install it: ${sudo:+$sudo }apt-get install chromium" >&2
+        exit 1
+    fi
+    if ! command -v promtool >/dev/null && may_install; then
+        echo "setup: installing Prometheus (prometheus) for the metrics' tests, without starting its service"
+        if command -v apt-get >/dev/null; then
+            install_quietly prometheus || true
+        else
+            install_quietly golang-github-prometheus || true
+        fi
+        # Nor after the next start of the machine.
+        if command -v systemctl >/dev/null; then $sudo systemctl disable -q prometheus 2>/dev/null || true; fi
+    fi
+    if ! command -v promtool >/dev/null; then
+        echo "setup: the metrics' tests need promtool; install it: ${sudo:+$sudo }apt-get install prometheus" >&2
         exit 1
     fi
     exit 0

@@ -15,6 +15,7 @@ from app.api.bodies import JSON_INT_MAX, RequestBody
 from app.api.problems import answers
 from app.contract.keys import GetResult, PutResult
 from app.contract.read_from import ReadFrom
+from app.metrics.outcomes import measured_put
 from app.services import ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.zone import Zone
@@ -72,19 +73,20 @@ async def put(
     known_zone = await services.zones.find(zone)
     partition = _partition(known_zone, key)
     operation = operation_id or uuid.uuid4().hex
-    try:
-        putting = services.router.put(partition, key, body.value.encode(), operation)
-        repeated = await services.while_allowed(putting)
-    except (OutcomeUnknownError, StatementError) as error:
-        raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
-    except GenerationRefusedError as error:
-        raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
-    except StoreRefusedError as error:
-        raise _refusal(error) from error
-    except GroupFullError as error:
-        raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
-    except ValueRefusedError as error:
-        raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error
+    with measured_put(services.metrics):
+        try:
+            putting = services.router.put(partition, key, body.value.encode(), operation)
+            repeated = await services.while_allowed(putting)
+        except (OutcomeUnknownError, StatementError) as error:
+            raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
+        except GenerationRefusedError as error:
+            raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
+        except StoreRefusedError as error:
+            raise _refusal(error) from error
+        except GroupFullError as error:
+            raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
+        except ValueRefusedError as error:
+            raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error
     return JSONResponse(
         {
             "zone": known_zone.name,

@@ -14,12 +14,15 @@ from starlette.routing import Match
 
 from app.errors import problem
 from catalog.core.errors import ErrorKind, StatementError
+from rebalance.core.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 HTTP_KINDS = {404: ErrorKind.ADDRESS_NOT_FOUND, 405: ErrorKind.METHOD_NOT_ALLOWED}
 """Of what the framework refuses by itself."""
+REFUSALS = frozenset({ErrorKind.UNAUTHENTICATED, ErrorKind.PRIVILEGE_MISSING})
+"""For want of a login or a privilege, where a route or a statement needs one."""
 EDGE = (403, 408, 413, 415, 431)
 """``app.edge`` refuses requests of any route with these."""
 RETRY_AFTER_S = 2
@@ -39,6 +42,7 @@ class Problem(BaseModel):
     line: int | None = None
     column: int | None = None
     statement: int | None = None
+    request_id: str | None = None
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -83,7 +87,9 @@ def install(app: FastAPI) -> None:
     """Register the handlers for our errors, the framework's and unexpected ones."""
 
     @app.exception_handler(StatementError)
-    async def on_statement_error(_: Request, error: StatementError) -> Response:
+    async def on_statement_error(request: Request, error: StatementError) -> Response:
+        if error.kind in REFUSALS and request.app.state.services is not None:
+            request.app.state.services.metrics.count(Metric.REFUSALS, error.kind.name)
         return problem_response(error)
 
     @app.exception_handler(RequestValidationError)

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 
 from app.login import current_login
+from app.metrics.requests import note_route
 from app.security.policy import ROUTES, Guard, Subject, check_complete
 from app.services import Services
 from app.views.zone_directory import zone_not_found
@@ -23,6 +24,7 @@ from rebalance.controllers.operation_control import checked_id, not_found
 async def authorise(request: Request) -> None:
     """A dependency of every route. Raises RefusedError: PRIVILEGE_MISSING, or of what the caller does not see
     the error that the route has for what does not exist."""
+    note_route(request.scope)
     services: Services = request.app.state.services
     if services is None or services.access is None:
         return

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+from app.bootstrap.metrics import exposition_of, measure_process
 from app.bootstrap.stores import open_metastore
 from app.configuration.settings import Settings
-from app.logs import configure
+from app.log_levels import LogLevelFollower
+from app.logs import configure, set_levels
+from app.metrics.exposition import Exposition
+from app.metrics.placement import MeasuredPlacement
 from app.views.readiness_probe import controller_name
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
+from rebalance.core.metric_row import Role
 from rebalance.core.topology import HoldRule
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.serving_probe import LinearizableProbe
-from rebalance.hosting.background import Background
+from rebalance.hosting.background import Background, kept
 from rebalance.ports.metastore import MetastoreHistory
 from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
@@ -26,12 +31,21 @@ async def control(settings: Settings) -> None:
     """Until cancelled. Several may run: one leads."""
     configure("controller")
     async with AsyncExitStack() as stack:
-        metastore = open_metastore(settings, stack)
-        await open_controllers(settings, metastore, stack, Background()).run()
+        metrics = exposition_of(Role.CONTROLLER)
+        background = Background()
+        measure_process(metrics, settings, background)
+        metastore = open_metastore(settings, stack, metrics)
+        follower = LogLevelFollower(metastore, Keyspace(settings.metastore_prefix), set_levels)
+        await stack.enter_async_context(kept(background, "log levels", follower.run))
+        await open_controllers(settings, metastore, stack, background, metrics).run()
 
 
 def open_controllers(
-    settings: Settings, metastore: MetastoreHistory, stack: AsyncExitStack, background: Background
+    settings: Settings,
+    metastore: MetastoreHistory,
+    stack: AsyncExitStack,
+    background: Background,
+    metrics: Exposition,
 ) -> ControllerRuntime:
     """Controllers with a Spark driver of their own, which starts when they lead; closed with ``stack``."""
     config = DriverConfig(settings.spark_master, settings.data_dir / "spark")
@@ -43,10 +57,10 @@ def open_controllers(
     hold = HoldRule(lease_ms, GRACE_LEASES * lease_ms)
     probe = LinearizableProbe(settings.tls)
     stack.push_async_callback(probe.close)
-    return ControllerRuntime(
+    runtime = ControllerRuntime(
         metastore,
         keyspace,
-        engine,
+        MeasuredPlacement(engine, metrics),
         name,
         settings.controller_lease_s,
         hold,
@@ -55,4 +69,7 @@ def open_controllers(
         background=background,
         probe=probe,
         history=metastore,
+        measures=metrics,
     )
+    metrics.ask(runtime.measure)
+    return runtime

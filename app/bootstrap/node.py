@@ -9,7 +9,8 @@ from app.bootstrap.group_hosts import own_ports, with_engines
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings
-from app.logs import configure
+from app.log_levels import LogLevelFollower
+from app.logs import configure, set_levels
 from app.supervision.child_plan import NODE_INHERITS, zonectl
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
 from rebalance.core.keys import Keyspace
@@ -18,7 +19,7 @@ from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.safe_time import SafeTimeWriter
-from rebalance.hosting.background import Background, Work
+from rebalance.hosting.background import Background, Work, kept
 from rebalance.hosting.etcd_binary import choose, dotted
 from rebalance.hosting.watchdog import Watchdog, boottime_ns
 from rebalance.metastore.majority import EtcdMajority
@@ -80,6 +81,8 @@ async def run_node(settings: Settings) -> None:
             fence=fence,
             store=_store_server(node, settings, metastore, keyspace),
         )
+        follower = LogLevelFollower(metastore, keyspace, set_levels)
+        await stack.enter_async_context(kept(background, "log levels", follower.run))
         await agent.run()
 
 

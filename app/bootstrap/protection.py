@@ -23,6 +23,7 @@ from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from app.sql.executor import CatalogExecutor
 from catalog.core.authorisation import Grants
+from rebalance.ports.measures import NO_MEASURES, Measures
 
 
 def access_of(catalog: CatalogExecutor) -> AccessView:
@@ -39,6 +40,7 @@ def with_login(
     watch: StandingWatch | None,
     https_port: int | None,
     stack: AsyncExitStack,
+    measures: Measures = NO_MEASURES,
 ) -> ASGIApp:
     passwords = PasswordChecks()
     stack.callback(passwords.close)
@@ -46,12 +48,12 @@ def with_login(
     jwts = None
     if issuer is not None:
         jwts = JwtChecks(issuer, IssuerKeys(partial(fetch_keys, issuer.keys_url)))
-    check = LoginCheck(sessions.access, passwords, jwts, use_link=sessions.use_link)
+    check = LoginCheck(sessions.access, passwords, jwts, use_link=sessions.use_link, measures=measures)
 
     def secure_url(scope: Scope) -> str:
         return "" if https_port is None else https_url(settings.host, https_port, scope)
 
-    return Authentication(app, check, sessions.access, secure_url, sessions, watch)
+    return Authentication(app, check, sessions.access, secure_url, sessions, watch, measures)
 
 
 def issuer_of(settings: Settings) -> JwtIssuer | None:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from app.application import build_app
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
+from app.bootstrap.metrics import exposition_of, measure_server
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
 from app.bootstrap.stores import open_metastore
 from app.client.zone_router import ZoneRouter
@@ -20,7 +21,10 @@ from app.console.mount import Console
 from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
-from app.logs import configure
+from app.log_levels import LogLevelFollower, LogLevelKeeper
+from app.logs import configure, set_levels
+from app.metrics.exposition import Exposition
+from app.metrics.requests import RequestMeter
 from app.request_audit import Audit
 from app.security.passwords import hash_password
 from app.security.protections import left_open
@@ -38,6 +42,7 @@ from app.sql.operation_reverse import OperationReverse
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
 from app.sql.statement_line import StatementLine
+from app.sql.statement_meter import StatementMeter
 from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
@@ -58,6 +63,8 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.core.keys import Keyspace
+from rebalance.core.metric_row import Role
+from rebalance.core.metric_rows import Metric
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
@@ -82,6 +89,8 @@ async def serve(
     """
     configure("server")
     keyspace = Keyspace(settings.metastore_prefix)
+    roles = (Role.SERVER, Role.CONTROLLER) if controllers else (Role.SERVER,)
+    metrics = exposition_of(*roles)
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
         certificate = certificate_of(settings)
@@ -89,7 +98,7 @@ async def serve(
             stack.enter_context(listen(settings.host, settings.https_port)) if certificate is not None else None
         )
         https_port = None if secure is None else int(secure.getsockname()[1])
-        metastore = open_metastore(settings, stack)
+        metastore = open_metastore(settings, stack, metrics)
         mirror = KeyspaceMirror(metastore, keyspace.prefix)
         ring = RingReader(mirror, keyspace)
         views = KeyspaceViews(mirror, keyspace, ownership=lambda: ring.shown)
@@ -101,10 +110,15 @@ async def serve(
             requires_login=settings.auth,
         )
         background = Background()
-        relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background)
+        relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background, measures=metrics)
         guard = StoreGuard(catalog, metastore, mirror, keyspace, relay.relay_once, background)
         catalog.guard(guard.require_writable, views.may_rebalance)
-        await catalog.open(relay.wake)
+
+        def committed() -> None:
+            metrics.count(Metric.CATALOG_COMMITS)
+            relay.wake()
+
+        await catalog.open(committed)
         stack.push_async_callback(catalog.close)
         groups = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))
         endpoints = ZoneEndpoints(mirror, ring, groups, views.is_store)
@@ -138,6 +152,7 @@ async def serve(
             StoreCopies(ring, settings.tls).read,
             line,
             watch,
+            StatementMeter(metrics),
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
@@ -166,12 +181,14 @@ async def serve(
             store_requests=requests,
             limits=LimitsKeeper(metastore, keyspace, settings.node_lease_s),
             drains=DrainKeeper(metastore, keyspace),
+            log_levels=LogLevelKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
             reverse=OperationReverse(catalog, control, mirror, keyspace, views),
             access=access,
             sessions=sessions,
             watch=watch,
+            metrics=metrics,
         )
         served = asyncio.Event()
 
@@ -189,7 +206,8 @@ async def serve(
         trust = trust_of(settings, unprotected)
         app: ASGIApp = build_app(services, settings.identity_header, console)
         if services.sessions is not None:
-            app = with_login(app, settings, services.sessions, watch, https_port, stack)
+            app = with_login(app, settings, services.sessions, watch, https_port, stack, metrics)
+        app = RequestMeter(app, metrics)
         connections = ConnectionCount(settings.http_connections_max, trust)
         edge = (trust, settings.http_limits)
         api = serve_http(app, listener, started, *edge, connections=connections)
@@ -198,6 +216,11 @@ async def serve(
             "store guard": guard.run,
             "outbox relay": relay.run,
             "statement log": jobs.run,
+            **measure_server(
+                *(metrics, settings, metastore, mirror, keyspace, ring, views, guard, relay, background),
+                *(connections, certificate, catalog.snapshot, line),
+            ),
+            "log levels": LogLevelFollower(metastore, keyspace, set_levels).run,
         }
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)
@@ -206,7 +229,7 @@ async def serve(
         if watch is not None:
             works["standing watch"] = watch.run
         if controllers:
-            works["controllers"] = partial(_control, settings, metastore, background, served)
+            works["controllers"] = partial(_control, settings, metastore, background, served, metrics)
         # When the API itself ends the process does, to be started anew.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(api, name="API")
@@ -220,14 +243,18 @@ async def serve(
 
 
 async def _control(
-    settings: Settings, metastore: MetastoreHistory, background: Background, served: asyncio.Event
+    settings: Settings,
+    metastore: MetastoreHistory,
+    background: Background,
+    served: asyncio.Event,
+    metrics: Exposition,
 ) -> None:
     """The controllers begin when the API is served: Spark's start must not hold the first answer up."""
     await served.wait()
     from app.bootstrap.controllers import open_controllers
 
     async with AsyncExitStack() as stack:
-        await open_controllers(settings, metastore, stack, background).run()
+        await open_controllers(settings, metastore, stack, background, metrics).run()
 
 
 def _member_counts(views: KeyspaceViews) -> MemberCounts:

@@ -37,6 +37,7 @@ COMMANDS = {
         "verify": ("app.cli.verify", "Compare sample keys on all replicas of a zone."),
         "status": ("app.cli.status", "Show the health of the installation, its nodes and zones."),
         "operations": ("app.cli.operations", "List, watch and control operations that move data."),
+        "log": ("app.cli.log", "Show and change the log levels of all processes."),
         "audit": ("app.cli.audit", "List changes, who made them, and why."),
         "recovery": ("app.cli.recovery", "Inspect partition health and recover from a lost majority."),
         "rebalance": ("app.cli.rebalance", "Limit, pause and resume moves."),

@@ -161,6 +161,11 @@ class Settings(BaseSettings):
         None, description="port range of this node's members, first-last; two ports a member"
     )
     node_member_limit: int = Field(100, ge=1, description="most members and mirrors on this node")
+    metastore_quota_mb: int = Field(
+        default=2_048,
+        ge=0,
+        description="size at which the metastore's etcd refuses writes, MiB, for metrics; 0: not known",
+    )
     node_member_quota_mb: int = Field(
         1_024, ge=16, le=8_192, description="most that one member's store may grow to, MiB"
     )

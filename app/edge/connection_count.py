@@ -16,6 +16,11 @@ class ConnectionCount:
         self._trust = trust
         self._open: Counter[str] = Counter()
 
+    @property
+    def open(self) -> int:
+        """Connections that are counted now."""
+        return self._open.total()
+
     def take(self, address: str) -> bool:
         """Of a connection that begins. False: the address has as many as it may."""
         if self._trust.is_proxy(address):

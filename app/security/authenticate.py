@@ -24,6 +24,8 @@ from app.security.sql_roles import narrowed, selected_roles
 from app.security.standing import StandingWatch
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.principals import SYSTEM, Privilege
+from rebalance.core.metric_rows import Metric
+from rebalance.ports.measures import NO_MEASURES, Measures
 
 OPEN = frozenset(
     {("GET", path) for path in ("/livez", "/healthz", "/readyz", "/v1/info")} | {("HEAD", "/v1/statement")}
@@ -48,7 +50,9 @@ class Authentication:
         https_url: Callable[[Scope], str],
         sessions: SessionView | None = None,
         watch: StandingWatch | None = None,
+        measures: Measures = NO_MEASURES,
     ) -> None:
+        self._measures = measures
         self._app = app
         self._watch = watch
         self._door = ConsoleDoor(app, check, sessions, https_url) if sessions is not None else None
@@ -69,6 +73,7 @@ class Authentication:
         except StatementError as error:
             is_open = _is_open(scope) and not isinstance(error, RefusedError)
             if not is_open:
+                self._measures.count(Metric.REFUSALS, error.kind.name)
                 await _refuse(error, scope, receive, send)
                 return
             login = None

@@ -17,14 +17,18 @@ from app.security.passwords import PasswordChecks, StoredPassword
 from app.security.token_secrets import PREFIX
 from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Caller, Grants
-from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.principals import Principal, local_user
+from rebalance.core.metric_rows import Metric
+from rebalance.ports.measures import NO_MEASURES, Measures
 
 log = structlog.get_logger(__name__)
 
 WRONG_PASSWORD = "the user or the password is not right"
 WRONG_TOKEN = "the token does not exist, has expired or was revoked: log in again with `zonectl login`"
 WRONG_LINK = "the link does not exist, has expired or was used: `zonectl console-link` makes another"
+
+_METHODS = {PasswordCredential: "password", BearerCredential: "token", LinkCredential: "link"}
 
 UseLink = Callable[[str], Awaitable[Principal | None]]
 """Of the secret of a one-time link: whose it is, once. Raises StoreError."""
@@ -54,7 +58,9 @@ class LoginCheck:
         clock: Callable[[], float] = time.monotonic,
         now_us: Callable[[], int] = utc_now_us,
         use_link: UseLink | None = None,
+        measures: Measures = NO_MEASURES,
     ) -> None:
+        self._measures = measures
         self._access = access
         self._use_link = use_link
         self._passwords = passwords
@@ -66,6 +72,15 @@ class LoginCheck:
     async def login(self, credential: Credential | LinkCredential, address: str) -> Login:
         """``address``: where the request comes from. Raises RefusedError (UNAUTHENTICATED, LOGIN_LIMITED) and
         StoreError (GRANTS_UNAVAILABLE)."""
+        try:
+            login = await self._login(credential, address)
+        except StatementError as error:
+            self._measures.count(Metric.LOGINS, _METHODS[type(credential)], error.kind.name)
+            raise
+        self._measures.count(Metric.LOGINS, _METHODS[type(credential)], "ok")
+        return login
+
+    async def _login(self, credential: Credential | LinkCredential, address: str) -> Login:
         grants = await self._access.grants()
         if isinstance(credential, PasswordCredential):
             return await self._by_password(credential, address, grants)

@@ -49,6 +49,7 @@ def _needs(*needs: Need) -> Row:
 
 
 SEE_SYSTEM = (Privilege.SEE, Subject.SYSTEM)
+SEE_ALL_ZONES = (Privilege.SEE, Subject.ALL_ZONES)
 _OPERATE_OPERATION = _needs((Privilege.OPERATE, Subject.OPERATION))
 _SEE_ZONE = _needs((Privilege.SEE, Subject.ZONE))
 _RECOVER_ZONE = _needs((Privilege.RECOVER, Subject.ZONE))
@@ -66,6 +67,8 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/livez"): _open(),
     ("GET", "/healthz"): _open(),
     ("GET", "/readyz"): _open(),
+    # Its labels are the names of zones and nodes.
+    ("GET", "/metrics"): _needs(SEE_SYSTEM, SEE_ALL_ZONES),
     ("GET", "/v1/info"): _open(),
     ("HEAD", _SQL): _open(),
     ("GET", "/docs"): _needs(SEE_SYSTEM),
@@ -114,6 +117,9 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", f"{_API}/rebalance/limits"): _needs(SEE_SYSTEM),
     ("PATCH", f"{_API}/rebalance/limits"): _needs((Privilege.OPERATE, Subject.SYSTEM)),
     ("GET", f"{_API}/audit"): _needs((Privilege.AUDIT, Subject.SYSTEM)),
+    ("GET", f"{_API}/log-levels"): _needs(SEE_SYSTEM),
+    ("PUT", f"{_API}/log-levels/{{module:segment}}"): _needs((Privilege.ADMIN, Subject.SYSTEM)),
+    ("DELETE", f"{_API}/log-levels/{{module:segment}}"): _needs((Privilege.ADMIN, Subject.SYSTEM)),
     ("GET", f"{_API}/metastore"): _needs(SEE_SYSTEM),
     ("POST", f"{_API}/metastore/adopt"): _needs((Privilege.RECOVER, Subject.SYSTEM)),
     ("GET", f"{_API}/whoami"): _login(),
@@ -134,8 +140,6 @@ CONSOLE_DOOR: dict[tuple[str, str], Row] = {
     ("POST", f"{CONSOLE}/logout"): _login(),
 }
 """Everything else below the console needs a session, its files and its sockets, too."""
-
-SEE_ALL_ZONES = (Privilege.SEE, Subject.ALL_ZONES)
 
 PAGES: dict[str, tuple[Need, ...]] = {
     "/": (SEE_SYSTEM,),

@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 
 import structlog
+from cryptography import x509
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +27,12 @@ class ServerCertificate:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols(["http/1.1"])
         self.context.load_cert_chain(certificate, key)
+        self.expiry_s = expiry_of(certificate)
+        """Of the one that is shown; None: not known."""
+
+    @property
+    def file(self) -> Path:
+        return self._files[0]
 
     async def follow(self) -> None:
         """Until cancelled. Files that are no certificate with its key leave the earlier one in place."""
@@ -43,6 +50,7 @@ class ServerCertificate:
         except (ValueError, OSError) as error:
             log.error("certificate not reloaded", error=str(error))
         else:
+            self.expiry_s = expiry_of(self._files[0])
             log.info("certificate reloaded", file=str(self._files[0]))
 
     def _check(self) -> None:
@@ -55,6 +63,14 @@ class ServerCertificate:
 
     def _seen(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(map(_mark, self._files))
+
+
+def expiry_of(certificate: Path) -> float | None:
+    """When the first certificate of a PEM file expires, in seconds since 1970; None: it cannot be read."""
+    try:
+        return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc.timestamp()
+    except (OSError, ValueError):
+        return None
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:

@@ -36,6 +36,7 @@ from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
 from app.sql.show import describe_table, describe_zone, show
 from app.sql.statement_line import StatementLine
+from app.sql.statement_meter import StatementMeter, kind_of, kind_of_command, kinds_of
 from app.sql.statements import QueryResult, ScriptError, StatementResult
 from app.sql.system_views import SYSTEM_VIEWS
 from app.sql.view_registry import (
@@ -112,12 +113,14 @@ class SqlEngine:
         store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] | None = None,
         line: StatementLine | None = None,
         watch: StandingWatch | None = None,
+        meter: StatementMeter | None = None,
     ) -> None:
         """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
         ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
         store servers. ``line``: in which statements wait for their turn. ``watch`` None: nobody has to log
         in."""
         self._line = line or StatementLine()
+        self._meter = meter or StatementMeter()
         self._watch = watch
         self._reader = reader or ScriptReader()
         self._procedures = procedures
@@ -144,8 +147,9 @@ class SqlEngine:
 
     async def execute(self, sql: str, session: SessionContext) -> ResultSet:
         """One statement. Raises StatementError, with MULTIPLE_STATEMENTS for more than one."""
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             statement = (await self._reader.statement(sql)).statement
+            measured.kinds = (kind_of(statement),)
             if isinstance(statement, Query):
                 self._require_loaded()
                 return await self._query(await self._prepare(statement, session), session)
@@ -172,9 +176,10 @@ class SqlEngine:
 
         Raises ScriptError with the results of the statements before the one that failed.
         """
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             try:
                 pieces = await self._reader.script(sql)
+                measured.kinds = kinds_of(pieces)
                 if not pieces:
                     raise nothing_found(sql)
                 queries = await self._prepare_all(pieces)
@@ -190,9 +195,10 @@ class SqlEngine:
 
     async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
         """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             try:
                 commands = await self._reader.changes(sql)
+                measured.kinds = tuple(map(kind_of_command, commands))
             except StatementError as error:
                 raise ScriptError(error, ()) from error
             return await self._catalog.run(commands, self._nodes(), base_version)
@@ -201,8 +207,9 @@ class SqlEngine:
         """Statements that change the catalog, only if their plan is ``plan_id`` still.
 
         Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
-        async with self._line.turn():
+        async with self._meter.statement() as measured, self._line.turn():
             commands, plan = await self._read_plan(sql, plan_id)
+            measured.kinds = tuple(map(kind_of_command, commands))
             return await self._catalog.run(commands, self._nodes(), plan.plan_id.catalog_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
@@ -315,13 +322,14 @@ class SqlEngine:
         """Of anything but changes and queries. Raises StatementError."""
         self._require_loaded()
         caller = current_caller()
+        catalog = await self._catalog.snapshot()
         if caller is not None:
-            check_question(statement, await self._catalog.snapshot(), caller)
+            check_question(statement, catalog, caller)
         if isinstance(statement, Call):
             return await self._call(statement, session)
         if isinstance(statement, ExplainDdl):
             return explained(await self._plan_of((statement.command,)))
-        snapshot = await self._snapshot()
+        snapshot = self._snapshot_of(catalog)
 
         def answer() -> ResultSet:
             if isinstance(statement, Show):
@@ -419,18 +427,19 @@ class SqlEngine:
         catalog = await self._catalog.snapshot()
         events = await self._catalog.history(catalog.version) if with_events else ()
         audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
+        return replace(self._snapshot_of(catalog), events=events, audit=audit, store_copies=copies)
+
+    def _snapshot_of(self, catalog: CatalogSnapshot) -> SystemSnapshot:
+        """For the caller; the keyspace as it is now."""
+        ownership = self._ownership() if self._ownership is not None else None
         at_ms = time.time_ns() // 1_000_000
-        queries = self._sandbox.queries
         snapshot = SystemSnapshot(
             catalog,
             self._mirror.copy(),
             self._keyspace,
             at_ms,
-            events,
-            audit,
-            queries,
-            ownership=self._ownership() if self._ownership is not None else None,
-            store_copies=copies,
+            queries=self._sandbox.queries,
+            ownership=ownership,
         )
         return visible(snapshot, current_caller())
 

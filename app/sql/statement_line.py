@@ -54,6 +54,15 @@ class StatementLine:
         self._line = QueryLine(limits or statement_limits())
         self._turns: dict[int, StatementTurn] = {}
 
+    @property
+    def waiting(self) -> int:
+        """Statements that were accepted, and have not begun."""
+        return sum(not turn.begins.is_set() for turn in self._turns.values())
+
+    @property
+    def running(self) -> int:
+        return len(self._turns) - self.waiting
+
     def arrive(self) -> StatementTurn:
         """Accepts a statement of whoever is acting; ``leave`` ends it. Raises RefusedError:
         TOO_MANY_STATEMENTS, CLIENT_STATEMENT_LIMIT."""

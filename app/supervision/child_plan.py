@@ -142,7 +142,11 @@ def plan_children(
         log=logs / "server.log",
         silence_s=server_silence_s,
         inherited=SERVER_INHERITS,
-        env={**_tls_settings(tls), **_login_settings(https, login)},
+        env={
+            **_tls_settings(tls),
+            **_login_settings(https, login),
+            "ZONEKEEPER_METASTORE_QUOTA_MB": str(QUOTA_BYTES >> 20),
+        },
     )
     metastore = ChildSpec(
         "etcd", etcd_command(etcd, directory / "etcd", ports, tls), StopRank.METASTORE, logs / "etcd.log", ETCD

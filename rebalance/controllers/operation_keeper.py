@@ -27,6 +27,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.metric_rows import Metric
 from rebalance.core.move_status import MoveState, StoreOwners
 from rebalance.core.operation import Operation, OperationKind, OperationState, Step
 from rebalance.core.operation_progress import PartitionStep, advance, given_up_cause, is_finished, step_of
@@ -43,6 +44,7 @@ from rebalance.hosting.background import Background
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError, Newest
 
 log = structlog.get_logger(__name__)
@@ -92,7 +94,9 @@ class OperationKeeper:
         limits: Callable[[], Limits],
         background: Background | None = None,
         owners: Owners = lambda zone_id, partition: None,
+        measures: Measures = NO_MEASURES,
     ) -> None:
+        self._measures = measures
         self._owners = owners
         self._background = background or Background(restarts=False)
         self._metastore = metastore
@@ -208,9 +212,17 @@ class OperationKeeper:
         written = await self._metastore.commit(Txn((guard,), (Put(item.key, after.encode()),)))
         if not written.succeeded:
             return operation
+        if after.is_over:
+            self._count(after)
         if after.state is not operation.state or after.is_over:
             log.info("operation", operation=operation.operation_id, state=after.state.value, over=after.is_over)
         return after
+
+    def _count(self, ended: Operation) -> None:
+        labels = ended.kind.value, ended.state.value
+        self._measures.count(Metric.OPERATIONS_ENDED, *labels)
+        lasted_ms = max((ended.ended_ms or ended.started_ms) - ended.started_ms, 0)
+        self._measures.observe(Metric.OPERATION_SECONDS, lasted_ms / 1_000, *labels)
 
     async def withdraw(self, item: KeyValue, only: Collection[int] | None = None) -> bool:
         """Gives up what the operation ``item`` has not begun, and calls back what it has, of the partitions

@@ -18,11 +18,13 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import Keyspace
+from rebalance.core.metric_rows import Metric
 from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
 from rebalance.hosting.background import Background
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -58,10 +60,12 @@ class OutboxRelay:
         may_publish: Callable[[], bool] = lambda: True,
         background: Background | None = None,
         chance: random.Random | None = None,
+        measures: Measures = NO_MEASURES,
     ) -> None:
         """``chance`` spreads retries; a simulation gives its own, so that a seed is one run."""
         self._background = background or Background(restarts=False)
         self._random = chance or random.Random()
+        self._measures = measures
         self._late_since: float | None = None
         self._may_publish = may_publish
         self._outbox = outbox
@@ -87,6 +91,7 @@ class OutboxRelay:
             except Exception as error:
                 # Whatever failed (catalog or metastore away), the rows are still there: try again.
                 retry = retry.failed()
+                self._measures.count(Metric.RELAY_FAILURES)
                 self._note_failure(error)
                 await asyncio.sleep(retry.delay_s(self._random.random()))
                 continue
@@ -114,6 +119,7 @@ class OutboxRelay:
             if published:
                 await self._outbox.mark_sent(published)
             sent += len(published)
+            self._measures.count(Metric.RELAY_ROWS, by=len(published))
         if sent == len(rows):
             self._late_since = None
         return sent

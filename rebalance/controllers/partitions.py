@@ -16,8 +16,10 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.bulk_write import BulkDecisions, ZoneKeys
 from rebalance.core.guarded_write import Decision, Observed, Outcome
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.metric_rows import Metric
 from rebalance.core.readable import RecordNotReadableError
 from rebalance.core.txn import KeyValue, Txn, TxnResult, unchanged
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import ContendedError, Metastore, MetastoreUnavailableError
 
 log = structlog.get_logger(__name__)
@@ -69,9 +71,10 @@ class Written:
 class PartitionWriter:
     """Commits the decisions of ``decide_on_trigger``."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, measures: Measures = NO_MEASURES) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
+        self._measures = measures
 
     async def write(
         self, zone_id: ZoneId, named: NamedTarget, strategy: Strategy = Strategy.QUEUE, *, begins: bool = True
@@ -89,7 +92,10 @@ class PartitionWriter:
         for _ in range(ROUNDS_MAX):
             work = _ZoneRound(self._metastore, self._keyspace, zone_id, named, written, begins=begins)
             left = await work.run(left)
+            self._measures.count(Metric.GUARDED_WRITE_CONFLICTS, by=len(left))
             if not left:
+                for outcome, count in written.outcomes.items():
+                    self._measures.count(Metric.GUARDED_WRITES, outcome.value, by=count)
                 return written
         raise ContendedError(f"{len(left)} partitions of zone {zone_id} changed under every attempt")
 

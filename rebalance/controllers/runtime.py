@@ -30,6 +30,7 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.joiners import AGAIN_S
 from rebalance.core.keys import Keyspace
 from rebalance.core.limit_options import JOINER_S
+from rebalance.core.metric_rows import Metric
 from rebalance.core.move_status import StoreOwners
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
@@ -42,6 +43,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError, MetastoreHistory
 from rebalance.ports.placement import PlacementEngine, PlacementError
 
@@ -51,6 +53,8 @@ RESYNC_S = 30.0
 ENGINE_POLL_S = 0.5
 WENT_BACK_S = 3.0
 LATE_S = 5.0
+QUEUE = "zones"
+"""Its name, in metrics."""
 RETRY = Backoff(0.2, 10.0)
 EXPECTED = (
     NotYetError,
@@ -96,11 +100,13 @@ class ControllerRuntime:
         probe: ServingProbe | None = None,
         steady: Clock | None = None,
         history: MetastoreHistory | None = None,
+        measures: Measures = NO_MEASURES,
     ) -> None:
         """``probe``: of ``AutomaticReset``, which is not made without one; ``steady``: the clock by which it
         counts losses, None: the event loop's. ``again_s``: ``JoinersAgain``. ``background`` None: a task that
         ends ends all."""
         self._background = background or Background(restarts=False)
+        self._measures = measures
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
@@ -136,7 +142,7 @@ class ControllerRuntime:
                 map_period_s,
             )
         self._operations = OperationKeeper(
-            metastore, keyspace, clock, lambda: self._admission.limits, self._background, self._owners
+            metastore, keyspace, clock, lambda: self._admission.limits, self._background, self._owners, measures
         )
         self._operations.listen(self._look_at_turn)
         self._admission = MoveAdmission(
@@ -144,7 +150,7 @@ class ControllerRuntime:
             stored=lambda: self._store.stored if self._store is not None else (),
         )
         self._zones = ZoneController(
-            metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock
+            metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock, measures
         )
         self._joiners = JoinersAgain(metastore, keyspace, self._nodes, clock, self._queue.add, again_s)
         self._store: StoreControl | None = None
@@ -171,6 +177,13 @@ class ControllerRuntime:
     @property
     def is_leader(self) -> bool:
         return self._leadership.is_leader
+
+    def measure(self) -> None:
+        """Sets the gauges of what is known at once."""
+        longest, now_s = self._queue.longest_wait(), asyncio.get_running_loop().time()
+        self._measures.set(Metric.CONTROLLER_LEADS, self.is_leader)
+        self._measures.set(Metric.QUEUE_ITEMS, len(self._queue), QUEUE)
+        self._measures.set(Metric.QUEUE_OLDEST_SECONDS, now_s - longest[1] if longest else 0, QUEUE)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -282,6 +295,7 @@ class ControllerRuntime:
         self._queue.add(zone_id)
 
     async def _lead(self) -> None:
+        self._measures.count(Metric.CONTROLLER_TERMS)
         await self._engine.start()
         await self._open.wait()
         await self._intents.loaded()
@@ -325,10 +339,12 @@ class ControllerRuntime:
                 failures = await self._zones.reconcile(batch)
                 for zone_id in batch:
                     error = failures.get(zone_id) or await self._reset_lost(zone_id)
+                    self._measures.count(Metric.ZONE_ROUNDS, "ok" if error is None else "failed")
                     if error is None:
                         self._unreadable.goes_on(zone_id)
                         self._queue.done(zone_id)
                     else:
+                        self._measures.count(Metric.QUEUE_RETRIES, QUEUE)
                         self._note_failure(zone_id, error, self._queue.failed(zone_id))
         finally:
             self._queue.give_back()

@@ -27,6 +27,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.target import TargetPointer, surplus_of_others
 from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, as_read, unchanged
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement
 
@@ -46,13 +47,14 @@ class ZoneController:
         strategy: Strategy = Strategy.QUEUE,
         admission: MoveAdmission | None = None,
         clock: Clock | None = None,
+        measures: Measures = NO_MEASURES,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
         self._data_nodes = data_nodes
         self._targets = TargetStore(metastore, keyspace)
-        self._partitions = PartitionWriter(metastore, keyspace)
+        self._partitions = PartitionWriter(metastore, keyspace, measures)
         self._log = OperationLog(metastore, keyspace, clock or WallClock())
         self._strategy = strategy
         self._admission = admission or MoveAdmission(metastore, keyspace, WallClock())

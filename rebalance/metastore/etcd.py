@@ -11,20 +11,26 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from aetcd import rpc
 
 from rebalance.core.backoff import Backoff
+from rebalance.core.metric_rows import Metric
 from rebalance.core.txn import OPERATIONS_MAX, KeyValue, Txn, TxnResult, operation_count
 from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore import etcd_messages
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import (
     Condition,
     HistoryGoneError,
     LeaseLostError,
+    MemberStatus,
     MetastoreError,
     MetastoreUnavailableError,
     Newest,
@@ -42,6 +48,8 @@ KEYS_PER_SLICE = 2_000
 RECONNECT_DELAY_S = 0.1
 RECONNECT = Backoff(RECONNECT_DELAY_S, 1.0)
 PING_S = 10.0
+STATUS_S = 2.0
+ALARMS = ("NOSPACE", "CORRUPT")
 REQUIRE_LEADER = (("hasleader", "true"),)
 """A member that has known of no leader for some elections ends such a stream; else it would stay silent for as
 long as the member is cut off from the others, while these go on without it."""
@@ -71,6 +79,11 @@ CHANNEL_OPTIONS = (
 )
 
 
+@dataclass(slots=True)
+class _Ended:
+    outcome: str = "failed"
+
+
 class EtcdMetastore:
     """``endpoints`` are ``host:port``; ``timeout_s`` limits each call; with ``tls`` both sides show a
     certificate. ``ping_s``: a member that says nothing to an open watch for so long is pinged; etcd refuses
@@ -83,6 +96,7 @@ class EtcdMetastore:
         *,
         tls: TlsFiles | None = None,
         ping_s: float = PING_S,
+        measures: Measures = NO_MEASURES,
     ) -> None:
         if not endpoints:
             raise ValueError("at least one etcd endpoint is needed")
@@ -93,6 +107,7 @@ class EtcdMetastore:
         self._channels: dict[str, Any] = {}
         self._current = 0
         self._random = random.Random()
+        self._measures = measures
 
     async def get(self, key: str) -> KeyValue | None:
         reply = await self._read(rpc.RangeRequest(key=key.encode()), small=True)
@@ -133,10 +148,12 @@ class EtcdMetastore:
             raise ValueError(f"a transaction of {count} operations: {OPERATIONS_MAX} is the most")
         request = etcd_messages.txn_request(txn)
         endpoint, channel = self._connection()
-        try:
-            reply = await rpc.KVStub(channel).Txn(request, timeout=self._timeout_s)
-        except rpc.AioRpcError as error:
-            raise self._failed(error, endpoint, outcome_unknown=True) from error
+        with self._measured("txn") as ended:
+            try:
+                reply = await rpc.KVStub(channel).Txn(request, timeout=self._timeout_s)
+            except rpc.AioRpcError as error:
+                raise self._failed(error, endpoint, outcome_unknown=True) from error
+            ended.outcome = "ok" if reply.succeeded else "conflict"
         return etcd_messages.txn_result(txn, reply)
 
     async def watch(self, prefix: str) -> AsyncIterator[WatchReset | WatchBatch]:
@@ -178,7 +195,9 @@ class EtcdMetastore:
                 return reply
             return None
 
-        reply = await self._retried(renew, small=True)
+        with self._measured("lease") as ended:
+            reply = await self._retried(renew, small=True)
+            ended.outcome = "ok"
         if reply is None or reply.TTL <= 0:
             raise LeaseLostError(f"lease {lease:x} is no more")
 
@@ -198,7 +217,30 @@ class EtcdMetastore:
             lambda channel, limit: rpc.MaintenanceStub(channel).Status(request, timeout=limit)
         )
         full = [error for error in reply.errors if "NOSPACE" in error]
-        return Condition(f"{reply.header.cluster_id:x}", "; ".join(full))
+        return Condition(f"{reply.header.cluster_id:x}", "; ".join(full), reply.header.revision)
+
+    async def statuses(self) -> tuple[MemberStatus, ...]:
+        """Of each member that this process was told of, all asked at once and once each. It never raises."""
+        return tuple(await asyncio.gather(*map(self._status_of, self._endpoints)))
+
+    async def leases(self) -> int:
+        """How many there are. Raises MetastoreError."""
+        request = rpc.LeaseLeasesRequest()
+        reply = await self._retried(
+            lambda channel, limit: rpc.LeaseStub(channel).LeaseLeases(request, timeout=limit), small=True
+        )
+        return len(reply.leases)
+
+    async def _status_of(self, endpoint: str) -> MemberStatus:
+        request = rpc.StatusRequest()
+        try:
+            reply = await rpc.MaintenanceStub(self._channel(endpoint)).Status(request, timeout=STATUS_S)
+        except rpc.AioRpcError:
+            return MemberStatus(endpoint, is_up=False)
+        alarms = tuple(word for word in ALARMS if any(word in error for error in reply.errors))
+        return MemberStatus(
+            endpoint, True, bool(reply.leader), reply.dbSizeInUse or reply.dbSize, reply.dbSize, alarms
+        )
 
     async def voters(self) -> tuple[tuple[str, ...], ...]:
         """The client URLs that each voting member advertises; none of one that has never started."""
@@ -217,7 +259,20 @@ class EtcdMetastore:
         def read(channel: Any, limit: float) -> Any:
             return rpc.KVStub(channel).Range(request, timeout=limit)
 
-        return await self._retried(read, small=small)
+        with self._measured("range") as ended:
+            reply = await self._retried(read, small=small)
+            ended.outcome = "ok"
+        return reply
+
+    @contextmanager
+    def _measured(self, operation: str) -> Iterator[_Ended]:
+        """One call, with its repetitions."""
+        begun, ended = time.perf_counter(), _Ended()
+        try:
+            yield ended
+        finally:
+            self._measures.observe(Metric.METASTORE_SECONDS, time.perf_counter() - begun, operation)
+            self._measures.count(Metric.METASTORE_REQUESTS, operation, ended.outcome)
 
     async def _retried(self, call: Callable[[Any, float], Awaitable[Any]], *, small: bool = False) -> Any:
         """For calls that may be repeated: rotates through the endpoints until the time limit.
@@ -274,10 +329,13 @@ class EtcdMetastore:
 
     def _connection(self) -> tuple[str, Any]:
         endpoint = self._endpoints[self._current]
+        return endpoint, self._channel(endpoint)
+
+    def _channel(self, endpoint: str) -> Any:
         channel = self._channels.get(endpoint)
         if channel is None:
             channel = self._channels[endpoint] = self._open(endpoint)
-        return endpoint, channel
+        return channel
 
     def _open(self, endpoint: str) -> Any:
         if self._tls is None:

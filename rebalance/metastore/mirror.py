@@ -27,6 +27,12 @@ class KeyspaceCopy:
         self._items = items
         self._keys = keys
 
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __bool__(self) -> bool:
+        return True
+
     def get(self, key: str) -> KeyValue | None:
         return self._items.get(key)
 

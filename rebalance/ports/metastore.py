@@ -140,10 +140,25 @@ class MetastoreHistory(Metastore, Protocol):
 @dataclass(frozen=True, slots=True)
 class Condition:
     """``cluster_id`` is the store's own name, which a restored one usually changes. ``full`` is the alarm that
-    refuses writes, in the store's words; empty when there is room."""
+    refuses writes, in the store's words; empty when there is room. ``revision``: the newest of the member that
+    answered; 0: it does not say."""
 
     cluster_id: str
     full: str = ""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """One member of the metastore, by its own words. ``name``: where it listens. Sizes are bytes. ``alarms``:
+    those that it has raised."""
+
+    name: str
+    is_up: bool
+    has_leader: bool = False
+    in_use: int = 0
+    allocated: int = 0
+    alarms: tuple[str, ...] = ()
 
 
 class MetastoreCondition(Protocol):

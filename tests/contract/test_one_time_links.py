@@ -6,12 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.core.principals import User, local_user
+from catalog.core.principals import local_user
 from catalog.core.sessions import LINK_US, issued_link
-from catalog.core.versions import EntryKind, UserEntry
 from catalog.store import CatalogStore
-from catalog.store.connections import open_engine, parse_url, writing
-from catalog.store.principal_rows import write_principal
+from tests.fixtures.catalog_users import store_with
 
 ANNA, BERTA = local_user("anna"), local_user("berta")
 NOW = 1_800_000_000_000_000
@@ -19,15 +17,8 @@ NOW = 1_800_000_000_000_000
 
 @pytest.fixture
 def store(catalog_url: str) -> Iterator[CatalogStore]:
-    engine = open_engine(parse_url(catalog_url))
-    with writing(engine) as connection:
-        for principal in (ANNA, BERTA):
-            write_principal(connection, UserEntry(EntryKind.WRITTEN, User(principal)))
-        connection.commit()
-    engine.dispose()
-    opened = CatalogStore.open(catalog_url)
-    yield opened
-    opened.close()
+    with store_with(catalog_url, ANNA, BERTA) as opened:
+        yield opened
 
 
 def test_a_link_is_used_once(store: CatalogStore) -> None:

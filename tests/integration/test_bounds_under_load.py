@@ -6,9 +6,8 @@ What fills the server never ends by itself, so that no test depends on how fast 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from tests.bench.figures import percentile
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.secure_server import SecureServer, password_of, serving_securely
 from tests.fixtures.server_load import SlowConnections, client_from, watched
+from tests.fixtures.waiting import until
 
 ADMIN = "the-administrator"
 USERS = ("the-administrator", "the-operator")
@@ -115,14 +115,6 @@ class Clients:
     def cancel(self, ids: Sequence[str]) -> None:
         for statement_id in ids:
             self.first.post(f"{STATEMENTS}/{statement_id}/cancel", json={}).raise_for_status()
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return value
 
 
 @contextmanager

@@ -6,7 +6,7 @@ The heavy ones never end by themselves here, so that no test depends on how fast
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from app.sql.query_line import LineLimits
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
+from tests.fixtures.waiting import until
 
 ENDLESS = "WITH RECURSIVE t (x) AS (SELECT 1 UNION ALL SELECT (x * 7) % 1000003 FROM t) SELECT count(*) FROM t"
 PATIENCE_S = 90.0
@@ -50,14 +51,6 @@ def begin(client: httpx.Client, sql: str = ENDLESS, user: str = "heavy") -> str:
 
 def document(client: httpx.Client, statement_id: str) -> dict[str, Any]:
     found: dict[str, Any] = client.get(f"{STATEMENTS}/{statement_id}").raise_for_status().json()
-    return found
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.fixtures.api_server import with_data
 from tests.fixtures.databases import new_postgres
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.secure_server import SecureServer, serving_securely
+from tests.fixtures.waiting import until
 
 ADMIN = "the-administrator"
 ENDLESS = "WITH RECURSIVE t (x) AS (SELECT 1 UNION ALL SELECT (x * 7) % 1000003 FROM t) SELECT count(*) FROM t"
@@ -74,21 +75,13 @@ def run(client: httpx.Client, sql: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def user(servers: tuple[SecureServer, SecureServer], administrator: httpx.Client) -> Iterator[str]:
-    """Sees all zones. Made on the server where it logs in: the other one knows it up to 2 s later, and five logins
-    of somebody unknown are refused for a minute."""
+    """Sees all zones. Made on the server where it logs in: the other one knows it up to 2 s later, and five
+    logins of somebody unknown are refused for a minute."""
     name = f"user{next(_numbers)}"
     with servers[0].client(ADMIN) as client:
         run(client, f"CREATE USER {name} PASSWORD '{PASSWORD}'; GRANT SEE, ALTER ON ALL ZONES TO {name}")
     yield name
     run(administrator, f"DROP USER IF EXISTS {name}")
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return value
 
 
 def begin(client: httpx.Client, sql: str = ENDLESS) -> str:

@@ -26,10 +26,12 @@ async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ope
 
 
 async def test_pages_that_nobody_shows_are_forgotten(console: OpenConsole) -> None:
+    # NiceGUI's list is the process's: consoles of other files may have left pages in it.
+    others = set(Client.instances)
     async with console.browser("nora") as browser, console.page(browser, ACCOUNT) as shown:
         for _ in range(UNSEEN_MAX + 20):
             assert (await browser.open(ACCOUNT)).status_code == 200
-        assert len(Client.instances) <= UNSEEN_MAX + DRAWN_AT_ONCE + 1
+        assert len(Client.instances.keys() - others) <= UNSEEN_MAX + DRAWN_AT_ONCE + 1
         assert shown.client_id in Client.instances
 
 

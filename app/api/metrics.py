@@ -1,0 +1,27 @@
+"""What this server measures, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse, Response
+
+from app.metrics.exposition import CONTENT_TYPE
+from app.services import ServicesOf
+
+router = APIRouter(tags=["health"])
+
+
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format 0.0.4"}},
+)
+async def metrics(services: ServicesOf) -> Response:
+    """What this server measures: `docs/metrics.md` says how to read it. It is answered without a catalog and
+    without a metastore, with what is known."""
+    exposition = services.metrics
+    exposition.probe()
+    # Thousands of lines: the event loop has its turn in between.
+    return Response(await asyncio.to_thread(exposition.rendered), media_type=CONTENT_TYPE)

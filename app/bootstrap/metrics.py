@@ -1,0 +1,86 @@
+"""Composition of what a process measures besides what its shells count by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib.metadata import version
+
+from app.configuration.settings import Settings
+from app.edge.connection_count import ConnectionCount
+from app.metrics.certificates import api_probe, machine_probe
+from app.metrics.etcd_gauges import follow_members
+from app.metrics.exposition import Exposition
+from app.metrics.partition_count import PartitionCount
+from app.metrics.server_gauges import (
+    Line,
+    MirrorAge,
+    OperationGauges,
+    ServerGauges,
+    background_probe,
+    connections_probe,
+    follow_catalog,
+    line_probe,
+)
+from app.security.server_certificate import ServerCertificate
+from app.views.keyspace_views import KeyspaceViews
+from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.ring_mirror import RingReader
+from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.keys import Keyspace
+from rebalance.core.metric_row import Role
+from rebalance.hosting.background import Background, Work
+from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.metastore.mirror import KeyspaceMirror
+
+
+def exposition_of(*roles: Role) -> Exposition:
+    """The one registry of a process with these roles."""
+    return Exposition(roles, version("zonekeeper"))
+
+
+def measure_process(metrics: Exposition, settings: Settings, background: Background) -> None:
+    """What every process tells."""
+    metrics.ask(background_probe(background, metrics))
+    if settings.tls is not None:
+        metrics.ask(machine_probe(settings.tls.certificate, metrics))
+
+
+def measure_server(
+    metrics: Exposition,
+    settings: Settings,
+    metastore: EtcdMetastore,
+    mirror: KeyspaceMirror,
+    keyspace: Keyspace,
+    ring: RingReader,
+    views: KeyspaceViews,
+    guard: StoreGuard,
+    relay: OutboxRelay,
+    background: Background,
+    connections: ConnectionCount,
+    certificate: ServerCertificate | None,
+    snapshot: Callable[[], Awaitable[object]],
+    line: Line,
+) -> dict[str, Work]:
+    """What a server tells besides; the works must run beside it."""
+    age = MirrorAge(mirror, metastore, metrics)
+    gauges = ServerGauges(metrics, mirror, keyspace, views, guard, relay, age)
+    count = PartitionCount(mirror, keyspace, ring, metrics)
+    measure_process(metrics, settings, background)
+    for probe in (
+        *gauges.probes(),
+        count.probe,
+        connections_probe(connections, metrics),
+        line_probe(line, metrics),
+    ):
+        metrics.ask(probe)
+    if certificate is not None:
+        metrics.ask(api_probe(certificate, metrics))
+    quota = settings.metastore_quota_mb << 20
+    return {
+        "metrics: mirror": age.run,
+        "metrics: partitions": count.run,
+        "metrics: operations": OperationGauges(mirror, keyspace, metrics).run,
+        "metrics: catalog": partial(follow_catalog, snapshot, metrics),
+        "metrics: metastore": partial(follow_members, metastore, metrics, quota),
+    }

@@ -1,0 +1,1 @@
+"""What this process measures, and how it is read: the one registry, and what fills it."""

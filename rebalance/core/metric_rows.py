@@ -164,6 +164,10 @@ class Metric(Enum):
     OPERATION_OLDEST_SECONDS = _seen(
         "operation_oldest_seconds", "Age of the oldest operation that has not ended."
     )
+    OPERATIONS_STUCK = _seen(
+        "operations_stuck",
+        "Operations that have not gone on for 10 minutes, though nothing permitted holds them.",
+    )
     OPERATION_PARTITIONS_LEFT = _seen(
         "operation_partitions_left", "Partitions that operations have not finished."
     )

@@ -14,6 +14,7 @@ SHARED_CLASSES = {}
 
 SUBJECTS = {
     "admission",
+    "alerts",
     "analysis",
     "audit",
     "calls",

@@ -23,7 +23,8 @@ from app.console.mount import Console
 from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
-from app.logs import configure
+from app.log_levels import LogLevelFollower, LogLevelKeeper
+from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
 from app.metrics.requests import RequestMeter
 from app.request_audit import Audit
@@ -185,6 +186,7 @@ async def serve(
             store_requests=requests,
             limits=LimitsKeeper(metastore, keyspace, settings.node_lease_s),
             drains=DrainKeeper(metastore, keyspace),
+            log_levels=LogLevelKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
             alerts=alerts,
@@ -225,6 +227,7 @@ async def serve(
                 *(metrics, settings, metastore, mirror, keyspace, ring, views, guard, relay, background),
                 *(connections, certificate, catalog.snapshot, line),
             ),
+            "log levels": LogLevelFollower(metastore, keyspace, set_levels).run,
         }
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)

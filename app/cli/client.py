@@ -57,6 +57,9 @@ class ApiClient:
     act_on_operation = _sent(requests.act_on_operation)
     audit = _sent(requests.audit)
     alerts = _sent(requests.alerts)
+    log_levels = _sent(requests.log_levels)
+    change_log_level = _sent(requests.change_log_level)
+    reset_log_level = _sent(requests.reset_log_level)
     drain = _sent(requests.drain)
     undrain = _sent(requests.undrain)
     can_stop = _sent(requests.can_stop)
@@ -97,6 +100,10 @@ class ApiClient:
             # The route answers everybody; one that needs the same privilege says what is missing.
             self.send(requests.nodes())
         return body
+
+    def get_raw(self, path: str, timeout_s: float) -> httpx.Response:
+        """The answer as it comes, whatever its status. Raises httpx.HTTPError."""
+        return self._http.get(path, timeout=timeout_s)
 
     def send(self, request: Request[T]) -> T:
         """Raises RequestError."""

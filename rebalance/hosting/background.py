@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -111,6 +112,17 @@ class Background:
             exc_info=error,
         )
         return delay_s
+
+
+@asynccontextmanager
+async def kept(background: Background, name: str, work: Work) -> AsyncIterator[None]:
+    """``work`` is kept for as long as the block runs."""
+    task = asyncio.create_task(background.keep(name, work), name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def describe(error: BaseException) -> str:

@@ -59,6 +59,7 @@ from rebalance.ports.groups import (
     MemberUnavailableError,
     ReconfigurationFailure,
 )
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import KeysUnreadableError, Metastore, MetastoreError
 from rebalance.ports.mirrors import MirrorHost, SafeTimes
 
@@ -120,6 +121,7 @@ class NodeAgent:
         start_without_metastore: bool = False,
         fence: NodeFence | None = None,
         store: Work | None = None,
+        measures: Measures = NO_MEASURES,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -149,7 +151,7 @@ class NodeAgent:
         self._pace = Pace(random.Random(node.name), notified=notified)
         self._assigned: set[PartitionId] = set()
         """Partitions whose stable or pending names this node, as the mirror shows them."""
-        context = NodeContext(node.name, metastore, self.mirrors, host)
+        context = NodeContext(node.name, metastore, self.mirrors, host, measures)
         records = OwnRecords(context)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         progress = CopyProgress(lambda: self._copy_rules().joiner_s)

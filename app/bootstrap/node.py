@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 from app.bootstrap.group_hosts import own_ports, with_engines
 from app.bootstrap.metrics import exposition_of, measure_node, measure_process
+from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings
@@ -90,6 +91,7 @@ async def run_node(settings: Settings) -> None:
         )
         follower = LogLevelFollower(metastore, keyspace, set_levels)
         await stack.enter_async_context(kept(background, "log levels", follower.run))
+        await open_process(node.name, Role.NODE, settings, metastore, metrics, background, stack)
         await agent.run()
 
 

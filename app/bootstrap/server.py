@@ -16,7 +16,9 @@ from app.bootstrap.alerts import open_alerts
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
 from app.bootstrap.metrics import exposition_of, measure_server
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
+from app.bootstrap.scrape_entry import entry_of, scraped_url
 from app.bootstrap.stores import open_metastore
+from app.bootstrap.targets_file import keep_targets_file
 from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
 from app.console.mount import Console
@@ -48,7 +50,7 @@ from app.sql.statement_meter import StatementMeter
 from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_probe import ReadinessProbe
+from app.views.readiness_probe import ReadinessProbe, controller_name
 from app.views.routing_view import RoutingView
 from app.views.store_copies import StoreCopies
 from app.views.zone_directory import ZoneDirectory
@@ -71,6 +73,7 @@ from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.registered_process import ProcessReport
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.metastore import MetastoreHistory
@@ -229,6 +232,11 @@ async def serve(
             ),
             "log levels": LogLevelFollower(metastore, keyspace, set_levels).run,
         }
+        scheme, port = ("http", listener.getsockname()[1]) if https_port is None else ("https", https_port)
+        entry = entry_of(Role.SERVER, scraped_url(scheme, settings.host, port))
+        works["process"] = ProcessReport(metastore, keyspace, controller_name(), entry, background).run
+        if settings.metrics_targets is not None:
+            works["scrape targets"] = partial(keep_targets_file, settings.metrics_targets, mirror, keyspace)
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)
         if console is not None:

@@ -69,6 +69,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/readyz"): _open(),
     # Its labels are the names of zones and nodes.
     ("GET", "/metrics"): _needs(SEE_SYSTEM, SEE_ALL_ZONES),
+    ("GET", f"{_API}/metrics/targets"): _needs(SEE_SYSTEM),
     ("GET", "/v1/info"): _open(),
     ("HEAD", _SQL): _open(),
     ("GET", "/docs"): _needs(SEE_SYSTEM),

@@ -19,6 +19,7 @@ import structlog
 
 from catalog.core.zone import DEFAULT_ENGINE
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, LogPosition, MemberRole
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdStatus
@@ -103,11 +104,11 @@ class SteppedGroupHost(ABC):
     async def reserve(self, partition: PartitionId) -> MemberEndpoints:
         held = self._reservations.partitions()
         if partition not in held and len(held) >= self._member_limit:
-            raise NoPlaceError(f"NODE_MEMBER_LIMIT: {self._member_limit} members are held")
+            raise NoPlaceError(Cause.NODE_MEMBER_LIMIT.text(f"{self._member_limit} members are held"))
         try:
             return self._reservations.reserve(partition).endpoints
         except OSError as error:
-            raise NoPlaceError(f"NO_DISK: {error.strerror}") from error
+            raise NoPlaceError(Cause.NO_DISK.text(str(error.strerror))) from error
 
     async def bootstrap(self, partition: PartitionId, group: GroupRecord) -> None:
         await self._member(partition).start(group.token, group.peers, "new", group.generation)

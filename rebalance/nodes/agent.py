@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from catalog.core.zone import Node
 from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
+from rebalance.core.causes import Cause
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failing
 from rebalance.core.keys import ASSIGNING, Keyspace, PartitionId
@@ -282,7 +284,7 @@ class NodeAgent:
         limit = self.node.member_limit
         if self._holds(partition) or len(self._held) < limit:
             return ""
-        return f"NODE_MEMBER_LIMIT: {limit} members and mirrors are held"
+        return Cause.NODE_MEMBER_LIMIT.text(f"{limit} members and mirrors are held")
 
     @property
     def halted(self) -> bool:
@@ -381,7 +383,8 @@ class NodeAgent:
                 self._maps.note(view, None)
             self._pace.forget(partition)
             return None
-        due = (await self._tend_member(view), await self._learner.tend(view))
+        with bound_contextvars(partition=str(partition)):
+            due = (await self._tend_member(view), await self._learner.tend(view))
         return min((delay_s for delay_s in due if delay_s is not None), default=None)
 
     async def _tend_member(self, view: NodePartitionView) -> float | None:

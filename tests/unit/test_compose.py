@@ -64,6 +64,13 @@ def test_it_holds_what_production_has() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
+def test_logs_are_bounded(name: str) -> None:
+    logging = SERVICES[name]["logging"]
+    assert logging["driver"] == "json-file"
+    assert {"max-size", "max-file"} <= logging["options"].keys()
+
+
+@pytest.mark.parametrize("name", SERVICES)
 def test_images_are_pinned(name: str) -> None:
     assert PINNED.match(SERVICES[name]["image"])
 

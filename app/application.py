@@ -9,6 +9,7 @@ from app.api import (
     audit,
     health,
     kv,
+    log_levels,
     metastore,
     metrics,
     nodes,
@@ -58,7 +59,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.add_middleware(AddressMiddleware)
     problems.install(app)
     data = (kv, verify, routing, rebalance, recovery, operations, audit)
-    watched = (metastore, health, metrics, alerts)
+    watched = (metastore, health, metrics, alerts, log_levels)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, *watched, tokens, trino):
         app.include_router(module.router)
     if console is not None:

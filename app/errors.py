@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.request_id import current_request_id
 from catalog.core.errors import ErrorKind, StatementError
 
 MEDIA_TYPE = "application/problem+json"
@@ -13,7 +14,8 @@ def problem(error: BaseException) -> dict[str, Any]:
     """The problem document of an error. One that is not ours becomes INTERNAL_ERROR and tells nothing more.
 
     Members of the standard: type, title, status, detail. Ours: name, code (four digits), sqlState, line and
-    column (1-based, in the text that was sent), statement (1-based, in its script), and action, what to do.
+    column (1-based, in the text that was sent), statement (1-based, in its script), action, what to do, and
+    request_id, which the log and the audit have, too (null: of no request).
     """
     if isinstance(error, StatementError):
         return _document(error.kind, error.message, error.line, error.column, error.statement)
@@ -43,4 +45,5 @@ def _document(
         "column": column,
         "statement": statement,
         "action": kind.value.action,
+        "request_id": current_request_id() or None,
     }

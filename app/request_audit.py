@@ -83,4 +83,5 @@ def audit_body(record: AuditRecord) -> dict[str, Any]:
         "details": entry.details,
         "catalog_version_before": entry.version_before,
         "catalog_version_after": entry.version_after,
+        "request_id": entry.actor.request_id or None,
     }

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from app.actor import current_caller, seen_zones
 from app.alerts.alert_watch import AlertWatch
 from app.client.zone_router import ZoneRouter
+from app.log_levels import LogLevelKeeper
 from app.metrics.exposition import Exposition
 from app.request_audit import Audit
 from app.security.access_view import AccessView
@@ -65,6 +66,7 @@ class Services:
     store_requests: StoreRequests
     limits: LimitsKeeper
     drains: DrainKeeper
+    log_levels: LogLevelKeeper
     operations: OperationControl
     reverse: OperationReverse
     audit: Audit

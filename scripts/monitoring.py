@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 from app.alerts.burn_rows import ALERT_ROWS
-from app.alerts.rules import rules
+from app.alerts.prometheus_rules import rules
+from app.dashboards.grafana import document
+from app.dashboards.panel_rows import DASHBOARDS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "monitoring"
@@ -35,7 +37,9 @@ alerts` lists what fires.
 
 def files() -> dict[Path, str]:
     """What the tables make, by path."""
+    dashboards = {FOLDER / "dashboards" / f"{each.uid}.json": document(each) for each in DASHBOARDS}
     return {
+        **dashboards,
         FOLDER / "rules" / "zonekeeper.yml": rules(),
         ROOT / "docs" / "runbook" / "README.md": runbook(),
     }

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 import structlog
 
-from app.alerts.alert_rows import findings_of, for_ms
+from app.alerts.alert_rows import BY_NAME, Severity, findings_of, for_ms
 from app.alerts.facts import OK, InstallationFacts
 from rebalance.controllers.controller_leadership import ControllerLeadership
 from rebalance.core.alert_state import Alert, AlertRecord, Alerts, AlertState, adopted, judge, shown_order
 from rebalance.core.keys import Keyspace
+from rebalance.core.metric_rows import Metric
 from rebalance.core.readable import read
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -58,6 +61,7 @@ class AlertWatch:
         *,
         divisor: float = 1.0,
         send: Sent = _sends_nothing,
+        measures: Measures = NO_MEASURES,
     ) -> None:
         self._facts = facts
         self._metastore = metastore
@@ -67,6 +71,7 @@ class AlertWatch:
         self._pause_s = max(JUDGE_S / divisor, JUDGE_LEAST_S)
         self._for_ms = partial(for_ms, divisor=divisor)
         self._send = send
+        self._measures = measures
         self._alerts: Alerts = {}
         self._has_adopted = False
         self.judged_ms = 0
@@ -93,11 +98,19 @@ class AlertWatch:
         self._alerts = judge(before, findings_of(facts), self._for_ms, now_ms)
         self.judged_ms = now_ms
         _log_changes(before, self._alerts)
+        self._measure(facts)
         has_metastore = facts.metastore == OK
         if self._leadership.is_leader and has_metastore:
             await self._store()
         if self._leadership.is_leader or not has_metastore:
             await self._send(tuple(alert for alert in self.alerts if alert.state is not AlertState.PENDING))
+
+    def _measure(self, facts: InstallationFacts) -> None:
+        firing = [alert for alert in self._alerts.values() if alert.state is AlertState.FIRING]
+        counts = Counter(BY_NAME[alert.name].severity for alert in firing)
+        series = ((severity, counts[severity]) for severity in (Severity.PAGE, Severity.TICKET))
+        self._measures.replace(Metric.ALERTS_FIRING, (((each.value,), count) for each, count in series))
+        self._measures.set(Metric.OPERATIONS_STUCK, len(facts.stuck_moves))
 
     def _adopt(self) -> None:
         if not self._mirror.is_loaded:

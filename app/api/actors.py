@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers
@@ -11,6 +12,7 @@ from app.actor import acting
 from app.api.problems import problem_response
 from app.edge.fields import SQL_USER
 from app.login import current_login
+from app.request_id import current_request_id
 from catalog.core.audit import NAME_MAX, Actor, Channel
 from catalog.core.errors import ErrorKind, RefusedError
 
@@ -37,6 +39,7 @@ class ActorMiddleware:
             return
         try:
             actor = self._actor(scope).because(_reason(scope))
+            actor = replace(actor, request_id=current_request_id())
         except UnicodeDecodeError:
             message = f"the headers {STATED} and {WHY} are UTF-8, percent-encoded"
             await problem_response(RefusedError(ErrorKind.TEXT_NOT_UTF8, message))(scope, receive, send)

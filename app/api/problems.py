@@ -42,6 +42,7 @@ class Problem(BaseModel):
     line: int | None = None
     column: int | None = None
     statement: int | None = None
+    request_id: str | None = None
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

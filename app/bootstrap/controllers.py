@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from app.bootstrap.metrics import exposition_of, measure_process
+from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.stores import open_metastore
 from app.configuration.settings import Settings
-from app.logs import configure
+from app.log_levels import LogLevelFollower
+from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
 from app.metrics.placement import MeasuredPlacement
 from app.views.readiness_probe import controller_name
@@ -17,7 +19,7 @@ from rebalance.core.metric_row import Role
 from rebalance.core.topology import HoldRule
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.serving_probe import LinearizableProbe
-from rebalance.hosting.background import Background
+from rebalance.hosting.background import Background, kept
 from rebalance.ports.metastore import MetastoreHistory
 from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
@@ -34,6 +36,9 @@ async def control(settings: Settings) -> None:
         background = Background()
         measure_process(metrics, settings, background)
         metastore = open_metastore(settings, stack, metrics)
+        follower = LogLevelFollower(metastore, Keyspace(settings.metastore_prefix), set_levels)
+        await stack.enter_async_context(kept(background, "log levels", follower.run))
+        await open_process(controller_name(), Role.CONTROLLER, settings, metastore, metrics, background, stack)
         await open_controllers(settings, metastore, stack, background, metrics).run()
 
 

@@ -10,20 +10,23 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
-from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.application import build_app
+from app.bootstrap.alerts import open_alerts
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
 from app.bootstrap.metrics import exposition_of, measure_server
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
+from app.bootstrap.scrape_entry import entry_of, scraped_url
 from app.bootstrap.stores import open_metastore
+from app.bootstrap.targets_file import keep_targets_file
 from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
 from app.console.mount import Console
 from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
-from app.logs import configure
+from app.log_levels import LogLevelFollower, LogLevelKeeper
+from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
 from app.metrics.requests import RequestMeter
 from app.request_audit import Audit
@@ -70,6 +73,7 @@ from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.registered_process import ProcessReport
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.metastore import MetastoreHistory
@@ -141,9 +145,7 @@ async def serve(
         watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
         line = StatementLine(settings.line_limits)
         facts = FactReader(catalog.snapshot, metastore, mirror, views, guard, relay, settings.https_certificate)
-        alerts = AlertWatch(
-            facts.facts, metastore, mirror, keyspace, controller_name(), divisor=settings.alert_times_divisor
-        )
+        alerts = open_alerts(settings, facts, metastore, mirror, keyspace, metrics, stack)
         engine = SqlEngine(
             catalog,
             mirror,
@@ -187,6 +189,7 @@ async def serve(
             store_requests=requests,
             limits=LimitsKeeper(metastore, keyspace, settings.node_lease_s),
             drains=DrainKeeper(metastore, keyspace),
+            log_levels=LogLevelKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
             alerts=alerts,
@@ -227,7 +230,13 @@ async def serve(
                 *(metrics, settings, metastore, mirror, keyspace, ring, views, guard, relay, background),
                 *(connections, certificate, catalog.snapshot, line),
             ),
+            "log levels": LogLevelFollower(metastore, keyspace, set_levels).run,
         }
+        scheme, port = ("http", listener.getsockname()[1]) if https_port is None else ("https", https_port)
+        entry = entry_of(Role.SERVER, scraped_url(scheme, settings.host, port))
+        works["process"] = ProcessReport(metastore, keyspace, controller_name(), entry, background).run
+        if settings.metrics_targets is not None:
+            works["scrape targets"] = partial(keep_targets_file, settings.metrics_targets, mirror, keyspace)
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)
         if console is not None:

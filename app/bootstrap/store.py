@@ -11,8 +11,10 @@ import structlog
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import node_of
 from app.configuration.settings import Settings
-from app.logs import configure
+from app.log_levels import LogLevelFollower
+from app.logs import configure, set_levels
 from rebalance.core.keys import Keyspace
+from rebalance.hosting.background import Background, kept
 from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.shell.store_runtime import StoreRuntime
@@ -31,13 +33,16 @@ async def run_store(
     ValueError for settings that name no node, StoreDiskError, OSError for a port that is taken, RingError and
     MetastoreError."""
     node = node_of(settings)
-    configure(node.name)
+    configure(f"{node.name} store")
     async with AsyncExitStack() as stack:
+        metastore, keyspace = open_metastore(settings, stack), Keyspace(settings.metastore_prefix)
+        follower = LogLevelFollower(metastore, keyspace, set_levels)
+        await stack.enter_async_context(kept(Background(), "log levels", follower.run))
         runtime = StoreRuntime(
             node.name,
             settings.data_dir / STORE_DIRECTORY,
-            open_metastore(settings, stack),
-            Keyspace(settings.metastore_prefix),
+            metastore,
+            keyspace,
             host=settings.node_host,
             port=port,
             limits=StoreLimits(ttl_ms=1_000 * settings.store_ttl_s),

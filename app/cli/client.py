@@ -56,6 +56,9 @@ class ApiClient:
     operation = _sent(requests.operation)
     act_on_operation = _sent(requests.act_on_operation)
     audit = _sent(requests.audit)
+    log_levels = _sent(requests.log_levels)
+    change_log_level = _sent(requests.change_log_level)
+    reset_log_level = _sent(requests.reset_log_level)
     alerts = _sent(requests.alerts)
     drain = _sent(requests.drain)
     undrain = _sent(requests.undrain)
@@ -97,6 +100,10 @@ class ApiClient:
             # The route answers everybody; one that needs the same privilege says what is missing.
             self.send(requests.nodes())
         return body
+
+    def get_raw(self, path: str, timeout_s: float) -> httpx.Response:
+        """The answer as it comes, whatever its status. Raises httpx.HTTPError."""
+        return self._http.get(path, timeout=timeout_s)
 
     def send(self, request: Request[T]) -> T:
         """Raises RequestError."""

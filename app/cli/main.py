@@ -38,10 +38,15 @@ COMMANDS = {
         "status": ("app.cli.status", "Show the health of the installation, its nodes and zones."),
         "alerts": ("app.cli.alerts", "List the alerts that fire."),
         "operations": ("app.cli.operations", "List, watch and control operations that move data."),
+        "log": ("app.cli.log", "Show and change the log levels of all processes."),
         "audit": ("app.cli.audit", "List changes, who made them, and why."),
         "recovery": ("app.cli.recovery", "Inspect partition health and recover from a lost majority."),
         "rebalance": ("app.cli.rebalance", "Limit, pause and resume moves."),
         "metastore": ("app.cli.metastore", "Compare catalog and etcd, and continue after a restore."),
+    },
+    "Diagnosis": {
+        "doctor": ("app.cli.doctor", "Check an installation, and say what to do."),
+        "debug": ("app.cli.debug", "Collect what describes an installation."),
     },
     "Offline analysis": {
         "place": ("app.cli.place", "Compute a placement for a set of nodes."),

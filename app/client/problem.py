@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from app.contract.statements import StatementOutcome
 
 JsonObject = dict[str, Any]
+SERVER_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class ProblemDocument:
     results: Sequence[StatementOutcome] = field(default=())
     file: str | None = None
     """Of several files that were sent, the one that is wrong."""
+    request_id: str | None = None
+    """By which the server's log has it."""
 
     @classmethod
     def from_body(cls, status: int, body: Mapping[str, Any]) -> ProblemDocument:
@@ -45,13 +48,16 @@ class ProblemDocument:
             statement=body.get("statement"),
             results=tuple(body.get("results") or ()),
             file=body.get("file"),
+            request_id=body.get("request_id"),
         )
 
     def headline(self) -> str:
-        """``NAME (code, SQLSTATE): message``, without what the server did not name."""
+        """``NAME (code, SQLSTATE): message``, without what the server did not name; with the request's id where
+        the server has failed, and its log says more."""
         codes = ", ".join(str(part) for part in (self.code, self.sql_state) if part not in (None, ""))
         detail = visible(self.detail)
-        return f"{self.name} ({codes}): {detail}" if codes else f"{self.name}: {detail}"
+        request = f"; request id {self.request_id}" if self.status >= SERVER_ERROR and self.request_id else ""
+        return f"{self.name} ({codes}): {detail}{request}" if codes else f"{self.name}: {detail}{request}"
 
     def as_json(self) -> JsonObject:
         return {

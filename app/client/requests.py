@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.contract.alerts import Alerts
     from app.contract.audit import AuditRecords
     from app.contract.keys import GetResult, PutResult, RoutingMapBody, VerifyBody
+    from app.contract.log_levels import LevelChange, LevelReset, LogLevels
     from app.contract.logins import ConsoleLink, NewToken, TokenBody, WhoAmI
     from app.contract.metastore import AdoptionBody, MetastoreState
     from app.contract.nodes import CanStop, DrainResult, NodeBody
@@ -202,6 +203,20 @@ def alerts() -> Request[Alerts]:
 def audit(query: Mapping[str, str | int]) -> Request[AuditRecords]:
     """Who changed what, the newest first."""
     return _get("/api/v1/audit", query)
+
+
+def log_levels() -> Request[LogLevels]:
+    return _get("/api/v1/log-levels")
+
+
+def change_log_level(module: str, body: Mapping[str, object]) -> Request[LevelChange]:
+    """Repeating it changes nothing more, but its time begins anew."""
+    return Request("PUT", f"/api/v1/log-levels/{segment(module)}", _whole, body=body)
+
+
+def reset_log_level(module: str) -> Request[LevelReset]:
+    """Repeating it changes nothing more."""
+    return Request("DELETE", f"/api/v1/log-levels/{segment(module)}", _whole)
 
 
 def drain(node: str, body: Mapping[str, object]) -> Request[DrainResult]:

@@ -10,6 +10,7 @@ from app.actor import current_actor
 from app.console.viewer import Viewer, viewing
 from app.console.viewer_room import ViewerRoom
 from app.login import current_login
+from app.request_id import current_request_id
 from app.security.console_door import FILES
 from app.security.refusing import refuse
 from app.security.session_view import SessionView
@@ -37,7 +38,10 @@ class ViewerMiddleware:
             await refuse(error, scope, receive, send)
             return
         client = scope.get("client")
-        actor = Actor(login.shown_name, True, Channel.CONSOLE, client[0] if client else "", caller=login.caller)
+        address, request_id = client[0] if client else "", current_request_id()
+        actor = Actor(
+            login.shown_name, True, Channel.CONSOLE, address, caller=login.caller, request_id=request_id
+        )
         viewer = Viewer(login, grants, actor.because(current_actor().reason))
         user, scope = login.caller.principal, {**scope, "viewer": viewer}
         with viewing(viewer):

@@ -22,6 +22,7 @@ class AuditBody(TypedDict):
     details: Annotated[str, About("the statement, or the request as JSON")]
     catalog_version_before: int
     catalog_version_after: int
+    request_id: Annotated[str | None, About("of the answer's X-Request-Id; null: of no request")]
 
 
 class AuditRecords(TypedDict):

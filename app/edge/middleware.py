@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 
 import structlog
@@ -14,6 +15,7 @@ from app.edge.policies import headers_of
 from app.edge.refusals import answer
 from app.edge.request_rules import forwarded_refusal, refusal_of, too_large, too_slow
 from app.edge.trust import Trust, as_addressed
+from app.request_id import HEADER, request_id_of, requested
 from catalog.core.errors import RefusedError
 
 log = structlog.get_logger(__name__)
@@ -23,6 +25,9 @@ LINGER_S = 1.0
 bytes is reset, and the answer may be lost with it."""
 LINGER_BYTES_MAX = 1 << 20
 SOCKET_ANSWER = "websocket.http.response"
+SERVER_ERROR = 500
+ID_FIELD = HEADER.lower().encode()
+STARTS = ("http.response.start", "websocket.accept", f"{SOCKET_ANSWER}.start")
 
 
 class GoneError(Exception):
@@ -42,6 +47,15 @@ class Edge:
             await self._app(scope, receive, send)
             return
         sent = Fields.of(scope)
+        request_id = request_id_of(sent.lines.get(ID_FIELD, ()))
+        with requested(request_id):
+            answer_log = AnswerLog(scope, send, request_id)
+            try:
+                await self._answer(scope, sent, receive, answer_log.send)
+            finally:
+                answer_log.write()
+
+    async def _answer(self, scope: Scope, sent: Fields, receive: Receive, send: Send) -> None:
         scope = as_addressed(arrived := scope, sent, self._trust)
         fields = sent if scope is arrived else Fields.of(scope)
         refusal = forwarded_refusal(sent, self._trust) or refusal_of(
@@ -80,6 +94,36 @@ class Edge:
                         return b"".join(chunks)
         except TimeoutError as error:
             raise too_slow("body", self._limits.body_s) from error
+
+
+class AnswerLog:
+    """Gives an answer the id of its request, and writes a line about it: at DEBUG, or at INFO where the server
+    failed."""
+
+    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
+        self._scope = scope
+        self._send = send
+        self._id = request_id.encode()
+        self._status = 0
+        self._began = time.monotonic()
+
+    async def send(self, message: Message) -> None:
+        if message["type"] in STARTS:
+            self._status = message.get("status", 0)
+            others = [header for header in message.get("headers", ()) if header[0].lower() != ID_FIELD]
+            message["headers"] = [*others, (ID_FIELD, self._id)]
+        await self._send(message)
+
+    def write(self) -> None:
+        """Without what follows the path, which may hold what is searched."""
+        write = log.info if self._status >= SERVER_ERROR else log.debug
+        write(
+            "request",
+            method=self._scope.get("method", "WEBSOCKET"),
+            path=self._scope["path"],
+            status=self._status,
+            ms=round(1_000 * (time.monotonic() - self._began), 1),
+        )
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -69,6 +69,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/readyz"): _open(),
     # Its labels are the names of zones and nodes.
     ("GET", "/metrics"): _needs(SEE_SYSTEM, SEE_ALL_ZONES),
+    ("GET", f"{_API}/metrics/targets"): _needs(SEE_SYSTEM),
     ("GET", "/v1/info"): _open(),
     ("HEAD", _SQL): _open(),
     ("GET", "/docs"): _needs(SEE_SYSTEM),
@@ -118,6 +119,9 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("PATCH", f"{_API}/rebalance/limits"): _needs((Privilege.OPERATE, Subject.SYSTEM)),
     ("GET", f"{_API}/alerts"): _needs(SEE_SYSTEM),
     ("GET", f"{_API}/audit"): _needs((Privilege.AUDIT, Subject.SYSTEM)),
+    ("GET", f"{_API}/log-levels"): _needs(SEE_SYSTEM),
+    ("PUT", f"{_API}/log-levels/{{module:segment}}"): _needs((Privilege.ADMIN, Subject.SYSTEM)),
+    ("DELETE", f"{_API}/log-levels/{{module:segment}}"): _needs((Privilege.ADMIN, Subject.SYSTEM)),
     ("GET", f"{_API}/metastore"): _needs(SEE_SYSTEM),
     ("POST", f"{_API}/metastore/adopt"): _needs((Privilege.RECOVER, Subject.SYSTEM)),
     ("GET", f"{_API}/whoami"): _login(),

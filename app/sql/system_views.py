@@ -146,6 +146,7 @@ def _audit(snapshot: SystemSnapshot) -> Iterator[Row]:
             entry.details,
             entry.version_before,
             entry.version_after,
+            actor.request_id or None,
         )
 
 
@@ -351,6 +352,7 @@ SYSTEM_VIEWS = (
             "IS_VERIFIED": BOOLEAN,
             **dict.fromkeys(("CHANNEL", "ADDRESS", "REASON", "DETAILS"), VARCHAR),
             **dict.fromkeys(("CATALOG_VERSION_BEFORE", "CATALOG_VERSION_AFTER"), BIGINT),
+            "REQUEST_ID": VARCHAR,
         },
         _audit,
     ),

@@ -10,13 +10,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
+from typing import IO
 
+from app.supervision.child_log import ChildLog
 from app.supervision.child_plan import ChildSpec
 from app.supervision.hang_watch import HangAction, HangStep, HangWatch, Sight
 from rebalance.core.backoff import Backoff
-from rebalance.hosting.child import rotate_log, spawn
+from rebalance.hosting.child import spawn
 from rebalance.hosting.heartbeat import DUMP_SIGNAL, Pulse
 
 POLL_S = 0.05
@@ -44,6 +46,7 @@ class Child:
         self._deaths = 0
         self._restart = RESTART
         self._pulse: Pulse | None = None
+        self._log: ChildLog | None = None
 
     @property
     def pid(self) -> int | None:
@@ -56,6 +59,7 @@ class Child:
 
     def tick(self, now: float) -> bool:
         """Starts what is due, notices a death. True when the pid changed."""
+        self.pump()
         if self._process is not None and self._process.returncode is None:
             code = self._process.poll()
             if code is None:
@@ -65,6 +69,17 @@ class Child:
         if self._restart_at is None or now < self._restart_at:
             return False
         return self._start(now)
+
+    def pump(self) -> None:
+        """Its lines go into its log."""
+        if self._log is not None:
+            self._log.pump()
+
+    def close(self) -> None:
+        """Once it has ended for good."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def ask_to_stop(self) -> None:
         self._restart_at = None
@@ -91,23 +106,24 @@ class Child:
     def _start(self, now: float) -> bool:
         self._restart_at = None
         self._started_at = now
-        if self.spec.log is not None:
-            rotate_log(self.spec.log)
         try:
-            self._process = self._spawn()
+            if self.spec.log is not None and self._log is None:
+                self._log = ChildLog(self.spec.name, self.spec.log)
+            with nullcontext() if self._log is None else self._log.stream() as log:
+                self._process = self._spawn(log)
         except OSError as error:
             self._on_death(f"cannot start: {error}", now)
             return False
         return True
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _spawn(self, log: IO[bytes] | None) -> subprocess.Popen[bytes]:
         spec, self._pulse = self.spec, None
         if not spec.silence_s:
-            return spawn(spec.argv, log=spec.log, inherited=spec.inherited, env=spec.env)
+            return spawn(spec.argv, log=log, inherited=spec.inherited, env=spec.env)
         pulse = Pulse()
         try:
             env = {**spec.env, **pulse.environment}
-            process = spawn(spec.argv, log=spec.log, inherited=spec.inherited, env=env, pass_fds=(pulse.given,))
+            process = spawn(spec.argv, log=log, inherited=spec.inherited, env=env, pass_fds=(pulse.given,))
         except BaseException:
             pulse.close()
             raise
@@ -120,6 +136,8 @@ class Child:
         if self._pulse is not None:
             self._pulse.close()
             self._pulse = None
+        if self._log is not None:
+            self._log.note_end()
         if self.spec.log is None:
             return
         if now - self._started_at >= STEADY_S:
@@ -172,6 +190,8 @@ class Supervisor:
                     time.sleep(POLL_S)
             finally:
                 self._end_all()
+                for child in self._children:
+                    child.close()
         return signal.Signals(self._signals[0]) if self._signals else None
 
     def add(self, spec: ChildSpec) -> Child:
@@ -228,6 +248,8 @@ class Supervisor:
                 names = ", ".join(child.spec.name for child in running)
                 self._say(f"{names}: not ended within {grace_s:g} s, killed")
                 deadline = float("inf")
+            for child in self._children:
+                child.pump()
             time.sleep(POLL_S / 5)
 
     @contextmanager

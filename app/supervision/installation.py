@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import signal
 import sys
 import time
@@ -33,6 +32,7 @@ from app.supervision.privacy import keep_private
 from rebalance.groups.reservations import without_tls
 from rebalance.hosting.etcd_binary import dotted, remember
 from rebalance.hosting.heartbeat import dump_on_signal
+from rebalance.hosting.process_age import age_of_this_process_s
 from rebalance.hosting.tls import TlsFiles
 
 PROBE_TIMEOUT_S = 0.5
@@ -141,7 +141,7 @@ class _Run:
         self._url = addresses.api
         self._addresses = addresses
         self._port = port
-        self._started = time.monotonic() - _age_of_this_process()
+        self._started = time.monotonic() - age_of_this_process_s()
         self._served = False
         self._link_until = 0.0
         self._renewed = time.monotonic()
@@ -286,13 +286,3 @@ def _warn_of_plain_members(nodes: Path) -> None:
             f"warning: others can read and write replicas of an earlier release, which speak no TLS: {plain}; "
             "`zonectl node drain NAME` moves them, and those that move speak TLS"
         )
-
-
-def _age_of_this_process() -> float:
-    """Seconds since the kernel started it: the interpreter and the imports count as start-up."""
-    try:
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        booted = float(Path("/proc/uptime").read_text().split()[0])
-        return max(0.0, booted - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
-    except (OSError, ValueError, IndexError):
-        return 0.0

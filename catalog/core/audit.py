@@ -28,7 +28,7 @@ class Channel(Enum):
 class Actor:
     """``verified``: the user has logged in, or a proxy that checks names has put this one into its header; else
     it is what the client says. ``address`` is where the request came from, as host. ``reason`` is why it asks,
-    by its own account.
+    by its own account. ``request_id``: of the request that it is; empty: of none.
 
     ``caller`` is who is authorised for it, once a login has proved that; None where nobody has to log in, and
     for what a server does by itself."""
@@ -39,6 +39,7 @@ class Actor:
     address: str = ""
     reason: str = ""
     caller: Caller | None = None
+    request_id: str = ""
 
     def named(self, stated: str | None) -> Actor:
         """With the name that a request states; a verified one is not replaced."""
@@ -85,6 +86,8 @@ class Action(Enum):
     REVERSE_OPERATION = "REVERSE OPERATION"
     FINALISE_OPERATION = "FINALISE OPERATION"
     ADOPT_METASTORE = "ADOPT METASTORE"
+    CHANGE_LOG_LEVEL = "CHANGE LOG LEVEL"
+    RESET_LOG_LEVEL = "RESET LOG LEVEL"
     CREATE_TOKEN = "CREATE TOKEN"
     REVOKE_TOKEN = "REVOKE TOKEN"
     CREATE_CONSOLE_LINK = "CREATE CONSOLE LINK"

@@ -65,6 +65,7 @@ def insert_audit(connection: Connection, entries: Iterable[AuditEntry], at_us: i
             "channel": entry.actor.channel.value,
             "address": storable(entry.actor.address)[:64],
             "reason": storable(entry.reason)[:REASON_MAX],
+            "request_id": storable(entry.actor.request_id)[:64],
             "details": storable(entry.details)[:DETAILS_MAX],
             **{name: getattr(entry, name) for name in VERSIONS},
         }
@@ -74,6 +75,8 @@ def insert_audit(connection: Connection, entries: Iterable[AuditEntry], at_us: i
 
 
 def _record(row: RowMapping) -> AuditRecord:
-    actor = Actor(row["actor"], row["verified"], Channel(row["channel"]), row["address"])
+    actor = Actor(
+        row["actor"], row["verified"], Channel(row["channel"]), row["address"], request_id=row["request_id"]
+    )
     plain = {name: row[name] for name in ("action", "subject", "reason", "details", *VERSIONS)}
     return AuditRecord(row["number"], row["at_us"], AuditEntry(**plain, actor=actor))

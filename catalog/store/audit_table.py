@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text, text
 
 from catalog.store.tables import METADATA
 
@@ -22,6 +22,8 @@ AUDIT_LOG = Table(
     Column("details", Text, nullable=False, comment="the statement, or the request as JSON"),
     Column("version_before", BigInteger, nullable=False, comment="of the catalog"),
     Column("version_after", BigInteger, nullable=False),
+    # The default is for builds of an earlier schema, which write none.
+    Column("request_id", String(64), nullable=False, server_default=text("''"), comment="empty: of no request"),
 )
 Index("ix_audit_log_subject", AUDIT_LOG.c.subject, AUDIT_LOG.c.number)
 Index("ix_audit_log_version_after", AUDIT_LOG.c.version_after)

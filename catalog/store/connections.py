@@ -54,15 +54,17 @@ def parse_url(url: str) -> URL:
 
 
 def open_engine(url: URL) -> Engine:
-    """An engine; connects when first used."""
+    """An engine; connects when first used. Its errors, which are logged, have no parameters."""
     if url.get_backend_name() == "sqlite":
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+        engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, hide_parameters=True)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     args = {name: value for name, value in _POSTGRESQL_ARGS.items() if name not in url.query}
-    return create_engine(url, connect_args=args, pool_pre_ping=True, pool_size=2, max_overflow=2)
+    return create_engine(
+        url, connect_args=args, pool_pre_ping=True, pool_size=2, max_overflow=2, hide_parameters=True
+    )
 
 
 def writer_lock(url: URL) -> FileLock | None:

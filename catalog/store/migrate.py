@@ -63,6 +63,11 @@ def require_current(engine: Engine) -> None:
     raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, message)
 
 
+def known_schemas() -> tuple[str, ...]:
+    """Those of this build, the newest first."""
+    return tuple(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
 def _upgrade(connection: Connection) -> tuple[str | None, str]:
     config = _config()
     before = _revision(connection)

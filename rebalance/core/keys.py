@@ -107,6 +107,12 @@ class Keyspace:
     def failures_of(self, node: str) -> str:
         return f"{self.failures}{node}"
 
+    # Changed levels of log lines, one key a module, each with an end.
+    log_levels = KeyBelow("logging/")
+
+    def log_level(self, module: str) -> str:
+        return f"{self.log_levels}{module}"
+
     fences = KeyBelow("fences/")
 
     def fence(self, node: str) -> str:

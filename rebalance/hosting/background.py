@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -44,6 +45,8 @@ class Background:
         self.defects = 0
         """Failures of single rounds that were not expected, since the process started."""
         self.last_defect = ""
+        self.is_registered = False
+        """Whether the process tells its troubles with its own entry."""
         self._restarts = restarts
         self._tasks: dict[str, _Task] = {}
         self._chance = random.Random()
@@ -111,6 +114,17 @@ class Background:
             exc_info=error,
         )
         return delay_s
+
+
+@asynccontextmanager
+async def kept(background: Background, name: str, work: Work) -> AsyncIterator[None]:
+    """``work`` is kept for as long as the block runs."""
+    task = asyncio.create_task(background.keep(name, work), name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def describe(error: BaseException) -> str:

@@ -30,6 +30,7 @@ from app.application import build_app
 from app.client.zone_router import ZoneRouter
 from app.console.mount import Console
 from app.edge.uvicorn_server import listen, serve_http
+from app.log_levels import LogLevelKeeper
 from app.request_audit import Audit
 from app.security.administrator import LOCAL_ADMIN
 from app.services import Services
@@ -101,6 +102,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             store_requests=world.store_requests,
             limits=LimitsKeeper(world.metastore, world.keyspace, 5),
             drains=DrainKeeper(world.metastore, world.keyspace),
+            log_levels=LogLevelKeeper(world.metastore, world.keyspace),
             operations=control,
             audit=Audit(world.catalog, world.catalog.snapshot),
             alerts=AlertWatch(facts.facts, world.metastore, world.mirror, world.keyspace, "stage"),

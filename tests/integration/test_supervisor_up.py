@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -50,6 +52,33 @@ def test_children_that_die_are_restarted(up: Up) -> None:
         )
     until(lambda: up.living() == 2, SERVED_WITHIN_S, up.printed)
     assert up.ctl("status").stdout.count(" yes ") == 2
+
+
+def test_every_child_follows_a_log_level_and_writes_one_form(up: Up) -> None:
+    """Agents and store servers, which write into the log of their node, both."""
+    until(lambda: up.living() == 2, SERVED_WITHIN_S, up.printed)
+    stored = "CREATE ZONE stored (PARTITIONS 2, REPLICAS 2) STORAGE PROFILES ['bulk']"
+    created = up.ctl("sql", "-e", stored, "--wait", "--timeout", "90")
+    assert created.returncode == 0, created.stderr
+    level = ("log", "level", "rebalance.nodes", "debug", "--for", "10m", "--reason", "a test")
+    assert up.ctl(*level).returncode == 0
+    followed = {"server", "n1", "n1 store", "n2", "n2 store"}
+    debug = {"rebalance.nodes": "debug"}
+    until(lambda: processes_with(up, debug) == followed, SERVED_WITHIN_S, up.printed)
+    shown = json.loads(up.ctl("log", "levels", "--format", "json").stdout)
+    assert (shown[0]["module"], shown[0]["level"], shown[0]["by"], shown[0]["reason"]) == (
+        *("rebalance.nodes", "debug"),
+        *("admin", "a test"),
+    )
+    assert up.ctl("log", "reset", "rebalance.nodes").stdout == "rebalance.nodes: default level\n"
+    until(lambda: processes_with(up, {}) == followed, SERVED_WITHIN_S, up.printed)
+    assert {line["process"] for line in _lines(up)} >= followed | {"etcd"}
+
+
+def processes_with(up: Up, changed: dict[str, str]) -> set[str]:
+    """Those whose newest line about levels says so."""
+    levels = {line["process"]: line["changed"] for line in _lines(up) if line["event"] == "log levels"}
+    return {process for process, now in levels.items() if now == changed}
 
 
 @pytest.mark.slow("a hang is believed after a silence")
@@ -135,6 +164,14 @@ def test_a_port_that_is_taken_is_refused_at_once(start: Callable[..., Up]) -> No
         assert up.process.wait(ENDED_WITHIN_S) == 1
     assert f"port {port} is taken" in up.printed()
     assert "Traceback" not in up.printed()
+
+
+def _lines(up: Up) -> list[dict[str, Any]]:
+    """All of them: each is JSON of the one form."""
+    texts = [path.read_text() for path in sorted((up.directory / "logs").glob("*.log"))]
+    lines = [json.loads(line) for text in texts for line in text.splitlines()]
+    assert all(line.keys() >= {"timestamp", "level", "event", "process", "module"} for line in lines)
+    return lines
 
 
 def _log(up: Up, child: str) -> str:

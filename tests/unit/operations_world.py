@@ -12,6 +12,7 @@ import httpx
 from fastapi import FastAPI
 
 from app.application import build_app
+from app.log_levels import LogLevelKeeper
 from app.request_audit import Audit
 from app.sql.jobs import StatementJobs
 from app.sql.operation_reverse import OperationReverse
@@ -115,6 +116,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
             "store_requests": world.store_requests,
             "limits": LimitsKeeper(world.metastore, world.keyspace, 5),
             "drains": DrainKeeper(world.metastore, world.keyspace),
+            "log_levels": LogLevelKeeper(world.metastore, world.keyspace),
             "operations": control,
             "audit": Audit(world.catalog, world.catalog.snapshot),
             "reverse": OperationReverse(world.catalog, control, world.mirror, world.keyspace, views),

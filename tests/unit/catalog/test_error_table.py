@@ -113,6 +113,7 @@ def test_problem_document() -> None:
         "column": 5,
         "statement": 3,
         "action": "Check the name (quoted names keep case), or IF EXISTS.",
+        "request_id": None,
     }
     assert http_status(error) == 404
 

@@ -15,7 +15,7 @@ import pytest
 
 from app.alerts.alert_rows import AlertRow
 from app.alerts.burn_rows import ALERT_ROWS, PUT_S, STATEMENT_S
-from app.alerts.rules import rules
+from app.alerts.prometheus_rules import rules
 from rebalance.core.metric_row import REQUEST_BUCKETS_S, MetricType
 from rebalance.core.metric_rows import Metric
 from tests.fixtures.alert_series import CASES, Case, Series, absent_test, unit_test

@@ -38,7 +38,9 @@ COMMANDS += [
     "admin recover",
 ]
 COMMANDS += ["operations cancel", "operations reverse", "audit", "alerts"]
+COMMANDS += ["log levels", "log level", "log reset"]
 COMMANDS += ["node drain", "node undrain", "node can-stop"]
+COMMANDS += ["doctor", "debug zip"]
 COMMANDS += [f"health {part}" for part in ("server", "controller", "node", "port")]
 
 

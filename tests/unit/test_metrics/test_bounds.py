@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from app.metrics.exposition import Exposition
 from app.metrics.outcomes import Outcome
 from app.metrics.partition_count import PartitionCount
 from app.security.policy import ROUTES
@@ -17,7 +18,7 @@ from rebalance.core.metric_rows import Metric
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.unit.test_metrics.test_exposition import Exposition, samples, value
+from tests.fixtures.scraped import samples, value
 
 ZONES = 10_000
 PARTITIONS = 65_000

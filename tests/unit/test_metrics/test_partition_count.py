@@ -23,8 +23,8 @@ from rebalance.core.metric_row import ZONES_SHOWN_MAX, Role
 from rebalance.core.move_status import MoveState, partition_status
 from rebalance.core.records import MemberRecord, MemberState
 from rebalance.core.txn import Delete, Txn
+from tests.fixtures.scraped import samples, value
 from tests.unit.sql_world import World, opened
-from tests.unit.test_metrics.test_exposition import samples, value
 
 ZONE = "CREATE ZONE {} WITH REPLICAS=3, PARTITIONS={}, STORAGE_PROFILES='default'"
 

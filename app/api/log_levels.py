@@ -1,0 +1,92 @@
+"""``/api/v1/log-levels``: what every process of the installation writes into its log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field
+
+from app.actor import current_actor
+from app.api.bodies import Person, Reason, RequestBody, whole_between
+from app.api.metastore_calls import answered
+from app.api.problems import answers
+from app.contract.log_levels import LevelChange, LevelReset, LogLevels
+from app.log_levels import utc_now_ms
+from app.services import ServicesOf
+from catalog.core.audit import Action
+from rebalance.core.admission import utc
+from rebalance.core.log_levels import (
+    DEFAULTS,
+    FOR_S_DEFAULT,
+    FOR_S_MAX,
+    MODULE_MAX,
+    OTHERS,
+    LineLevel,
+    LogLevel,
+    checked_module,
+)
+
+router = APIRouter(prefix="/api/v1/log-levels", tags=["logs"])
+
+Module = Annotated[
+    str, Path(description=f"at most {MODULE_MAX} characters", examples=["rebalance.nodes", "app.edge"])
+]
+
+
+class LevelRequest(RequestBody):
+    level: Literal["debug", "info", "warning", "error"] = Field(description="the least that is written")
+    for_s: whole_between(1, FOR_S_MAX) = Field(  # type: ignore[valid-type]  # bounds from the table of the core
+        FOR_S_DEFAULT, description="seconds after which the default holds again"
+    )
+    by: Person | None = Field(None, description="name recorded in the audit log")
+    reason: Reason = ""
+
+
+@router.get("", **answers(LogLevels, 503))
+async def list_log_levels(services: ServicesOf) -> Response:
+    """The levels that are not their defaults, with their ends, and the defaults."""
+    changes = await answered(services.log_levels.read())
+    body: LogLevels = {
+        "defaults": {module: level.value for module, level in DEFAULTS.items()},
+        "others": OTHERS.value,
+        "changes": [_shown(module, change) for module, change in changes.items()],
+    }
+    return JSONResponse(body)
+
+
+@router.put("/{module:segment}", **answers(LevelChange, 400, 503, 504))
+async def change_log_level(module: Module, body: LevelRequest, services: ServicesOf) -> Response:
+    """Change the level of a module, and of all modules inside it that have none of their own, in every process
+    of the installation until the time is over."""
+    level = LineLevel(body.level)
+    checked_module(module, level)
+    now_ms, actor = utc_now_ms(), current_actor().named(body.by)
+    change = LogLevel(level, now_ms, now_ms + 1_000 * body.for_s, actor.name, body.reason)
+    await answered(services.log_levels.change(module, change))
+    details = {"level": level.value, "for_s": body.for_s}
+    await services.audit.record(Action.CHANGE_LOG_LEVEL, module, details, by=body.by, reason=body.reason)
+    return JSONResponse(_shown(module, change))
+
+
+@router.delete("/{module:segment}", **answers(LevelReset, 400, 503, 504))
+async def reset_log_level(module: Module, services: ServicesOf) -> Response:
+    """The module has its default level again."""
+    checked_module(module)
+    changed = await answered(services.log_levels.reset(module))
+    if changed:
+        await services.audit.record(Action.RESET_LOG_LEVEL, module, {})
+    body: LevelReset = {"module": module, "changed": changed}
+    return JSONResponse(body)
+
+
+def _shown(module: str, change: LogLevel) -> LevelChange:
+    return {
+        "module": module,
+        "level": change.level.value,
+        "since": utc(change.since_ms),
+        "until": utc(change.until_ms),
+        "by": change.by,
+        "reason": change.reason,
+    }

@@ -1,0 +1,123 @@
+"""``zonectl doctor``: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from app.cli.exits import CliError
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, ObjectFormat, make_settings, option
+
+if TYPE_CHECKING:
+    from app.cli.client import ApiClient
+    from app.diagnosis.doctor import Target
+
+SELECT_S = 10.0
+VALUE_CHARACTERS = 60
+ServerOption = Annotated[
+    str | None,
+    option(
+        "--url --server",
+        "URL of the API.",
+        "URL",
+        default="the `zonectl up` of the data directory, else the last login",
+    ),
+]
+
+
+def doctor(
+    server: ServerOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    form: Annotated[ObjectFormat, option("--format -o", "Output format.")] = ObjectFormat.TABLE,
+) -> int:
+    """Check an installation, and say what to do about what is wrong.
+
+    Checks the server, etcd, the catalog, nodes and their leases, clocks, disks,
+    certificates, ports, limits and versions. Of an installation on this machine it
+    needs the data directory; of others the URL, and ZONEKEEPER_METASTORE and
+    ZONEKEEPER_CATALOG_URL for what the URL does not tell. It changes nothing, and
+    ends within 15 s, also when the server or etcd hang.
+
+    Exit code 0 when all is well, 1 with warnings, 2 when a check fails.
+
+    \b
+    Examples:
+      zonectl doctor
+      zonectl doctor --server https://zones.example:7443
+      zonectl doctor -o json | jq '.checks[] | select(.verdict != "ok")'
+    """
+    from app.cli.output import print_table
+    from app.cli.say import say, say_json
+    from app.diagnosis.checks import CheckVerdict, report, worst
+    from app.diagnosis.doctor import examine
+
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        found = examine(find_target(server, data_dir, stack))
+    verdict = worst(found)
+    if form is not ObjectFormat.TABLE:
+        body = report(found) | {"seconds": round(time.monotonic() - begun, 1)}
+        say_json(body, indent=2 if form is ObjectFormat.JSON else None)
+        return verdict
+    print_table(
+        found,
+        {
+            "verdict": lambda check: check.verdict.name.lower(),
+            "check": lambda check: check.name,
+            "value": lambda check: _shortened(check.value),
+            "threshold": lambda check: check.threshold,
+        },
+    )
+    for check in (check for check in found if check.action):
+        say()
+        say(f"{check.verdict.name}: {check.name}: {check.value}")
+        say(f"  {check.action}")
+    say()
+    counts = {each: sum(check.verdict is each for check in found) for each in CheckVerdict}
+    say(", ".join(f"{count} {each.name.lower()}" for each, count in counts.items()))
+    return verdict
+
+
+def _shortened(value: str) -> str:
+    """For a column: what has to be done about a check comes with the whole value."""
+    return value if len(value) <= VALUE_CHARACTERS else f"{value[: VALUE_CHARACTERS - 1]}…"
+
+
+def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
+    """Whatever of the installation can be found; ``stack`` closes it. Raises UsageError."""
+    from app.cli.address import find_address
+    from app.cli.client import ApiClient
+    from app.client.local_server import local_server
+    from app.diagnosis.doctor import Target
+    from app.diagnosis.place import read_place
+
+    settings = make_settings(data_dir=data_dir)
+    near = ""
+    with suppress(OSError, ValueError):
+        near = local_server(data_dir).url
+    try:
+        address = find_address(url, data_dir)
+    except CliError as error:
+        return Target(read_place(data_dir, settings), why_no_server=str(error), etcd=settings.etcd)
+    place = read_place(data_dir, settings, is_elsewhere=bool(url) and address.url != near)
+    client = stack.enter_context(ApiClient(address))
+    return Target(place, address.url, client.get_raw, partial(_selected, client), etcd=settings.etcd)
+
+
+def _selected(client: ApiClient, sql: str) -> Mapping[str, Any]:
+    """The outcome of a SELECT. Raises RuntimeError when it is refused, and OSError without an answer."""
+    from app.cli.request_errors import ProblemError, RequestError
+    from app.client import requests
+
+    try:
+        (outcome,) = client.send(replace(requests.execute(sql), timeout_s=SELECT_S))
+    except ProblemError as error:
+        raise RuntimeError(str(error)) from error
+    except RequestError as error:
+        raise OSError(str(error)) from error
+    return outcome

@@ -1,0 +1,97 @@
+"""``zonectl log``: what the processes of an installation write into their logs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from app.cli.connection import Api, client_command, object_command
+from app.cli.exits import ExitCode
+from app.cli.options import ByOption, ReasonOption, argument, group, option
+from app.cli.rebalance_run import seconds_of
+
+app = group("Show and change the log levels of all processes.")
+
+
+class LevelWord(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+ModuleArgument = Annotated[str, argument("MODULE", "Module, with all modules inside it: rebalance.nodes.")]
+
+
+@app.command()
+@client_command
+def levels(api: Api) -> int:
+    """List the modules whose level is changed, and the defaults.
+
+    \b
+    Examples:
+      zonectl log levels
+      zonectl log levels --format json
+    """
+    with api.client() as client:
+        body = client.log_levels()
+    changes = {change["module"]: change for change in body["changes"]}
+    rows = [{"module": name, "level": level, "until": None} for name, level in body["defaults"].items()]
+    rows = [row for row in rows if row["module"] not in changes]
+    rows += [{"module": "others", "level": body["others"], "until": None}]
+    api.show(
+        [*changes.values(), *rows],
+        {
+            "module": "module",
+            "level": "level",
+            "until": lambda row: row["until"] or "",
+            "by": lambda row: row.get("by") or "",
+            "reason": lambda row: row.get("reason") or "",
+        },
+    )
+    return ExitCode.OK
+
+
+@app.command()
+@object_command
+def level(
+    api: Api,
+    module: ModuleArgument,
+    name: Annotated[LevelWord, argument("LEVEL", "Least level that is written.")],
+    for_time: Annotated[
+        str, option("--for", "Time after which the default holds again, for example 90s or 2d.", "TIME")
+    ] = "1h",
+    reason: ReasonOption = "",
+    by: ByOption = None,
+) -> int:
+    """Change the log level of a module in every process, for a time.
+
+    Servers, controllers, nodes and store servers follow within a second, without a
+    restart. Libraries (uvicorn, alembic) do not take debug, at which they write
+    credentials.
+
+    \b
+    Examples:
+      zonectl log level rebalance.nodes debug
+      zonectl log level app.edge debug --for 10m --reason "slow requests"
+    """
+    body = {"level": name.value, "for_s": seconds_of(for_time), "by": by, "reason": reason}
+    with api.client() as client:
+        change = client.change_log_level(module, body)
+    api.show_one(change, f"{change['module']}: {change['level']} until {change['until']}")
+    return ExitCode.OK
+
+
+@app.command()
+@object_command
+def reset(api: Api, module: ModuleArgument) -> int:
+    """Set the log level of a module back to its default.
+
+    \b
+    Examples:
+      zonectl log reset rebalance.nodes
+    """
+    with api.client() as client:
+        done = client.reset_log_level(module)
+    api.show_one(done, f"{done['module']}: default level" + ("" if done["changed"] else ", as before"))
+    return ExitCode.OK

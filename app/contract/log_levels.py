@@ -1,0 +1,32 @@
+"""Levels of log lines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typing_extensions import TypedDict
+
+from app.contract.marks import About, OneOf
+from rebalance.core.log_levels import LineLevel
+
+LevelName = Annotated[str, OneOf(LineLevel)]
+
+
+class LevelChange(TypedDict):
+    module: Annotated[str, About("and all modules inside it", examples=["rebalance.nodes"])]
+    level: LevelName
+    since: Annotated[str, About("UTC")]
+    until: Annotated[str, About("UTC; then the module has its default again")]
+    by: str
+    reason: str
+
+
+class LogLevels(TypedDict):
+    defaults: Annotated[dict[str, str], About("level by module, where it is not changed")]
+    others: Annotated[LevelName, About("of modules that are not listed")]
+    changes: Annotated[list[LevelChange], About("those that hold")]
+
+
+class LevelReset(TypedDict):
+    module: str
+    changed: Annotated[bool, About("false: it had its default")]

@@ -1,0 +1,119 @@
+"""Probes of a server, through its API as its user, and of the certificate that it shows."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from cryptography import x509
+
+from app.diagnosis import checks
+from app.diagnosis.checks import Check, CheckVerdict
+
+Ask = Callable[[str, float], httpx.Response]
+"""A path and the time limit in seconds: the answer to a GET. Raises httpx.HTTPError."""
+Query = Callable[[str], Mapping[str, Any]]
+"""A SELECT: its outcome, with ``columns`` and ``data``. Raises RuntimeError when it is refused, and OSError."""
+CALL_S = 4.0
+RENEWAL = (
+    "Replace the file of ZONEKEEPER_HTTPS_CERTIFICATE: the server reads it again. `zonectl up` renews its own; "
+    "if the file is newer, restart the server."
+)
+
+
+def own_version() -> str:
+    try:
+        return version("zonekeeper")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def readiness(ask: Ask) -> Iterator[Check]:
+    """The server's own report, and its clock."""
+    asked = datetime.now(UTC)
+    answer = ask("/readyz", CALL_S)
+    answered = datetime.now(UTC)
+    yield _state(answer)
+    if date := answer.headers.get("date"):
+        yield checks.clock("the server", checks.skew_s(parsedate_to_datetime(date), asked, answered))
+
+
+def document(ask: Ask) -> Iterator[Check]:
+    """The server's version."""
+    answer = ask("/openapi.json", CALL_S)
+    yield _refusal("version of the server", answer) or checks.server_version(
+        str(answer.json()["info"]["version"]), own_version()
+    )
+
+
+def nodes(ask: Ask) -> Iterator[Check]:
+    answer = ask("/api/v1/nodes", CALL_S)
+    yield _refusal("nodes that live", answer) or checks.nodes_alive(
+        {node["name"]: bool(node["alive"]) for node in answer.json()["nodes"]}
+    )
+
+
+def certificate(url: str) -> Iterator[Check]:
+    """The one that is served, trusted or not; nothing without TLS. Raises OSError."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or parts.hostname is None:
+        return
+    yield served_certificate("certificate that the server shows", parts.hostname, parts.port or 443, RENEWAL)
+
+
+def served_certificate(what: str, host: str, port: int, action: str) -> Check:
+    """Raises OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection((host, port), CALL_S) as plain,
+        context.wrap_socket(plain, server_hostname=host) as secure,
+    ):
+        shown = secure.getpeercert(binary_form=True)
+    if shown is None:
+        raise OSError("the server shows no certificate")
+    found = x509.load_der_x509_certificate(shown)
+    ends = found.not_valid_after_utc
+    return checks.certificate(what, found.not_valid_before_utc, ends, datetime.now(UTC), action)
+
+
+def _state(answer: httpx.Response) -> Check:
+    body: dict[str, Any] = answer.json()
+    parts = [f"{part['part']}: {part['cause']}" for part in body.get("degraded") or ()]
+    state = str(body.get("state") or ("ready" if body["ready"] else "not ready"))
+    if not body["ready"]:
+        parts += [
+            f"{part} {body[part]}" for part in ("catalog", "metastore") if body.get(part) not in (None, "ok")
+        ]
+    verdict = CheckVerdict.OK if body["ready"] else CheckVerdict.FAIL
+    if verdict is CheckVerdict.OK and state != "ready":
+        verdict = CheckVerdict.WARN
+    return checks.check_of(
+        "server",
+        "; ".join([state, *parts]),
+        "warn when it is degraded, fail when it takes no statements",
+        verdict,
+        "See `zonectl status`, and the server's log.",
+    )
+
+
+def _refusal(name: str, answer: httpx.Response) -> Check | None:
+    """None: it was answered."""
+    if answer.status_code == HTTPStatus.OK:
+        return None
+    may_not = answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+    return Check(
+        name,
+        f"not known: HTTP {answer.status_code}",
+        "warn when it is not known",
+        CheckVerdict.WARN,
+        "Log in (`zonectl login`) as a user with SEE ON SYSTEM." if may_not else "See the server's log.",
+    )

@@ -24,6 +24,7 @@ SUBJECTS = {
     "joiners",
     "keys",
     "kv",
+    "log_levels",
     "metastore",
     "metastore_mark",
     "names",

@@ -154,21 +154,22 @@ async def test_two_controllers_that_believe_to_lead_write_one_sequence(world: Ri
 
 async def test_an_event_that_comes_before_a_join_is_written_is_seen(world: RingWorld) -> None:
     """The other controller joins the same server while this one reads the epoch for its own event."""
-    others: list[int] = []
+    joined = asyncio.Event()
 
     class LateEpoch(Wrapped):
         async def get(self, key: str) -> KeyValue | None:
-            if key == world.keyspace.epoch and not others:
-                others.append(1)
+            if key == world.keyspace.epoch and not joined.is_set():
                 async with world.control():
                     await world.until(lambda state: "n1" in state.cluster.servers)
-                    # Until its mirror has the event, too.
-                    await asyncio.sleep(1)
+                # Until the mirror of the controller that asks has the event, too.
+                await asyncio.sleep(1)
+                joined.set()
             return await world.store.get(key)
 
     async with world.control(LateEpoch(world)):
-        await world.join("n1", "n2")
-    assert others
+        await world.beat("n1")
+        await joined.wait()
+        await world.join("n2")
     assert await world.events() == [(Trigger.NODE_JOINED, "n1"), (Trigger.NODE_JOINED, "n2")]
 
 

@@ -148,8 +148,8 @@ async def test_one_address_does_not_fill_the_line_of_checks(checks: PasswordChec
 
 
 async def test_an_unknown_user_costs_the_same_as_a_wrong_password(checks: PasswordChecks) -> None:
-    """The time of an answer is that of its hash, which is processor time: medians differ by less than half, also
-    on a busy machine."""
+    """The time of an answer is that of its hash, which is processor time: medians differ by less than half
+    on a busy machine, too."""
 
     async def seconds(stored: StoredPassword | None, number: int) -> float:
         begin = time.process_time()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write docs/limits.md and docs/zone-options.md from the tables of options; with --check, say whether they are
-as the tables have them (exit code 1: they are not)."""
+"""Write docs/limits.md, docs/zone-options.md and docs/causes.md from their tables; with --check, say
+whether they are as the tables have them (exit code 1: they are not)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 from catalog.core.engine_options import ENGINE_OPTIONS
 from catalog.core.zone_options import ZONE_OPTIONS
+from rebalance.core.cause_rows import CauseRow, Normality
+from rebalance.core.cause_table import CAUSE_GROUPS
 from rebalance.core.limit_options import LIMIT_OPTIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -78,9 +80,46 @@ there before waits with NO_DATA_NODES, as nodes whose engine lacks an option are
 """
 
 
+def normally(row: CauseRow) -> str:
+    if row.normality is Normality.ASKED:
+        return "as long as it is asked for"
+    if row.normality is Normality.NEVER:
+        return "never"
+    return f"{row.normal_s} s" if row.normal_s < 120 else f"{row.normal_s // 60} min"
+
+
+def causes() -> str:
+    """Each cause is a heading, so that its name is an anchor."""
+    parts = [
+        f"""# Causes
+{MADE.format("rebalance/core/cause_table.py")}
+
+What zones, partitions, replicas and the installation wait for, as `zonectl status`, the console, the SYSTEM
+views and alerts tell it. A cause begins with its name; what follows the colon names nodes, numbers or times. A
+stage of a move (CATCHING_UP, JOINT, STABLE) may stand before what it waits for. What is normal for some time
+and lasts longer deserves a look, but how long a copy takes depends on its size.
+"""
+    ]
+    for title, rows in CAUSE_GROUPS.items():
+        parts.append(f"## {title}\n")
+        for row in rows:
+            lines = (
+                f"### {row.cause.value}",
+                row.meaning,
+                "",
+                *([f"- In words: {row.words}"] if row.words else []),
+                f"- Normal for: {normally(row)}",
+                f"- What to do: {row.action}",
+                "",
+            )
+            parts.append("\n".join(lines))
+    return "\n".join(parts)
+
+
 def main(arguments: list[str]) -> int:
     stale = []
-    for path, text in ((DOCS / "limits.md", limits()), (DOCS / "zone-options.md", zone_options())):
+    for name, text in (("limits", limits()), ("zone-options", zone_options()), ("causes", causes())):
+        path = DOCS / f"{name}.md"
         if not path.exists() or path.read_text() != text:
             stale.append(path.name)
             if "--check" not in arguments:

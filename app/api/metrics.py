@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from fastapi import APIRouter
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
+from app.api.problems import answers
+from app.contract.metrics import ScrapeTarget
 from app.metrics.exposition import CONTENT_TYPE
 from app.services import ServicesOf
+from app.views.scrape_targets import scrape_targets
 
 router = APIRouter(tags=["health"])
 
@@ -25,3 +28,10 @@ async def metrics(services: ServicesOf) -> Response:
     exposition.probe()
     # Thousands of lines: the event loop has its turn in between.
     return Response(await asyncio.to_thread(exposition.rendered), media_type=CONTENT_TYPE)
+
+
+@router.get("/api/v1/metrics/targets", **answers(list[ScrapeTarget], 503))
+async def list_targets(services: ServicesOf) -> Response:
+    """Every process that says where it is scraped, as Prometheus's HTTP service discovery reads it."""
+    services.require_metastore()
+    return JSONResponse(scrape_targets(services.mirror, services.views.keyspace))

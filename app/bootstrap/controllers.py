@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from app.bootstrap.metrics import exposition_of, measure_process
+from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.stores import open_metastore
 from app.configuration.settings import Settings
 from app.log_levels import LogLevelFollower
@@ -37,6 +38,7 @@ async def control(settings: Settings) -> None:
         metastore = open_metastore(settings, stack, metrics)
         follower = LogLevelFollower(metastore, Keyspace(settings.metastore_prefix), set_levels)
         await stack.enter_async_context(kept(background, "log levels", follower.run))
+        await open_process(controller_name(), Role.CONTROLLER, settings, metastore, metrics, background, stack)
         await open_controllers(settings, metastore, stack, background, metrics).run()
 
 

@@ -10,11 +10,15 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
+from app.alerts.fact_reader import FactReader
 from app.application import build_app
+from app.bootstrap.alerts import open_alerts
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
 from app.bootstrap.metrics import exposition_of, measure_server
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
+from app.bootstrap.scrape_entry import entry_of, scraped_url
 from app.bootstrap.stores import open_metastore
+from app.bootstrap.targets_file import keep_targets_file
 from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
 from app.console.mount import Console
@@ -46,7 +50,7 @@ from app.sql.statement_meter import StatementMeter
 from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_probe import ReadinessProbe
+from app.views.readiness_probe import ReadinessProbe, controller_name
 from app.views.routing_view import RoutingView
 from app.views.store_copies import StoreCopies
 from app.views.zone_directory import ZoneDirectory
@@ -69,6 +73,7 @@ from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.registered_process import ProcessReport
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.metastore import MetastoreHistory
@@ -139,6 +144,8 @@ async def serve(
         sessions = SessionView(access, catalog) if access is not None else None
         watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
         line = StatementLine(settings.line_limits)
+        facts = FactReader(catalog.snapshot, metastore, mirror, views, guard, relay, settings.https_certificate)
+        alerts = open_alerts(settings, facts, metastore, mirror, keyspace, metrics, stack)
         engine = SqlEngine(
             catalog,
             mirror,
@@ -153,6 +160,7 @@ async def serve(
             line,
             watch,
             StatementMeter(metrics),
+            alerts=lambda: alerts.alerts,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
@@ -184,6 +192,7 @@ async def serve(
             log_levels=LogLevelKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
+            alerts=alerts,
             reverse=OperationReverse(catalog, control, mirror, keyspace, views),
             access=access,
             sessions=sessions,
@@ -216,12 +225,18 @@ async def serve(
             "store guard": guard.run,
             "outbox relay": relay.run,
             "statement log": jobs.run,
+            "alerts": alerts.run,
             **measure_server(
                 *(metrics, settings, metastore, mirror, keyspace, ring, views, guard, relay, background),
                 *(connections, certificate, catalog.snapshot, line),
             ),
             "log levels": LogLevelFollower(metastore, keyspace, set_levels).run,
         }
+        scheme, port = ("http", listener.getsockname()[1]) if https_port is None else ("https", https_port)
+        entry = entry_of(Role.SERVER, scraped_url(scheme, settings.host, port))
+        works["process"] = ProcessReport(metastore, keyspace, controller_name(), entry, background).run
+        if settings.metrics_targets is not None:
+            works["scrape targets"] = partial(keep_targets_file, settings.metrics_targets, mirror, keyspace)
         if settings.auth and settings.admin_token_file is not None:
             works["administrator's token"] = partial(renew_token, catalog, settings.admin_token_file)
         if console is not None:

@@ -17,6 +17,7 @@ from app.cli.exits import ExitCode
 from app.cli.request_errors import ProblemError, RequestError, UnreachableError, may_pass
 from app.cli.say import say
 from catalog.core.visible import visible
+from rebalance.core.cause_table import in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,8 +75,8 @@ class FollowProgress:
         return f"{self.done}/{self.total} done, {self.moving} moving, {self.waiting} waiting{copies}"
 
     def reasons(self) -> str:
-        """``NODE_DOWN: n3 (1); ...``, empty when nothing waits."""
-        return "; ".join(f"{cause} ({partitions})" for cause, partitions in self.causes)
+        """``NODE_DOWN: n3 (1); ...``, what is ordinary in words; empty when nothing waits."""
+        return "; ".join(f"{in_words(cause)} ({partitions})" for cause, partitions in self.causes)
 
 
 class ProgressView(AbstractContextManager["ProgressView"], Protocol):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from app.cli.cause_pages import say_pages
 from app.cli.output import Columns, print_table
 from app.cli.say import counted, say
+from rebalance.core.cause_table import in_words
 
 if TYPE_CHECKING:
     from app.contract.operations import (
@@ -98,8 +100,9 @@ def _reason(entry: OperationBody | NoteBody) -> str:
 def print_waiting_and_plan(operation: OperationDetail) -> None:
     if operation.get("waiting"):
         say()
-        columns: Columns = {"partitions": "partitions", "wait for": "cause", "numbers": _waiting_numbers}
+        columns: Columns = {"partitions": "partitions", "wait for": _in_words, "numbers": _waiting_numbers}
         print_table(operation["waiting"], columns)
+        say_pages(waiting["cause"] for waiting in operation["waiting"])
     plan = operation.get("plan")
     if not plan:
         return
@@ -118,6 +121,10 @@ def print_waiting_and_plan(operation: OperationDetail) -> None:
         say(f"... and {len(units) - UNITS_SHOWN_MAX} more (--format json)")
     if plan["batch_size"] is not None:
         say(f"{plan['batches']} batches of at most {plan['batch_size']} partitions")
+
+
+def _in_words(cause: WaitingBody) -> str:
+    return in_words(cause["cause"])
 
 
 def _waiting_numbers(cause: WaitingBody) -> str:

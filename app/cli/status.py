@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from app.cli.address import addresses_of
+from app.cli.alerts import firing_lines
+from app.cli.cause_pages import say_pages
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
 from app.cli.follow import FollowProgress
@@ -24,7 +26,7 @@ ZONE_FIELDS = ("partitions", "replicas", "quorum_size", "voters", "learners", "s
 
 @object_command
 def status(api: Api) -> int:
-    """Show degraded parts, the state of each service, limits, nodes and zones.
+    """Show degraded parts, each service, limits, firing alerts, nodes and zones.
 
     For the `zonectl up` of the data directory all addresses are shown, including
     those of etcd and of each node's members. A zone with learners shows what they,
@@ -46,11 +48,15 @@ def status(api: Api) -> int:
         nodes = list(client.nodes()) if ready["ready"] else []
         zones = [_with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
         limits = _limits(client) if answers else None
+        alerts = client.alerts()["alerts"]
         url = client.address.url
     addresses = addresses_of(url, api.data_dir)
-    body = {"url": url, "ready": ready, "nodes": nodes, "zones": zones, "limits": limits}
+    body = {"url": url, "ready": ready, "nodes": nodes, "zones": zones, "limits": limits, "alerts": alerts}
     api.show_one(
-        {**body, "addresses": addresses}, *_lines(url, ready, addresses), *(summary(limits) if limits else ())
+        {**body, "addresses": addresses},
+        *_lines(url, ready, addresses),
+        *(summary(limits) if limits else ()),
+        *firing_lines(alerts),
     )
     if api.is_table and nodes:
         say()
@@ -68,6 +74,8 @@ def status(api: Api) -> int:
     if api.is_table and zones:
         say()
         print_table(zones, {"zone": _zone_name, "parameters": _parameters, "waits for": _causes})
+    if api.is_table:
+        say_pages(_all_causes(ready, zones))
     return ExitCode.OK if answers else ExitCode.FAILED
 
 
@@ -132,6 +140,14 @@ def _zone_name(zone: JsonObject) -> str:
 def _parameters(zone: JsonObject) -> str:
     parameters = zone.get("params") or zone
     return describe_params({name: parameters[name] for name in ZONE_FIELDS if name in parameters})
+
+
+def _all_causes(ready: JsonObject, zones: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for part in ready.get("degraded") or ():
+        yield str(part["cause"])
+    for zone in zones:
+        for item in zone.get("progress", {}).get("causes") or ():
+            yield str(item["cause"])
 
 
 def _causes(zone: JsonObject) -> str:

@@ -49,6 +49,18 @@ class Settings(BaseSettings):
     tls_key: Path | None = Field(None, description="PEM file: its key")
     metastore_tls: bool = Field(False, description="the metastore speaks TLS too, with the same files")
 
+    metrics_host: str = Field(
+        "127.0.0.1",
+        description="address at which a node or a controller is scraped; others than the loopback address need "
+        "the certificate of HTTPS and ZONEKEEPER_TLS_CA, whose certificates scrapers show",
+    )
+    metrics_port: int = Field(
+        0, ge=0, le=65535, description="port at which a node or a controller is scraped; 0: a free one"
+    )
+    metrics_targets: Path | None = Field(
+        None, description="file that a server keeps with what Prometheus scrapes, as its file_sd reads it"
+    )
+
     host: str = Field("127.0.0.1", description="address that the API listens on")
     port: int = Field(0, ge=0, le=65535, description="port that the API listens on; 0: a free one")
     auth: bool = Field(
@@ -76,6 +88,17 @@ class Settings(BaseSettings):
     )
     console: bool = Field(True, description="serve the admin console at /console")
     url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
+
+    alert_webhook_url: str = Field(
+        "",
+        description="address to which alerts are posted in the format of Alertmanager's webhook; empty: none",
+    )
+    alert_webhook_secret_file: Path | None = Field(
+        None, description="file with the secret that messages to the webhook are signed with (HMAC-SHA256)"
+    )
+    alert_times_divisor: float = Field(
+        1.0, ge=1, description="divides how long conditions hold before their alerts fire; for trials of alerts"
+    )
 
     allowed_hosts: str = Field(
         "",

@@ -17,6 +17,7 @@ from app.console.shared import Site
 from app.console.viewer import shown_cause
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
+from rebalance.core.causes import Cause
 from rebalance.core.operation import Operation
 from rebalance.core.readable import read
 
@@ -41,7 +42,7 @@ def wait_of(site: Site, zone_id: ZoneId, catalog: CatalogSnapshot) -> str:
     intent = site.feed.intents.get(zone_id)
     committed = next((zone for zone in catalog.zones if zone.zone_id == zone_id), None)
     if intent is None or (intent.version < catalog.version and intent.zone != committed):
-        return "INTENT_NOT_PUBLISHED"
+        return Cause.INTENT_NOT_PUBLISHED.text()
     return shown_cause(site.services.views.whole_wait(intent))
 
 

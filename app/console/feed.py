@@ -29,6 +29,7 @@ from app.views.placed_zone import PlacedZone
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.targets import matrix_of
+from rebalance.core.causes import Cause
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.target import TargetPointer
@@ -40,7 +41,6 @@ log = structlog.get_logger(__name__)
 BATCH = 500
 WATCHED_S = 5.0
 """A page that is open says so more often than this."""
-UNREADABLE = "UNREADABLE"
 
 
 class Topic(Enum):
@@ -199,7 +199,7 @@ class PartitionFeed:
             log.warning(
                 "the console cannot read a partition", zone=batch.zone_id, partition=number, error=str(error)
             )
-            return PartitionReading((), MoveCell.WAITING, HealthCell.UNREAD, f"{UNREADABLE}: {error}")
+            return PartitionReading((), MoveCell.WAITING, HealthCell.UNREAD, Cause.UNREADABLE.text(str(error)))
 
     def _placed_zone(self, batch: Batch) -> PlacedZone | None:
         """The newest target, decoded once; only one batch is read at a time."""

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from app.console.browser import fill, html
 from app.edge.policies import CONSOLE as PATH
+from rebalance.core.cause_table import anchor, words
 
 EMPTY = Markup()
 CSS = Path(__file__).with_name("console.css")
@@ -80,6 +81,7 @@ def _environment() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, auto_reload=False
     )
     environment.filters |= {"grouped": grouped, "size": size, "shares": shares, "when": when}
+    environment.filters |= {"cause_page": anchor, "cause_words": words}
     environment.globals |= {"amount": amount, "link": link}
     return environment
 

@@ -18,6 +18,7 @@ from app.console.zone_grid import Numbers, ZoneGrid
 from app.contract.operations import OperationPlanBody
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationViews, history_of
+from rebalance.core.causes import Cause
 from rebalance.core.operation import OperationKind
 
 Json = dict[str, Any]
@@ -25,7 +26,7 @@ Json = dict[str, Any]
 PARTITIONS_FEW = 2_000
 """Up to so many are read one by one, as the API does."""
 NUMBERS_SHOWN = 20
-NEXT = "PLANNED_NEXT"
+NEXT = Cause.PLANNED_NEXT.text()
 """What is at rest where it was, and not yet where the operation wants it."""
 
 

@@ -22,6 +22,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import ALL_ZONES, SYSTEM, GrantObject, Privilege, zone_object
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import OF_ALL_ZONES
+from rebalance.core.causes import cause_of
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ def sees_all_zones() -> bool:
 def shown_cause(cause: str) -> str:
     """What a partition waits for, read for all pages: without its details where they tell of other zones, for
     who does not see them all."""
-    word = cause.partition(":")[0]
-    return word if word in OF_ALL_ZONES and not sees_all_zones() else cause
+    kind = cause_of(cause)
+    return kind.text() if kind in OF_ALL_ZONES and not sees_all_zones() else cause
 
 
 def sees_system() -> bool:

@@ -9,13 +9,14 @@ from typing_extensions import TypedDict
 from app.contract.marks import About, OneOf
 from catalog.core.zone import Strategy
 from rebalance.core.affinity import CopyState
+from rebalance.core.causes import Cause as MoveCause
 from rebalance.core.move_status import MoveState
 from rebalance.core.partition_state import LocalState
 from rebalance.core.phases import PhaseName, PhaseState
 from rebalance.core.records import MemberRole, MemberState, Stage
 from rebalance.ports.placement import Engine
 
-MemberStateName = Annotated[str, OneOf(MemberState, "NODE_DOWN", less=MemberState.NONE)]
+MemberStateName = Annotated[str, OneOf(MemberState, MoveCause.NODE_DOWN.value, less=MemberState.NONE)]
 RoleName = Annotated[str, OneOf(MemberRole)]
 
 

@@ -18,10 +18,11 @@ def https_url(host: str, port: int, scope: Scope) -> str:
     """HTTPS of a server that listens on ``host``, as the client of this request reaches it: of one that listens
     on every address, by the one that the client has used."""
     used = host_of(Fields.of(scope).first(b"host"))
-    return url_of("https", used if used and _is_every_address(host) else host, port)
+    return url_of("https", used if used and is_every_address(host) else host, port)
 
 
-def _is_every_address(host: str) -> bool:
+def is_every_address(host: str) -> bool:
+    """Whether who listens on ``host`` listens on all addresses of the machine."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:

@@ -34,6 +34,14 @@ class ServerCertificate:
     def file(self) -> Path:
         return self._files[0]
 
+    def demand(self, authority: Path) -> None:
+        """From now on clients show a certificate of ``authority``. Raises ValueError for a file without one."""
+        try:
+            self.context.load_verify_locations(authority)
+        except OSError as error:
+            raise ValueError(f"{authority} is no certificate: {error}") from error
+        self.context.verify_mode = ssl.CERT_REQUIRED
+
     async def follow(self) -> None:
         """Until cancelled. Files that are no certificate with its key leave the earlier one in place."""
         while True:

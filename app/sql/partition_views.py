@@ -9,6 +9,7 @@ from app.sql.view_snapshot import SystemSnapshot
 from app.views.store_map import partition_map_of
 from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.causes import Cause
 from rebalance.core.move_status import PartitionView
 from rebalance.core.partition_state import copies_of, copy_states, global_state, is_learner, local_state
 from rebalance.kernels.partition_map import STATE_NAMES
@@ -46,7 +47,7 @@ def learner_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
                     zone.name,
                     zone.zone_id,
                     number,
-                    state if node in snapshot.alive else "NODE_DOWN",
+                    state if node in snapshot.alive else Cause.NODE_DOWN.value,
                     mirror.client_url if mirror is not None else None,
                     mirror.safe_revision if mirror is not None else None,
                     mirror.reason if mirror is not None else "",

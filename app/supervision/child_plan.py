@@ -28,6 +28,8 @@ COMPACT_AFTER = "10m"
 SETTINGS = frozenset(f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields)
 # The server starts Spark. libpq has variables of its own, also for the catalog's password.
 SERVER_INHERITS = (*SPARK, *sorted(SETTINGS), "PG*")
+TARGETS_FILE = "scrape-targets.json"
+"""In the data directory: what Prometheus scrapes, for its file_sd."""
 CATALOG_SETTINGS = {"ZONEKEEPER_CATALOG_URL", "ZONEKEEPER_CATALOG_PASSWORD_FILE"}
 # Every setting but the catalog's, which lead to a password and are none of a node's business.
 NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - CATALOG_SETTINGS))
@@ -146,6 +148,7 @@ def plan_children(
             **_tls_settings(tls),
             **_login_settings(https, login),
             "ZONEKEEPER_METASTORE_QUOTA_MB": str(QUOTA_BYTES >> 20),
+            "ZONEKEEPER_METRICS_TARGETS": str(directory / TARGETS_FILE),
         },
     )
     metastore = ChildSpec(

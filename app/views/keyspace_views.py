@@ -30,13 +30,14 @@ from app.views.view_bodies import (
     store_copies,
 )
 from app.views.wait_causes import WaitCauses
-from catalog.core.engine_options import no_data_nodes
+from catalog.core.engine_options import option_in_the_way
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 from rebalance.core.change_lock import decode_lock
 from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
@@ -245,7 +246,8 @@ class KeyspaceViews:
         if intent is None or (intent.version < version and intent.zone != zone):
             known = intent.zone if intent else zone
             total = known.partitions if known else 0
-            return progress_body(zone_id, intent, Counter(WAITING=total), Counter(INTENT_NOT_PUBLISHED=total))
+            causes = Counter({Cause.INTENT_NOT_PUBLISHED.text(): total})
+            return progress_body(zone_id, intent, Counter(WAITING=total), causes)
         if intent.dropped:
             return self._progress_of_drop(zone_id, intent)
         whole = self.whole_wait(intent)
@@ -254,7 +256,7 @@ class KeyspaceViews:
             total = intent.zone.partitions
             return progress_body(zone_id, intent, Counter(WAITING=total), Counter({whole: total}))
         states: Counter[str] = Counter()
-        causes: Counter[str] = Counter()
+        causes = Counter[str]()
         copies: Counter[str] = Counter()
         alive = self.alive()
         for number in range(placed.pointer.partitions):
@@ -274,7 +276,8 @@ class KeyspaceViews:
             return unreadable.cause
         data_nodes = self.data_nodes(zone_id)
         if data_nodes is not None and not data_nodes.nodes:
-            return no_data_nodes(intent.zone, (record.node for record in self.live_records().values()))
+            living = (record.node for record in self.live_records().values())
+            return Cause.NO_DATA_NODES.text(option_in_the_way(intent.zone, living))
         pointer = readable(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
         if pointer is not None and data_nodes is not None and is_target_of(pointer, intent, data_nodes):
             return "" if self.placed(zone_id) is not None else self._damaged(zone_id, pointer).cause
@@ -282,7 +285,7 @@ class KeyspaceViews:
         unreadable = unreadable_among(
             (*halting, read(self._mirror.get(self._keyspace.topology), Topology.decode))
         )
-        return unreadable.cause if unreadable is not None else "PLACEMENT_NOT_COMPUTED"
+        return unreadable.cause if unreadable is not None else Cause.PLACEMENT_NOT_COMPUTED.text()
 
     def _damaged(self, zone_id: ZoneId, pointer: TargetPointer) -> Unreadable:
         """Chunks are written before the pointer that names them: what does not fit it is damaged."""
@@ -300,9 +303,10 @@ class KeyspaceViews:
         ]
         total = intent.zone.partitions
         if self.ownership.has(zone_id):
-            return progress_body(zone_id, intent, Counter(MOVING=total), Counter({"CLEAN_UP: servers": total}))
+            waits = Counter({Cause.CLEAN_UP.text("servers"): total})
+            return progress_body(zone_id, intent, Counter(MOVING=total), waits)
         busy = {partition for partition, _, _ in left}
-        causes = Counter(f"CLEAN_UP: {node}" for _, node, _ in left)
+        causes = Counter(Cause.CLEAN_UP.text(node) for _, node, _ in left)
         states = Counter(DONE=total - len(busy), MOVING=len(busy))
         return progress_body(zone_id, intent, states, causes)
 

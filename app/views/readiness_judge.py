@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from app.contract.health import InstallationPart, LostPartitions
 from catalog.core.zone import Zone
+from rebalance.core.causes import Cause
 
 LATE_S = 30.0
 """What has waited this long is reported: a placement on Spark takes seconds, its start up to twenty."""
@@ -89,35 +90,38 @@ def judge(observed: ObservedParts) -> tuple[DegradedCause, ...]:
 
 def _causes(observed: ObservedParts) -> Iterator[DegradedCause]:
     if observed.catalog != "ok":
-        yield DegradedCause(InstallationPart.CATALOG, f"CATALOG_UNAVAILABLE: {observed.catalog}")
+        yield DegradedCause(InstallationPart.CATALOG, Cause.CATALOG_UNAVAILABLE.text(observed.catalog))
     if observed.metastore != "ok":
-        yield DegradedCause(InstallationPart.METASTORE, f"METASTORE_UNAVAILABLE: {observed.metastore}")
+        yield DegradedCause(InstallationPart.METASTORE, Cause.METASTORE_UNAVAILABLE.text(observed.metastore))
     else:
         if observed.controller is None:
             yield DegradedCause(
-                InstallationPart.CONTROLLER, "NO_LEADER: no controller leads, so nothing is placed or moved"
+                InstallationPart.CONTROLLER,
+                Cause.NO_LEADER.text("no controller leads, so nothing is placed or moved"),
             )
         elif observed.spark == "down":
-            message = f"SPARK_DOWN: {observed.spark_message}; placements are computed without it"
+            message = Cause.SPARK_DOWN.text(f"{observed.spark_message}; placements are computed without it")
             yield DegradedCause(InstallationPart.SPARK, message)
         if not observed.nodes:
-            yield DegradedCause(InstallationPart.NODES, "NO_NODE: no node is alive")
+            yield DegradedCause(InstallationPart.NODES, Cause.NO_NODE.text("no node is alive"))
         if observed.store_servers_down:
             names = ", ".join(observed.store_servers_down)
-            yield DegradedCause(InstallationPart.NODES, f"SERVER_DOWN: no store server takes part for {names}")
+            yield DegradedCause(
+                InstallationPart.NODES, Cause.SERVER_DOWN.text(f"no store server takes part for {names}")
+            )
         for lost in observed.lost_partitions:
             count, zone = lost["partitions"], lost["zone"]
             left = f"{count} partition{'s have' if count > 1 else ' has'} no in-sync copy left"
-            yield DegradedCause(InstallationPart.ZONES, f"PARTITION_LOST: {left} in zone {zone}")
+            yield DegradedCause(InstallationPart.ZONES, Cause.PARTITION_LOST.text(f"{left} in zone {zone}"))
         for unreadable in observed.unreadable:
             yield DegradedCause(InstallationPart.METASTORE, unreadable)
     if observed.outbox_s >= LATE_S:
         yield DegradedCause(
             InstallationPart.QUEUE,
-            f"OUTBOX_LATE: a version has not been published for {observed.outbox_s:.0f} s",
+            Cause.OUTBOX_LATE.text(f"a version has not been published for {observed.outbox_s:.0f} s"),
         )
     if observed.zone_s >= LATE_S:
         waits = f"zone {observed.zone_id} has waited for its placement for {observed.zone_s:.0f} s"
-        yield DegradedCause(InstallationPart.QUEUE, f"ZONE_LATE: {waits}")
+        yield DegradedCause(InstallationPart.QUEUE, Cause.ZONE_LATE.text(waits))
     for process, task, cause in observed.tasks:
-        yield DegradedCause(InstallationPart.BACKGROUND, f"TASK_ENDED: {process}, {task}: {cause}")
+        yield DegradedCause(InstallationPart.BACKGROUND, Cause.TASK_ENDED.text(f"{process}, {task}: {cause}"))

@@ -168,7 +168,7 @@ class ReadinessProbe:
             name, record = item.key.removeprefix(prefix), read(item, ProcessRecord.decode)
             if isinstance(record, Unreadable):
                 unreadable.append(record)
-            elif name != controller_name():
+            elif name != controller_name() and (record.troubles or record.defects):
                 others.append(
                     {
                         "process": name,

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from rebalance.controllers.ring_mirror import RingReader, ServerAddress
+from rebalance.core.causes import Cause
 from rebalance.hosting.tls import TlsFiles
 from rebalance.store.core.copy_list import ListedCopy, listed_copies
 from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
@@ -37,11 +38,11 @@ class StoreCopies:
     async def _of(self, name: str) -> ServerCopies:
         address = self._ring.address(name)
         if address is None:
-            return ServerCopies(name, None, "NO_ANSWER: where it listens is not known")
+            return ServerCopies(name, None, Cause.NO_ANSWER.text("where it listens is not known"))
         try:
             return ServerCopies(name, await self._asked(address))
         except (StoreUnreachableError, ValueError) as error:
-            return ServerCopies(name, None, f"NO_ANSWER: {error}")
+            return ServerCopies(name, None, Cause.NO_ANSWER.text(str(error)))
 
     async def _asked(self, at: ServerAddress) -> tuple[ListedCopy, ...]:
         channel = StoreChannel(server_url(at.host, at.port, at.incarnation), self._tls)

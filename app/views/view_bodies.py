@@ -10,6 +10,7 @@ from app.contract.zones import FailureBody, KeptCopy, Member, MirrorBody, Progre
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.admission import utc
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 from rebalance.core.drain import Drain
 from rebalance.core.failures import Failure
 from rebalance.core.keys import Keyspace, PartitionId
@@ -80,7 +81,7 @@ def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Member
     role = MemberRole.LEARNER if is_learner(view, node) else configured.role if configured else None
     return {
         "node": node,
-        "state": shown.state.value if node in alive else "NODE_DOWN",
+        "state": shown.state.value if node in alive else Cause.NODE_DOWN.value,
         "role": role.value if role else None,
         "peer_url": record.peer_url,
         "client_url": shown.client_url,
@@ -118,7 +119,7 @@ def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> MirrorBody | None
     if mirror is None:
         return None
     return {
-        "state": mirror.state.value if is_alive else "NODE_DOWN",
+        "state": mirror.state.value if is_alive else Cause.NODE_DOWN.value,
         "client_url": mirror.client_url,
         "safe_revision": mirror.safe_revision,
         "reason": mirror.reason,

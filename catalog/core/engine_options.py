@@ -65,8 +65,8 @@ def has_options(zone: Zone, node: Node) -> bool:
     return lacking_option(zone, map(node.engine, zone.storage_profiles)) is None
 
 
-def no_data_nodes(zone: Zone, nodes: Iterable[Node]) -> str:
-    """The cause for which a zone without data nodes waits. ``nodes``: those that live."""
+def option_in_the_way(zone: Zone, nodes: Iterable[Node]) -> str:
+    """Why living ``nodes`` that hold a zone's profiles keep no data of it; empty: no option is the reason."""
     engines = (
         node.engine(name)
         for node in nodes
@@ -74,9 +74,7 @@ def no_data_nodes(zone: Zone, nodes: Iterable[Node]) -> str:
         for name in zone.storage_profiles
     )
     lack = lacking_option(zone, engines)
-    return (
-        "NO_DATA_NODES" if lack is None else f"NO_DATA_NODES: {ErrorKind.ENGINE_UNSUPPORTED.name}: {lack.text}"
-    )
+    return "" if lack is None else f"{ErrorKind.ENGINE_UNSUPPORTED.name}: {lack.text}"
 
 
 def check_engine_options(command: CreateZone | AlterZone, zone: Zone, topology: Iterable[Node]) -> None:

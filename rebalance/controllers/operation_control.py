@@ -17,6 +17,7 @@ from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.targets import TargetStore
 from rebalance.core.admission import Limits, Pause
+from rebalance.core.causes import Cause
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import (
     STATES,
@@ -74,7 +75,7 @@ class OperationControl:
             return replace(limits, zone_pauses={**limits.zone_pauses, zone_id: replace(pause, operation=name)})
 
         def paused(operation: Operation) -> Operation | None:
-            cause = f"PAUSED: the zone, {pause.summary()}"
+            cause = Cause.PAUSED.text(f"the zone, {pause.summary()}")
             if operation.state is OperationState.PAUSED:
                 return replace(operation, cause=cause)
             return operation.after(Step.PAUSED, self._clock.now_ms(), cause)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from catalog.core.errors import RefusedError
 from catalog.core.zone import ZoneId
@@ -25,6 +26,7 @@ from rebalance.controllers.zone_reading import ZoneReader, ZoneReading
 from rebalance.core.admission import Limits, move_of
 from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
+from rebalance.core.causes import Cause
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.metric_rows import Metric
@@ -202,6 +204,10 @@ class OperationKeeper:
         operation = readable(item, Operation.decode)
         if operation.is_over:
             return operation
+        with bound_contextvars(operation=operation.operation_id, zone=operation.zone_id):
+            return await self._looked(item, operation)
+
+    async def _looked(self, item: KeyValue, operation: Operation) -> Operation:
         reading = await self._reader.read(operation.zone_id)
         if reading.epoch.halted:
             return operation
@@ -215,7 +221,7 @@ class OperationKeeper:
         if after.is_over:
             self._count(after)
         if after.state is not operation.state or after.is_over:
-            log.info("operation", operation=operation.operation_id, state=after.state.value, over=after.is_over)
+            log.info("operation", state=after.state.value, over=after.is_over)
         return after
 
     def _count(self, ended: Operation) -> None:
@@ -284,7 +290,7 @@ class OperationKeeper:
         limits = self._limits()
         timed = limits.operation_s is not None and counted.kind.moves_data
         if timed and limits.operation_s and now_ms - counted.started_ms > 1_000 * limits.operation_s:
-            detail = f"TIME_LIMIT: it took longer than {limits.operation_s} s"
+            detail = Cause.TIME_LIMIT.text(f"it took longer than {limits.operation_s} s")
             return counted.after(Step.FAILED, now_ms, detail) or counted
         paused = limits.pause_cause(counted.zone_id, now_ms) if counted.kind.moves_data else ""
         if counted.state is OperationState.PAUSED:

@@ -23,6 +23,7 @@ from catalog.core.codec import Codec, Form, Unknown, mapping, optional, sequence
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.bandwidth import ByteRates, TokenBuckets
+from rebalance.core.causes import Cause
 from rebalance.core.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitValues
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.txn import KeyValue
@@ -116,14 +117,18 @@ class Limits(LimitValues):
         if self.unreadable:
             return self.unreadable
         if self.pause is not None and self.pause.holds(now_ms):
-            return f"PAUSED: {self.pause.summary()}"
+            return Cause.PAUSED.text(self.pause.summary())
         pause = self.zone_pauses.get(zone_id)
-        return f"PAUSED: the zone, {pause.summary()}" if pause is not None and pause.holds(now_ms) else ""
+        return (
+            Cause.PAUSED.text(f"the zone, {pause.summary()}")
+            if pause is not None and pause.holds(now_ms)
+            else ""
+        )
 
     def window_cause(self, now_ms: int) -> str:
         """The window that is waited for; empty: one is open, or there is none."""
         opening = next_opening(self.windows, now_ms)
-        return f"OUTSIDE_WINDOW: {opening.window} UTC opens {utc(opening.at_ms)}" if opening else ""
+        return Cause.OUTSIDE_WINDOW.text(f"{opening.window} UTC opens {utc(opening.at_ms)}") if opening else ""
 
     def next_end_ms(self, now_ms: int) -> int | None:
         """When the next of what holds moves back now ends by itself: a pause, or the time between windows."""
@@ -235,8 +240,8 @@ class Loads:
         )
 
 
-OF_ALL_ZONES = frozenset({"OPERATION_RUNS", "CLUSTER_CAP", "NODE_CAP", "NODE_MEMBER_LIMIT"})
-"""First words of causes whose details tell of other zones (``Rooms.seen_by``)."""
+OF_ALL_ZONES = frozenset({Cause.OPERATION_RUNS, Cause.CLUSTER_CAP, Cause.NODE_CAP, Cause.NODE_MEMBER_LIMIT})
+"""Causes whose details tell of other zones (``Rooms.seen_by``)."""
 
 
 class Rooms:
@@ -304,12 +309,12 @@ class Rooms:
         if limits.one_operation and (turn := self._waits_for_turn(zone_id)):
             return turn
         if limits.cluster_moves is not None and self._loads.cluster >= limits.cluster_moves:
-            return f"CLUSTER_CAP: {self._sum(self._loads.cluster, limits.cluster_moves, 'reached')}"
+            return Cause.CLUSTER_CAP.text(self._sum(self._loads.cluster, limits.cluster_moves, "reached"))
         taken = self._batches[zone_id]
         if limits.batch_size is not None and (moving > taken or taken >= limits.batch_size):
-            return f"BATCH: {moving} of the last batch move"
+            return Cause.BATCH.text(f"{moving} of the last batch move")
         if limits.zone_moves is not None and moving >= limits.zone_moves:
-            return f"ZONE_CAP: {moving}/{limits.zone_moves}"
+            return Cause.ZONE_CAP.text(f"{moving}/{limits.zone_moves}")
         return self._buckets.cluster_cause(self._rates)
 
     def _waits_for_turn(self, zone_id: ZoneId) -> str:
@@ -318,12 +323,12 @@ class Rooms:
         if self._first is not None and self._first[0] != zone_id:
             is_shown = self._seen is None or self._first[0] in self._seen
             first = self._first[1] if is_shown else "another operation"
-            return f"OPERATION_RUNS: {first} goes first, one at a time"
+            return Cause.OPERATION_RUNS.text(f"{first} goes first, one at a time")
         others = self._loads.cluster - self._loads.zones[zone_id]
         if not others:
             return ""
         moving = "partitions" if self._seen is not None else f"{others} partitions"
-        return f"OPERATION_RUNS: {moving} of other zones move, one operation at a time"
+        return Cause.OPERATION_RUNS.text(f"{moving} of other zones move, one operation at a time")
 
     def _sum(self, used: int, most: int | None, otherwise: str) -> str:
         """``used`` counts all zones."""
@@ -336,15 +341,15 @@ class Rooms:
         for node in move.donors:
             if self.donor_room(node) < 1:
                 moving = self._sum(self._loads.donors[node], self._limits.donor_moves, "full")
-                return f"NODE_CAP: {node} {moving} as donor"
+                return Cause.NODE_CAP.text(f"{node} {moving} as donor")
         for node in move.receivers:
             if self.receiver_room(node) < 1:
                 moving = self._sum(self._loads.receivers[node], self._limits.receiver_moves, "full")
-                return f"NODE_CAP: {node} {moving} as receiver"
+                return Cause.NODE_CAP.text(f"{node} {moving} as receiver")
         for node in move.joins:
             if self.member_room(node) < 1:
                 held = self._sum(self._loads.members[node], self._member_limits[node], "full")
-                return f"NODE_MEMBER_LIMIT: {node} {held}"
+                return Cause.NODE_MEMBER_LIMIT.text(f"{node} {held}")
         return ""
 
     def donor_room(self, node: str) -> int:

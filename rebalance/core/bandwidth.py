@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from catalog.core.codec import Codec, Record, Unknown
+from rebalance.core.causes import Cause
 
 BURST_S = 1.0
 
@@ -63,13 +64,13 @@ class TokenBuckets:
         """Why no move may begin anywhere; empty: one may."""
         if not _is_used_up(self.cluster, rates.cluster_bytes_s):
             return ""
-        return f"BANDWIDTH: the cluster's {rate_text(rates.cluster_bytes_s)} are used up"
+        return Cause.BANDWIDTH.text(f"the cluster's {rate_text(rates.cluster_bytes_s)} are used up")
 
     def node_cause(self, node: str, rates: ByteRates) -> str:
         """Why no move may begin that loads ``node``; empty: one may."""
         if not _is_used_up(self.nodes.get(node, 0.0), rates.node_bytes_s):
             return ""
-        return f"BANDWIDTH: {node}'s {rate_text(rates.node_bytes_s)} are used up"
+        return Cause.BANDWIDTH.text(f"{node}'s {rate_text(rates.node_bytes_s)} are used up")
 
     def next_open_ms(self, rates: ByteRates) -> int | None:
         """When the next bucket that is used up is not any more; None: none is."""

@@ -9,6 +9,7 @@ from enum import Enum
 
 from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause, cause_of
 from rebalance.core.records import (
     ConfigurationRecord,
     GivenUpRecord,
@@ -18,15 +19,6 @@ from rebalance.core.records import (
     MemberState,
     Stage,
 )
-
-JOINER_GONE = "JOINER_GONE"
-"""First word of the cause of a partition that rests without nodes that were gone for too long."""
-NO_MAJORITY = "NO_MAJORITY"
-"""First word of the cause of a partition that has lost the majority of its voters: a reset is the way back."""
-COPY_STALLED = "COPY_STALLED"
-"""First word of the reason of a partition whose joiner lives and receives nothing (M3)."""
-COPY_FAILED = "COPY_FAILED"
-"""First word of the reason of a partition whose copies have failed as often as they may (VOL-098)."""
 
 
 class MoveState(Enum):
@@ -142,7 +134,7 @@ def joiner_gone(view: PartitionView) -> str:
     """The cause of a partition that rests short of its target for good; empty: it does not."""
     rests = view.processed and not view.recovered and view.pending is None and view.planned is None
     short = rests and view.given_up and view.stable is not None and view.stable != view.target
-    return f"{JOINER_GONE}: {', '.join(view.given_up)}" if short else ""
+    return Cause.JOINER_GONE.text(f"{', '.join(view.given_up)}") if short else ""
 
 
 def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
@@ -150,15 +142,15 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
     if view.unreadable:
         return MoveStatus(MoveState.WAITING, view.unreadable)
     if view.target is None:
-        return MoveStatus(MoveState.WAITING, "PLACEMENT_NOT_COMPUTED")
+        return MoveStatus(MoveState.WAITING, Cause.PLACEMENT_NOT_COMPUTED.text())
     if not view.processed or view.stable is None:
-        return MoveStatus(MoveState.WAITING, view.admission or "TARGET_NOT_WRITTEN")
+        return MoveStatus(MoveState.WAITING, view.admission or Cause.TARGET_NOT_WRITTEN.text())
     if view.owners is not None and (status := _status_of_owners(view, view.owners, alive)) is not None:
         return status
     if view.pending is not None:
         return _status_of_move(view, view.stable, view.pending, alive)
     if view.stable != view.target and not view.recovered:
-        return MoveStatus(MoveState.WAITING, joiner_gone(view) or "TARGET_NOT_WRITTEN")
+        return MoveStatus(MoveState.WAITING, joiner_gone(view) or Cause.TARGET_NOT_WRITTEN.text())
     if view.owners is not None:
         return MoveStatus(MoveState.DONE)
     return _status_at_rest(view, view.stable, alive)
@@ -167,29 +159,31 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
 def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> MoveStatus | None:
     """None: it serves, and nothing of it moves."""
     if owners.is_lost:
-        return MoveStatus(MoveState.WAITING, f"PARTITION_LOST: {', '.join(owners.in_sync)}")
+        return MoveStatus(MoveState.WAITING, Cause.PARTITION_LOST.text(", ".join(owners.in_sync)))
     assigned = view.pending or view.stable
     if assigned is None:
         return None
     blocked = _first_of(
         _down(assigned.nodes, alive),
-        _down(assigned.nodes, owners.servers, "SERVER_DOWN"),
-        _down(assigned.nodes, assigned.nodes - owners.silent, "SERVER_SILENT"),
+        _down(assigned.nodes, owners.servers, Cause.SERVER_DOWN),
+        _down(assigned.nodes, assigned.nodes - owners.silent, Cause.SERVER_SILENT),
     )
     if blocked is not None:
         return blocked
     if owners.is_resting:
         is_moving = view.pending is not None
-        return MoveStatus(MoveState.WAITING, "ZONE_DEACTIVATED") if is_moving else None
+        return MoveStatus(MoveState.WAITING, Cause.ZONE_DEACTIVATED.text()) if is_moving else None
     if not owners.leader:
-        return MoveStatus(MoveState.WAITING, f"OWNERS_AWAITED: {', '.join(owners.in_sync) or 'none yet'}")
+        return MoveStatus(MoveState.WAITING, Cause.OWNERS_AWAITED.text(", ".join(owners.in_sync) or "none yet"))
     missing = sorted(assigned.nodes - frozenset(owners.in_sync))
     surplus = sorted(frozenset(owners.in_sync) - assigned.nodes)
     if missing:
-        return MoveStatus(MoveState.MOVING, f"FILLING: {', '.join(missing)}")
+        return MoveStatus(MoveState.MOVING, Cause.FILLING.text(", ".join(missing)))
     if view.pending is None and not surplus:
         return None
-    return MoveStatus(MoveState.MOVING, f"SURPLUS: {', '.join(surplus)}" if surplus else "STABLE")
+    return MoveStatus(
+        MoveState.MOVING, Cause.SURPLUS.text(", ".join(surplus)) if surplus else Cause.STABLE.text()
+    )
 
 
 def _status_of_move(
@@ -205,15 +199,15 @@ def _status_of_move(
     configuration = view.configuration
     if configuration is not None and configuration.stage is not Stage.NONE:
         stage = configuration.stage.value
-        if configuration.reason.startswith((COPY_FAILED, COPY_STALLED)):
+        if cause_of(configuration.reason) in (Cause.COPY_FAILED, Cause.COPY_STALLED):
             return MoveStatus(MoveState.WAITING, configuration.reason)
         cause = f"{stage}: {configuration.reason}" if configuration.reason else stage
         return MoveStatus(MoveState.MOVING, cause)
     missing = sorted(voters - _having_members(view))
     if missing:
-        return MoveStatus(MoveState.WAITING, f"MEMBER_NOT_RESERVED: {', '.join(missing)}")
-    reason = configuration.reason if configuration is not None else "LEADER_UNKNOWN"
-    return MoveStatus(MoveState.WAITING, reason or "LEADER_HAS_NOT_BEGUN")
+        return MoveStatus(MoveState.WAITING, Cause.MEMBER_NOT_RESERVED.text(", ".join(missing)))
+    reason = configuration.reason if configuration is not None else Cause.LEADER_UNKNOWN.text()
+    return MoveStatus(MoveState.WAITING, reason or Cause.LEADER_HAS_NOT_BEGUN.text())
 
 
 def _status_at_rest(view: PartitionView, stable: Assignments, alive: frozenset[str]) -> MoveStatus:
@@ -224,9 +218,9 @@ def _status_at_rest(view: PartitionView, stable: Assignments, alive: frozenset[s
     running = {node for node, member in view.members.items() if member.state is MemberState.RUNNING}
     starting = sorted(voters - running)
     if starting:
-        return MoveStatus(MoveState.WAITING, f"MEMBER_STARTING: {', '.join(starting)}")
+        return MoveStatus(MoveState.WAITING, Cause.MEMBER_STARTING.text(", ".join(starting)))
     if view.configuration is None or view.configuration.members.keys() != voters:
-        return MoveStatus(MoveState.WAITING, "LEADER_UNKNOWN")
+        return MoveStatus(MoveState.WAITING, Cause.LEADER_UNKNOWN.text())
     return _first_of(_learners(view, stable), _redundant(view, stable, alive)) or MoveStatus(MoveState.DONE)
 
 
@@ -241,8 +235,8 @@ def _learners(view: PartitionView, stable: Assignments) -> MoveStatus | None:
             detail = f"{node} ({mirror.reason})" if mirror is not None and mirror.reason else node
             (failed if mirror is not None and mirror.state is MemberState.FAILED else starting).append(detail)
     if failed:
-        return MoveStatus(MoveState.WAITING, f"LEARNER_FAILED: {', '.join(failed)}")
-    return MoveStatus(MoveState.WAITING, f"LEARNER_STARTING: {', '.join(starting)}") if starting else None
+        return MoveStatus(MoveState.WAITING, Cause.LEARNER_FAILED.text(", ".join(failed)))
+    return MoveStatus(MoveState.WAITING, Cause.LEARNER_STARTING.text(", ".join(starting))) if starting else None
 
 
 def _redundant(view: PartitionView, stable: Assignments, alive: frozenset[str]) -> MoveStatus | None:
@@ -250,7 +244,7 @@ def _redundant(view: PartitionView, stable: Assignments, alive: frozenset[str]) 
     mirrors = {node for node, member in view.members.items() if member.mirror is not None}
     surplus = (_having_members(view) - frozenset(stable.peers)) | (mirrors - frozenset(stable.learners))
     nodes = sorted(surplus & alive)
-    return MoveStatus(MoveState.MOVING, f"CLEAN_UP: {', '.join(nodes)}") if nodes else None
+    return MoveStatus(MoveState.MOVING, Cause.CLEAN_UP.text(", ".join(nodes))) if nodes else None
 
 
 def _having_members(view: PartitionView) -> frozenset[str]:
@@ -261,16 +255,16 @@ def _first_of(*statuses: MoveStatus | None) -> MoveStatus | None:
     return next((status for status in statuses if status is not None), None)
 
 
-def _down(nodes: frozenset[str], alive: AbstractSet[str], cause: str = "NODE_DOWN") -> MoveStatus | None:
+def _down(nodes: frozenset[str], alive: AbstractSet[str], cause: Cause = Cause.NODE_DOWN) -> MoveStatus | None:
     down = sorted(nodes - alive)
-    return MoveStatus(MoveState.WAITING, f"{cause}: {', '.join(down)}") if down else None
+    return MoveStatus(MoveState.WAITING, cause.text(", ".join(down))) if down else None
 
 
 def _majority_lost(stable: Assignments, alive: frozenset[str]) -> MoveStatus | None:
     voters = frozenset(stable.peers)
     if len(voters & alive) >= majority(len(voters)):
         return None
-    return MoveStatus(MoveState.WAITING, f"NODE_DOWN: {', '.join(sorted(voters - alive))}")
+    return MoveStatus(MoveState.WAITING, Cause.NODE_DOWN.text(", ".join(sorted(voters - alive))))
 
 
 def _no_majority(view: PartitionView, alive: frozenset[str]) -> MoveStatus | None:
@@ -282,7 +276,7 @@ def _no_majority(view: PartitionView, alive: frozenset[str]) -> MoveStatus | Non
     if len(voters) < 2 or len(voters & alive) >= majority(len(voters)):
         return None
     waits = f"; {view.reset_wait}" if view.reset_wait else ""
-    return MoveStatus(MoveState.WAITING, f"{NO_MAJORITY}: {', '.join(sorted(voters - alive))}{waits}")
+    return MoveStatus(MoveState.WAITING, Cause.NO_MAJORITY.text(f"{', '.join(sorted(voters - alive))}{waits}"))
 
 
 def _failed(view: PartitionView, nodes: frozenset[str]) -> MoveStatus | None:
@@ -291,4 +285,4 @@ def _failed(view: PartitionView, nodes: frozenset[str]) -> MoveStatus | None:
         for node, member in sorted(view.members.items())
         if node in nodes and member.state is MemberState.FAILED
     ]
-    return MoveStatus(MoveState.WAITING, f"MEMBER_FAILED: {', '.join(failed)}") if failed else None
+    return MoveStatus(MoveState.WAITING, Cause.MEMBER_FAILED.text(", ".join(failed))) if failed else None

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from catalog.core.codec import Extensible
+from rebalance.core.causes import Cause
 from rebalance.core.move_status import MoveState, PartitionView, joiner_gone, partition_status
 from rebalance.core.records import MemberState
 
@@ -70,7 +71,7 @@ def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int
     if _is_there(view) and at_rest:
         return PartitionStep(number, MoveState.DONE, copy_bytes=copies * size)
     if status.state is MoveState.DONE:
-        return PartitionStep(number, MoveState.WAITING, "PLANNED_NEXT", copies * size, untouched)
+        return PartitionStep(number, MoveState.WAITING, Cause.PLANNED_NEXT.text(), copies * size, untouched)
     return PartitionStep(number, status.state, status.cause, copies * size, untouched)
 
 

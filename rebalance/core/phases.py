@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.causes import Cause
 from rebalance.core.move_status import PartitionView, StoreOwners, partition_status
 from rebalance.core.records import MemberState, Stage
 
@@ -63,10 +64,10 @@ def phases_of(view: PartitionView, event_revision: int | None, alive: frozenset[
 def _write_intention(view: PartitionView, event_revision: int | None) -> MovePhase:
     name = PhaseName.WRITE_INTENTION
     if view.target is None:
-        return MovePhase(name, PhaseState.NOT_BEGUN, "a placed target", (), "PLACEMENT_NOT_COMPUTED")
+        return MovePhase(name, PhaseState.NOT_BEGUN, "a placed target", (), Cause.PLACEMENT_NOT_COMPUTED.text())
     if not view.processed:
         steps = (f"target: {_shown(view.target)}",)
-        return MovePhase(name, PhaseState.RUNNING, "a newer target", steps, "TARGET_NOT_WRITTEN")
+        return MovePhase(name, PhaseState.RUNNING, "a newer target", steps, Cause.TARGET_NOT_WRITTEN.text())
     keys = (("stable", view.stable), ("pending", view.pending), ("planned", view.planned))
     written = tuple(f"{key}: {_shown(assignments)}" for key, assignments in keys if assignments is not None)
     kind = "a reset" if view.recovered else "an event"
@@ -111,7 +112,9 @@ def _switch_stable(view: PartitionView) -> MovePhase:
     name = PhaseName.SWITCH_STABLE
     configuration = view.configuration
     if configuration is None or view.stable is None:
-        return MovePhase(name, PhaseState.NOT_BEGUN, "a committed configuration", (), "LEADER_UNKNOWN")
+        return MovePhase(
+            name, PhaseState.NOT_BEGUN, "a committed configuration", (), Cause.LEADER_UNKNOWN.text()
+        )
     members = ", ".join(sorted(configuration.members))
     committed = f"term {configuration.term} under {configuration.leader} committed {members}"
     if view.pending is None:
@@ -138,7 +141,7 @@ def _clean_up(view: PartitionView, alive: frozenset[str]) -> MovePhase:
         )
     steps = tuple(f"destroy the member of {node}" for node in redundant)
     gone = [node for node in redundant if node not in alive]
-    result = f"NODE_DOWN: {', '.join(gone)}" if gone else f"CLEAN_UP: {', '.join(redundant)}"
+    result = Cause.NODE_DOWN.text(", ".join(gone)) if gone else Cause.CLEAN_UP.text(", ".join(redundant))
     return MovePhase(name, PhaseState.RUNNING, "a switch of stable", steps, result)
 
 
@@ -158,7 +161,9 @@ def _fill_copies(view: PartitionView, owners: StoreOwners, alive: frozenset[str]
 def _switch_of_owners(view: PartitionView, owners: StoreOwners) -> MovePhase:
     name = PhaseName.SWITCH_STABLE
     if not owners.effective or view.stable is None:
-        return MovePhase(name, PhaseState.NOT_BEGUN, "the result of an exchange", (), "OWNERS_AWAITED")
+        return MovePhase(
+            name, PhaseState.NOT_BEGUN, "the result of an exchange", (), Cause.OWNERS_AWAITED.text()
+        )
     committed = f"the last exchange made {owners.effective[0]} the primary of {', '.join(owners.in_sync)}"
     if view.pending is None:
         same = view.stable.nodes == frozenset(owners.in_sync)
@@ -178,7 +183,7 @@ def _drop_copies(view: PartitionView, owners: StoreOwners) -> MovePhase:
     state = PhaseState.RUNNING if redundant else PhaseState.DONE
     steps = tuple(f"drop the copy of {node}" for node in redundant)
     count = len(owners.copies)
-    result = f"CLEAN_UP: {', '.join(redundant)}" if redundant else f"{count} copies, none is redundant"
+    result = Cause.CLEAN_UP.text(", ".join(redundant)) if redundant else f"{count} copies, none is redundant"
     return MovePhase(PhaseName.CLEAN_UP, state, "a switch of stable", steps, result)
 
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import TypeVar, overload
 
 from catalog.core.codec import RecordNotReadableError
+from rebalance.core.causes import Cause
 from rebalance.core.txn import KeyValue
 
-__all__ = ["CAUSE", "RecordNotReadableError", "Unreadable", "read", "readable", "unreadable_among"]
-
-CAUSE = "RECORD_NOT_READABLE"
+__all__ = ["RecordNotReadableError", "Unreadable", "read", "readable", "unreadable_among"]
 
 T = TypeVar("T")
 
@@ -30,7 +29,7 @@ class Unreadable:
     @property
     def cause(self) -> str:
         """As progress, partitions and limits tell it; the first word is stable."""
-        return f"{CAUSE}: {self.key}: {self.reason}"
+        return Cause.RECORD_NOT_READABLE.text(f"{self.key}: {self.reason}")
 
     @property
     def error(self) -> RecordNotReadableError:

@@ -20,12 +20,16 @@ class Trouble(Extensible):
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord(Record):
-    """``defects``: unexpected failures since the process started."""
+    """``defects``: unexpected failures since the process started. ``build``: the version that runs.
+    ``formats``: of the records that it reads. ``metrics``: URL at which it is scraped; empty: it is not."""
 
     role: str
-    troubles: tuple[Trouble, ...]
-    defects: int
-    last_defect: str
+    troubles: tuple[Trouble, ...] = ()
+    defects: int = 0
+    last_defect: str = ""
+    build: str = ""
+    formats: tuple[int, ...] = ()
+    metrics: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +50,10 @@ class EngineRecord(Record):
     waiting: WaitingZone | None = None
 
 
-ProcessRecord.codec = Codec(ProcessRecord)
+ProcessRecord.codec = Codec(
+    ProcessRecord,
+    # They came later than the rest.
+    omit=("build", "formats", "metrics"),
+    required=("troubles", "defects", "last_defect"),
+)
 EngineRecord.codec = Codec(EngineRecord)

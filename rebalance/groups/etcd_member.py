@@ -15,7 +15,9 @@ from typing import Any
 import structlog
 
 from rebalance.core.backoff import Backoff
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
+from rebalance.core.metric_rows import Metric
 from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import EtcdApi, EtcdMemberEntry, EtcdStatus
 from rebalance.groups.etcd_log import read_log_position
@@ -233,7 +235,7 @@ class EtcdMember:
         if self._lacks_tls:
             return (
                 MemberLife.FAILED,
-                "NO_CERTIFICATE: it speaks TLS, and its node was given no certificate",
+                Cause.NO_CERTIFICATE.text("it speaks TLS, and its node was given no certificate"),
                 None,
             )
         if not self._runs():
@@ -337,7 +339,7 @@ class EtcdMember:
         failed = self._exit_reason()
         if not self._reservations.has_log(self.partition):
             if held.wrote_log:
-                return MemberLife.DATA_LOST, "DATA_LOST: the member was started and its log is gone"
+                return MemberLife.DATA_LOST, Cause.DATA_LOST.text("the member was started and its log is gone")
             return MemberLife.RESERVED, failed or self._fenced
         if self._exit_code is None:
             return MemberLife.STOPPED, self._fenced
@@ -354,7 +356,7 @@ class EtcdMember:
             return f"KILLED by signal {-code}"
         if code and shutil.disk_usage(self._reservations.directory(self.partition)).free < DISK_FREE_MIN:
             # Its log is on the same disk and may end in the middle of a line.
-            return f"DISK_FULL: the member ended with code {code}, it has no space left to write to"
+            return Cause.DISK_FULL.text(f"the member ended with code {code}, it has no space left to write to")
         return f"EXIT {code}: {last_log_line(self.log_path)}" if code else ""
 
     async def _spawn(self) -> None:
@@ -385,6 +387,9 @@ class EtcdMember:
                 self._fenced = str(refused)
                 return
             self._fenced = ""
+            self._tuning.measures.count(Metric.NODE_STARTS)
+            if self._exit_code is not None:
+                self._tuning.measures.count(Metric.NODE_RESTARTS)
             self._started_at = time.monotonic()
             self._exit_code = None
             self._api = EtcdApi(held.endpoints.client_url, self._tuning.tls)

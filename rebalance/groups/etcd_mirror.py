@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_store_file import StoreNotReadableError, read_store_file
@@ -136,7 +137,7 @@ class EtcdMirrorHost:
     def _reserve(self, partition: PartitionId) -> None:
         held = self._book.partitions()
         if partition not in held and len(held) >= self._mirror_limit:
-            raise NoPlaceError(f"NODE_MEMBER_LIMIT: {self._mirror_limit} mirrors are held")
+            raise NoPlaceError(Cause.NODE_MEMBER_LIMIT.text(f"{self._mirror_limit} mirrors are held"))
         self._book.reserve(partition)
 
     def _member(self, partition: PartitionId) -> EtcdMember:

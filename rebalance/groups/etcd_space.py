@@ -12,6 +12,7 @@ import time
 
 import structlog
 
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdStatus
 
@@ -41,7 +42,7 @@ class SpaceKeeper:
             self._not_before = time.monotonic() + PAUSE_S
             self._task = asyncio.create_task(self._tidy(api, status.member_id))
         held = f"{status.in_use_bytes / 2**20:.0f} of {self._quota / 2**20:.0f} MiB"
-        return f"FULL: {held} are in use, the partition takes no puts"
+        return Cause.FULL.text(f"{held} are in use, the partition takes no puts")
 
     async def stop(self) -> None:
         task, self._task = self._task, None

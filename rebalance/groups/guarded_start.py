@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.hosting import child
 from rebalance.hosting.environment import ETCD
@@ -31,7 +32,7 @@ async def start_guarded(
     except WatchLostError as error:
         held.abandon()
         reason = str(error)
-        raise StartRefusedError(reason if reason.startswith("FENCED") else f"FENCED: {reason}") from error
+        raise StartRefusedError(reason if reason.startswith("FENCED") else Cause.FENCED.text(reason)) from error
     except BaseException:
         held.abandon()
         raise

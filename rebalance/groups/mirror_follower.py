@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import structlog
 
 from rebalance.core.backoff import Backoff
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, decode_time
 from rebalance.core.source_revisions import SourceRevision, batches, still_to_repeat
@@ -137,7 +138,7 @@ class MirrorFollower:
             try:
                 await self._round()
             except SourceLostError as lost:
-                self._waits_for = f"SOURCE: {lost}"
+                self._waits_for = Cause.SOURCE.text(str(lost))
                 log.info("source lost", partition=str(self.partition), error=str(lost))
             except CopyUselessError as useless:
                 self.complete_revision = max(self.complete_revision, useless.complete_revision)
@@ -148,7 +149,7 @@ class MirrorFollower:
                 if self._member.errors >= ERRORS_MAX:
                     await self._throw_away(f"the store ended {self._member.errors} times: {failed}")
             except Exception as error:
-                self._failure = f"BROKEN: {error!r}"
+                self._failure = Cause.BROKEN.text(f"{error!r}")
                 self._background.defect("a mirror", error, partition=str(self.partition))
             retry = retry.fresh() if self._revision > before else retry.failed()
             bounded = retry if self._failure else retry.up_to(LOST_PAUSE_MAX_S)
@@ -178,7 +179,7 @@ class MirrorFollower:
         last."""
         self._following = ""
         while not self.sources:
-            self._waits_for = "SOURCE: no voter is known"
+            self._waits_for = Cause.SOURCE.text("no voter is known")
             await self._keep_leases()
             await asyncio.sleep(PAUSE_S)
         self._turn += 1
@@ -302,7 +303,7 @@ class MirrorFollower:
                     self._beat = Beat(decode_time(change.value), revision.revision)
 
     async def _throw_away(self, reason: str) -> None:
-        self._waits_for = f"COPIED_AGAIN: {reason}"
+        self._waits_for = Cause.COPIED_AGAIN.text(reason)
         if not self._useless:
             log.warning("mirror is copied again", partition=str(self.partition), reason=reason)
         self._useless = True
@@ -324,7 +325,7 @@ class MirrorFollower:
         task = self._task
         if task is None or not task.done() or task.cancelled():
             return ""
-        return f"BROKEN: {task.exception()!r}"
+        return Cause.BROKEN.text(f"{task.exception()!r}")
 
     @property
     def _identity(self) -> bytes:

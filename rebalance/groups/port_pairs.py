@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rebalance.core.causes import Cause
 from rebalance.hosting.free_ports import is_free
 from rebalance.ports.groups import NoPlaceError
 
@@ -38,7 +39,7 @@ class PortPairs:
                 self._taken.add(first)
                 return first
         raise NoPlaceError(
-            f"NO_FREE_PORTS: none of {pairs} pairs in {self._ports.start}-{self._ports.stop - 1}"
+            Cause.NO_FREE_PORTS.text(f"none of {pairs} pairs in {self._ports.start}-{self._ports.stop - 1}")
         )
 
     def free(self, first: int) -> None:

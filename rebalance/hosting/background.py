@@ -45,6 +45,8 @@ class Background:
         self.defects = 0
         """Failures of single rounds that were not expected, since the process started."""
         self.last_defect = ""
+        self.is_registered = False
+        """Whether the process tells its troubles with its own entry."""
         self._restarts = restarts
         self._tasks: dict[str, _Task] = {}
         self._chance = random.Random()

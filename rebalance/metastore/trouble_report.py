@@ -44,7 +44,9 @@ class TroubleReport:
         """Whether it was. Raises MetastoreError."""
         lease, background = self._lease(), self._background
         troubles = background.troubles()
-        if not lease or not (troubles or background.defects or self._written):
+        if background.is_registered or not lease:
+            return False
+        if not (troubles or background.defects or self._written):
             return False
         value = ProcessRecord(self._role, troubles, background.defects, background.last_defect).encode()
         if (lease, value) == self._written:

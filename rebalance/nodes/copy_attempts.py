@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
+from rebalance.core.causes import Cause
 from rebalance.core.limit_options import COPY_ATTEMPTS, COPY_S, JOINER_S
-from rebalance.core.move_status import COPY_FAILED
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 
 RETRY_MAX_S = 2.0
@@ -126,4 +126,5 @@ class CopyAttempts:
 
     def published_cause(self, cause: str, rules: CopyRules) -> str:
         """``cause`` as it is published: of what has failed with the number of attempts."""
-        return f"{COPY_FAILED}: {self.counted} attempts: {cause}" if self.is_failed(rules) else cause
+        told = f"{self.counted} attempts: {cause}"
+        return Cause.COPY_FAILED.text(told) if self.is_failed(rules) else cause

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from catalog.core.zone import Node, ZoneIntent
+from rebalance.core.causes import Cause
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
 from rebalance.ports.groups import GroupHost, MemberEndpoints, NoPlaceError
@@ -88,12 +89,14 @@ class EngineHosts:
         """Raises NoPlaceError when the zone is not known or its profiles are not kept by one engine here."""
         item = await self._metastore.get(self._keyspace.intent(partition.zone_id))
         if item is None:
-            raise NoPlaceError("ZONE_UNKNOWN: its intent is not there")
+            raise NoPlaceError(Cause.ZONE_UNKNOWN.text("its intent is not there"))
         intent = read(item, ZoneIntent.decode)
         if isinstance(intent, Unreadable):
             raise NoPlaceError(intent.cause)
         profiles = intent.zone.storage_profiles
         engines = sorted({self._node.engine(profile) for profile in profiles})
         if len(engines) > 1:
-            raise NoPlaceError(f"ENGINES_DIFFER: {', '.join(profiles)} are kept by {', '.join(engines)}")
+            raise NoPlaceError(
+                Cause.ENGINES_DIFFER.text(f"{', '.join(profiles)} are kept by {', '.join(engines)}")
+            )
         return engines[0]

@@ -8,15 +8,16 @@ of them together could be a majority of a group that nobody counts on any more.
 from __future__ import annotations
 
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 from rebalance.core.records import GroupRecord
 
 
 def why_fenced(node: str, generation: int, pending: Assignments | None, group: GroupRecord | None) -> str:
     """Why the member of ``node``, whose data is of ``generation``, must not run; empty: it may."""
     if pending is not None and pending.forced and node != pending.primary:
-        return f"FENCED: the group is founded anew on {pending.primary}"
+        return Cause.FENCED.text(f"the group is founded anew on {pending.primary}")
     if is_given_up(generation, group):
-        return "FENCED: its group was given up, and founded anew without it"
+        return Cause.FENCED.text("its group was given up, and founded anew without it")
     return ""
 
 

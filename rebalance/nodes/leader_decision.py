@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 from rebalance.core.change_lock import PendingLock
 from rebalance.core.guarded_write import Observed
 from rebalance.core.readable import Unreadable, readable
 from rebalance.core.records import MemberRole, MemberState
+from rebalance.core.step_checks import StepCondition
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import FailureCode, GroupMember, MemberStatus, ReconfigurationFailure
+
+_AWAITED = frozenset(condition.value for condition in StepCondition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,29 +155,39 @@ def obstacle(
         if urls.get(name) in listed:
             continue
         if name not in view.living:
-            return f"NODE_DOWN: {name}"
+            return Cause.NODE_DOWN.text(name)
         record = view.records.get(name)
         if record is not None and record.value.state is MemberState.FAILED and name not in urls:
-            return f"MEMBER_FAILED: {name}: {record.value.reason}"
+            return Cause.MEMBER_FAILED.text(f"{name}: {record.value.reason}")
         if record is None or name not in urls or record.value.started:
             # Without a URL the record speaks of a mirror alone. Started and not listed: what is left of a
             # member that was removed. Its node reserves a new one.
-            return f"MEMBER_NOT_RESERVED: {name}"
+            return Cause.MEMBER_NOT_RESERVED.text(name)
     return ""
 
 
 def explained(view: NodePartitionView, issue: ReconfigurationFailure) -> str:
-    """``CODE: node``, with the node's own state where that is the cause."""
+    """``CAUSE: node``, with the node's own state where that is the cause."""
+    cause = cause_of_failure(issue)
     for name, record in view.records.items():
         if issue.peer_url and record.value.peer_url == issue.peer_url:
             if name not in view.living:
-                return f"NODE_DOWN: {name}"
+                return Cause.NODE_DOWN.text(name)
             if issue.code is FailureCode.MIRROR_NOT_RUNNING:
                 mirror = record.value.mirror
-                return ": ".join(filter(None, (issue.code.value, name, mirror.reason if mirror else "")))
+                return cause.text(": ".join(filter(None, (name, mirror.reason if mirror else ""))))
             if record.value.state is MemberState.FAILED:
-                return f"MEMBER_FAILED: {name}: {record.value.reason}"
-            return f"{issue.code.value}: {name}"
-    if issue.code in (FailureCode.REFUSED, FailureCode.TIMED_OUT, FailureCode.DEFECT):
-        return f"{issue.code.value}: {issue.detail}"
-    return str(issue.code.value)
+                return Cause.MEMBER_FAILED.text(f"{name}: {record.value.reason}")
+            return cause.text(name)
+    if cause in (Cause.REFUSED, Cause.TIMED_OUT, Cause.DEFECT):
+        return cause.text(issue.detail)
+    return cause.text()
+
+
+def cause_of_failure(issue: ReconfigurationFailure) -> Cause:
+    """A step that waits for answers is part of a normal move, whatever it waits to hear."""
+    if issue.code is FailureCode.UNHEALTHY_CLUSTER:
+        return Cause.HEALTH_INTERVAL
+    if issue.code is FailureCode.NO_MAJORITY or issue.detail in _AWAITED:
+        return Cause.ANSWERS_AWAITED
+    return Cause(issue.code.value)

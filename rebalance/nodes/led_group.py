@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rebalance.core.causes import Cause
 from rebalance.core.failures import Failing
-from rebalance.core.move_status import COPY_STALLED
 from rebalance.core.records import MemberRole
 from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
 from rebalance.nodes.leader_decision import DesiredPeers, explained
@@ -54,5 +54,5 @@ class LedGroup:
             return self.obstacle
         issue = waiting or self.attempts.failure
         if stalled and issue is not None and issue.code in AWAITS_COPY:
-            return f"{COPY_STALLED}: {', '.join(stalled)}"
+            return Cause.COPY_STALLED.text(", ".join(stalled))
         return self.attempts.published_cause(explained(view, issue), rules) if issue else ""

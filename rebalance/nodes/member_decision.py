@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 from rebalance.core.records import GroupRecord, KeptRecord, MemberRole
 from rebalance.nodes.fences import is_given_up, why_fenced
 from rebalance.nodes.partition_view import NodePartitionView
@@ -62,7 +63,7 @@ def decide_member(
     own = view.records.get(node)
     if status is None:
         if own is not None and own.value.started and not _is_out(view, own.value.peer_url):
-            return MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the member's directory is gone")
+            return MemberDecision(Duty.REPORT_DATA_LOST, Cause.DATA_LOST.text("the member's directory is gone"))
         return MemberDecision(Duty.RESERVE)
     own_url = status.endpoints.peer_url
     if status.life is not MemberLife.RESERVED and is_given_up(status.generation, _group(view)):
@@ -75,19 +76,25 @@ def decide_member(
         case MemberLife.RESERVED:
             elsewhere = own is not None and own.value.started and own.value.peer_url != own_url
             if own is not None and elsewhere and not _is_out(view, own.value.peer_url):
-                return MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the member was started elsewhere")
+                return MemberDecision(
+                    Duty.REPORT_DATA_LOST, Cause.DATA_LOST.text("the member was started elsewhere")
+                )
             return _first_start(view, node, status)
         case MemberLife.REMOVED if view.configuration and view.listed(own_url) is not MemberRole.VOTER:
             # Listed as a learner: the group was asked to add this URL after it had removed the old member.
             if view.pending is not None and node not in view.pending.value.peers:
-                return MemberDecision(Duty.NOTHING, "LEFT: removed by its group, stable is not switched yet")
+                return MemberDecision(
+                    Duty.NOTHING, Cause.LEFT.text("removed by its group, stable is not switched yet")
+                )
             return MemberDecision(Duty.REINCARNATE)
         case MemberLife.STOPPED | MemberLife.FAILED | MemberLife.REMOVED:
             return MemberDecision(Duty.RESTART, status.reason)
         case MemberLife.RUNNING:
             return MemberDecision(Duty.NOTHING, status.reason)
         case MemberLife.STARTING if _is_removed_joiner(view, node, status):
-            return MemberDecision(Duty.REPLACE_JOINER, "LEFT: removed by its group before it has ever answered")
+            return MemberDecision(
+                Duty.REPLACE_JOINER, Cause.LEFT.text("removed by its group before it has ever answered")
+            )
         case MemberLife.STARTING:
             return MemberDecision(Duty.NOTHING)
 
@@ -127,12 +134,16 @@ def _recovering(
         return MemberDecision(Duty.FOUND_EMPTY if is_new else Duty.REINCARNATE)
     if has_mirror and (status is None or status.life is MemberLife.RESERVED):
         duty = Duty.RESERVE if status is None else Duty.FOUND_FROM_MIRROR
-        return MemberDecision(duty, "RECOVERING: the group is founded anew here, on the mirror's data")
+        return MemberDecision(
+            duty, Cause.RECOVERING.text("the group is founded anew here, on the mirror's data")
+        )
     if has_mirror and status is not None and _is_of_no_use(status, group):
         return MemberDecision(Duty.REINCARNATE)
     if status is None or status.life in (MemberLife.RESERVED, MemberLife.DATA_LOST):
-        return MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the copy that recovery has chosen is gone")
-    return MemberDecision(Duty.FOUND_ALONE, "RECOVERING: the group is founded anew here")
+        return MemberDecision(
+            Duty.REPORT_DATA_LOST, Cause.DATA_LOST.text("the copy that recovery has chosen is gone")
+        )
+    return MemberDecision(Duty.FOUND_ALONE, Cause.RECOVERING.text("the group is founded anew here"))
 
 
 def _is_of_no_use(status: MemberStatus, group: GroupRecord | None) -> bool:
@@ -164,7 +175,7 @@ def _not_assigned(view: NodePartitionView, node: str, status: MemberStatus | Non
         return MemberDecision(Duty.CLEAN_UP)
     if view.listed(status.endpoints.peer_url):
         # Still counted by its group: without it the rest may have no majority to remove it with.
-        reason = "LEAVING: the group has not removed this member yet"
+        reason = Cause.LEAVING.text("the group has not removed this member yet")
         running = status.life in (MemberLife.RUNNING, MemberLife.STARTING)
         return MemberDecision(Duty.NOTHING if running else Duty.RESTART, reason)
     return MemberDecision(Duty.CLEAN_UP)
@@ -175,16 +186,16 @@ def _first_start(view: NodePartitionView, node: str, status: MemberStatus) -> Me
     if view.configuration is not None:
         if view.listed(peer_url):
             return MemberDecision(Duty.JOIN)
-        return MemberDecision(Duty.NOTHING, "WAITING: the group's leader adds this member")
+        return MemberDecision(Duty.NOTHING, Cause.WAITING.text("the group's leader adds this member"))
     if view.group is not None:
         if view.group.value.peers.get(node) == peer_url:
             return MemberDecision(Duty.BOOTSTRAP)
-        return MemberDecision(Duty.NOTHING, "WAITING: the group has not elected a leader yet")
+        return MemberDecision(Duty.NOTHING, Cause.WAITING.text("the group has not elected a leader yet"))
     if view.stable is None or node not in view.stable.value.peers:
-        return MemberDecision(Duty.NOTHING, "WAITING: the group is not founded yet")
+        return MemberDecision(Duty.NOTHING, Cause.WAITING.text("the group is not founded yet"))
     missing = _without_reservation(view, view.stable.value)
     if missing:
-        return MemberDecision(Duty.NOTHING, f"WAITING_FOR_MEMBERS: {', '.join(missing)}")
+        return MemberDecision(Duty.NOTHING, Cause.WAITING_FOR_MEMBERS.text(", ".join(missing)))
     return MemberDecision(Duty.FREEZE_GROUP)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import structlog
 
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
@@ -165,7 +166,7 @@ class MemberDuties:
         if not theirs or ours == theirs:
             return decision
         return MemberDecision(
-            Duty.NOTHING, f"ENGINES_DIFFER: the group is kept by {theirs}, this node by {ours}"
+            Duty.NOTHING, Cause.ENGINES_DIFFER.text(f"the group is kept by {theirs}, this node by {ours}")
         )
 
     async def _freeze_group(self, view: NodePartitionView) -> None:

@@ -18,6 +18,7 @@ import structlog
 
 from catalog.core.zone import ConsistencyMode, ZoneId, ZoneIntent
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read, unreadable_among
 from rebalance.core.records import GroupRecord, KeptRecord
@@ -159,10 +160,10 @@ class MemberStarts:
         if generation is not None:
             records = (read(pending, Assignments.decode), read(group, GroupRecord.decode))
             if (unreadable := unreadable_among(records)) is not None:
-                return f"FENCED: {unreadable.cause}"
+                return Cause.FENCED.text(unreadable.cause)
         of_copy = self._known(partition, copy, KeptRecord.decode)
         if of_copy and is_kept(of_copy, status):
-            return "FENCED: its copy is only kept"
+            return Cause.FENCED.text("its copy is only kept")
         return why_fenced(
             self._node.name,
             status.generation if generation is None else generation,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from rebalance.core.causes import Cause
 from rebalance.core.records import MemberState, MirrorRecord, rounded_revision
 from rebalance.nodes.endpoints import client_urls
 from rebalance.nodes.partition_view import NodePartitionView
@@ -49,12 +50,14 @@ def decide_mirror(view: NodePartitionView, node: str, status: MirrorStatus | Non
         recorded = own is not None and own.value.mirror is not None
         return MirrorDecision(MirrorDuty.CLEAN_UP if status is not None or recorded else MirrorDuty.NOTHING)
     if view.group is None or view.configuration is None:
-        return MirrorDecision(MirrorDuty.WAIT, reason="WAITING: the group has not elected a leader yet")
+        return MirrorDecision(
+            MirrorDuty.WAIT, reason=Cause.WAITING.text("the group has not elected a leader yet")
+        )
     # Its own member is of no use as a source: it is on its way in, or out.
     own_url = own.value.client_url if own is not None else ""
     sources = tuple(url for url in client_urls(view) if url != own_url)
     if not sources:
-        return MirrorDecision(MirrorDuty.WAIT, reason="WAITING: no other voter serves clients")
+        return MirrorDecision(MirrorDuty.WAIT, reason=Cause.WAITING.text("no other voter serves clients"))
     group = view.group.value
     shared = group.shared_revision(status.generation) if status is not None else 0
     return MirrorDecision(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.ports.groups import NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
@@ -25,7 +26,7 @@ class NoMirrors:
         generation: int = 0,
         shared_revision: int = 0,
     ) -> None:
-        raise NoPlaceError("MIRRORS_NOT_KEPT: this node was started without a place for learners")
+        raise NoPlaceError(Cause.MIRRORS_NOT_KEPT.text("this node was started without a place for learners"))
 
     async def serve(self, partition: PartitionId) -> None:
         """There is none."""

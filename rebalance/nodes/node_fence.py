@@ -14,6 +14,7 @@ from contextlib import suppress
 import structlog
 
 from catalog.core.zone import ZoneId
+from rebalance.core.causes import Cause
 from rebalance.core.fence_time import SECOND, FenceTime
 from rebalance.core.isolation import fence_ms_of
 from rebalance.core.keys import PartitionId
@@ -27,9 +28,9 @@ LOOK_S = 0.25
 REMEMBER_S = 1.0
 CLEARANCE_S = 5.0
 
-UNHEARD = "FENCED: the metastore has not confirmed this node in time"
-UNREGISTERED = "FENCED: the metastore has not confirmed this node yet"
-UNCLEAR = "FENCED: the metastore has not told yet whether the group was founded anew"
+UNHEARD = Cause.FENCED.text("the metastore has not confirmed this node in time")
+UNREGISTERED = Cause.FENCED.text("the metastore has not confirmed this node yet")
+UNCLEAR = Cause.FENCED.text("the metastore has not told yet whether the group was founded anew")
 
 Clearance = Callable[[PartitionId, int], Awaitable[str]]
 """Why a member with data of this generation must not run, read from the metastore itself; empty: it may. May

@@ -12,10 +12,10 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.controllers.joiners import JoinersAgain
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 from rebalance.core.guarded_write import Observed, Outcome
 from rebalance.core.joiners import decide_on_joiners_gone, joiners_of
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import JOINER_GONE
 from rebalance.core.operation import OperationKind, OperationState, Step
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Delete, Put, Txn
@@ -101,7 +101,7 @@ async def test_its_operation_says_so(world: OperationsWorld) -> None:
         await world.found()
         over = await world.look(controllers)
     assert (over.operation_id, over.state, over.is_over) == (begun.operation_id, OperationState.FAILED, True)
-    assert over.cause == f"{JOINER_GONE}: {GONE} (1 of 6 partitions)"
+    assert over.cause == Cause.JOINER_GONE.text(f"{GONE} (1 of 6 partitions)")
     assert over.tally.done == 5
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
-from rebalance.core.move_status import COPY_FAILED
 from tests.fixtures.frozen_members import IMPATIENT, frozen_member, with_a_member_that_freezes
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
@@ -41,7 +41,7 @@ async def test_a_copy_that_fails_is_told_and_tried_again(cluster: NodeCluster) -
     async with asyncio.timeout(60):
         member = await frozen_member(cluster, "n2")
     try:
-        told = f"{COPY_FAILED}: 2 attempts: MEMBER_NOT_STARTED: n2"
+        told = Cause.COPY_FAILED.text("2 attempts: MEMBER_NOT_STARTED: n2")
         await cluster.until(lambda: reason(cluster).startswith(told))
         await cluster.router.put(P0, "k", b"v", "id-1")
     finally:

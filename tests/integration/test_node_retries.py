@@ -13,8 +13,8 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
-from rebalance.core.move_status import COPY_FAILED
 from rebalance.core.records import MemberRole
 from rebalance.ports.groups import ChangeAnswer, FailureCode
 from tests.fixtures.group_hosts import etcd_processes
@@ -280,4 +280,4 @@ async def test_retries_hold_up_nobody(
 
 def has_failed(cluster: NodeCluster, partition: PartitionId) -> bool:
     found = cluster.configuration(partition)
-    return found is not None and found.reason.startswith(COPY_FAILED)
+    return found is not None and found.reason.startswith(Cause.COPY_FAILED.value)

@@ -16,8 +16,8 @@ import pytest_asyncio
 
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Strategy
+from rebalance.core.causes import Cause
 from rebalance.core.keys import Keyspace
-from rebalance.core.move_status import COPY_FAILED
 from rebalance.core.records import MemberRole, MemberState
 from rebalance.nodes.copy_attempts import FAILED_RETRY_S
 from tests.fixtures.cut_networks import CutNetworks, cut_networks, missing
@@ -236,7 +236,7 @@ async def test_a_slow_copy_that_goes_on_is_never_given_up(group: Group) -> None:
         voted_s = begun + took_s - in_sync_s[0]
     print(f"{link.size / MB:.0f} MB: {took_s:.1f} s with a limit of {JOINER_S} s for who is gone")
     print(f"it voted {voted_s:.1f} s after it answered; {sorted(reasons)}")
-    assert not [reason for reason in reasons if reason.startswith(COPY_FAILED)]
+    assert not [reason for reason in reasons if reason.startswith(Cause.COPY_FAILED.value)]
     assert voted_s < FAILED_RETRY_S
     assert took_s > link.copy_s > 3 * JOINER_S
     assert len(members) == len(written) == 1

@@ -19,6 +19,7 @@ from app.contract.health import InstallationPart
 from app.contract.health import Readiness as Body
 from app.views.readiness_judge import LATE_S, ObservedParts, judge
 from app.views.readiness_probe import ReadinessProbe
+from app.views.scrape_targets import scrape_targets
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
@@ -27,6 +28,7 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.self_reports import EngineRecord, ProcessRecord, WaitingZone
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.hosting.background import Background
+from rebalance.metastore.registered_process import ProcessReport
 from rebalance.metastore.trouble_report import TroubleReport
 from tests.fixtures.committed_ring import CommittedRing, outcome
 from tests.unit.sql_world import World, opened
@@ -317,3 +319,47 @@ async def test_what_goes_wrong_in_another_process_is_told_here(tmp_path: Path) -
             ("server", "server", 0),
             ("n2", "node", 1),
         ]
+
+
+async def test_a_process_that_is_in_order_is_registered_and_not_told(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+        world, background = found.world, Background()
+        entry = ProcessRecord("node", build="1.2.3", formats=(1,), metrics="http://127.0.0.1:9/metrics")
+        report = ProcessReport(world.metastore, world.keyspace, "n2", entry, background)
+        own = TroubleReport(world.metastore, world.keyspace.process("n2"), "node", lambda: 1, background)
+        running = asyncio.create_task(report.run())
+        key = world.keyspace.process("n2")
+        assert await world.mirror.wait_until(lambda: world.mirror.value(key) == entry.encode(), 60.0)
+        told = (await found.report())["background"]["processes"]
+        assert [each["process"] for each in told] == ["server"]
+        assert scrape_targets(world.mirror, world.keyspace) == [
+            {
+                "targets": ["127.0.0.1:9"],
+                "labels": {
+                    "__scheme__": "http",
+                    "__metrics_path__": "/metrics",
+                    "process": "n2",
+                    "role": "node",
+                },
+            }
+        ]
+        with capture_logs():
+            background.defect("a partition's round", KeyError("x"))
+        assert not await own.write_if_changed(), "it would overwrite the entry"
+        assert await world.mirror.wait_until(lambda: world.mirror.value(key) != entry.encode(), 60.0)
+        told = (await found.report())["background"]["processes"]
+        assert [(each["process"], each["defects"]) for each in told] == [("server", 0), ("n2", 1)]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert await world.mirror.wait_until(lambda: world.mirror.value(key) is None, 60.0)
+
+
+async def test_an_entry_that_cannot_be_read_is_no_target(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+        world = found.world
+        for name, value in (("n1", b"{"), ("n2", ProcessRecord("node").encode())):
+            await world.metastore.commit(Txn((), (Put(world.keyspace.process(name), value),)))
+        assert await world.mirror.wait_until(
+            lambda: world.mirror.value(world.keyspace.process("n2")) is not None, 60.0
+        )
+        assert scrape_targets(world.mirror, world.keyspace) == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.core.engine_options import no_data_nodes
+from catalog.core.engine_options import option_in_the_way
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.node_filter import may_use
 from catalog.core.quorum import ALL_REPLICAS
@@ -306,8 +306,8 @@ def test_a_node_whose_engine_lacks_an_option_of_the_zone_is_no_data_node() -> No
     etcd = Node("n4", profiles=("default", "bulk"))
     assert not may_use(kept, etcd, JSON_PATH)
     assert may_use(kept, STORES[0], JSON_PATH)
-    assert no_data_nodes(kept, (etcd,)) == "NO_DATA_NODES: ENGINE_UNSUPPORTED: PARTITION LOSS POLICY"
-    assert no_data_nodes(kept, ()) == "NO_DATA_NODES"
+    assert option_in_the_way(kept, (etcd,)) == "ENGINE_UNSUPPORTED: PARTITION LOSS POLICY"
+    assert option_in_the_way(kept, ()) == ""
     fenced = replace(kept, loss_policy=None, consistency_mode=ConsistencyMode.HIGH_AVAILABILITY)
     assert may_use(fenced, etcd, JSON_PATH)
     assert not may_use(fenced, STORES[0], JSON_PATH)

@@ -8,13 +8,15 @@ from app.console.cells import CopyCell, HealthCell, MoveCell, PartitionReading, 
 from app.console.fragments import link, render, shares, size
 from app.console.limits_form import changed_limits
 from app.console.nodes_model import node_rows
-from app.console.overview import ADVICE, health_bar, stuck, tiles, unsettled
+from app.console.overview import health_bar, stuck, tiles, unsettled
 from app.console.plan import quoted
 from app.console.shared import ConsoleEvent
 from app.console.zone_grid import NodeLoad, ZoneGrid
 from app.console.zone_page import named_in
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from catalog.core.zone import Node, Zone, ZoneId
+from rebalance.core.cause_table import CAUSES
+from rebalance.core.causes import Cause
 from rebalance.core.drain import Drain
 from rebalance.core.records import NodeRecord
 
@@ -72,7 +74,7 @@ def test_causes_of_all_zones_by_their_first_word() -> None:
     ]
     first, second = stuck(states)
     assert (first.word, first.partitions, first.detail, first.zones) == ("NODE_DOWN", 4, "n1", ("A", "B"))
-    assert first.advice == ADVICE["NODE_DOWN"]
+    assert first.advice == CAUSES[Cause.NODE_DOWN].action
     assert (second.word, second.detail) == ("PAUSED", "by ada")
 
 

@@ -135,9 +135,10 @@ def test_status_says_what_learners_wait_for(api: ApiStub, capsys: pytest.Capture
     api.answers["GET /api/v1/zones"] = (200, {"zones": [zone]})
     api.answers["GET /api/v1/progress/4?version=7"] = (200, {"state": "MOVING", "causes": causes})
     assert main(["status"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split("  ") == [
-        *("WIDE", "partitions=2 voters=3 learners=2", "LEARNER_STARTING: n5 (2)"),
-    ]
+    row, explained = capsys.readouterr().out.splitlines()[-2:]
+    said = "waits for a learner to receive its first data [LEARNER_STARTING: n5] (2)"
+    assert row.split("  ") == ["WIDE", "partitions=2 voters=3 learners=2", said]
+    assert explained == "Explained in docs/causes.md#learner_starting"
     assert main(["status", "--format", "json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)["zones"]
     assert shown["progress"]["causes"] == causes

@@ -1,0 +1,75 @@
+"""Composition of a process's entry in the metastore, and of the listener at which it is scraped."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+
+from app.bootstrap.protection import certificate_of
+from app.configuration.settings import Settings
+from app.edge.own_address import is_every_address, url_of
+from app.edge.uvicorn_server import listen
+from app.metrics.exposition import Exposition
+from app.security.protections import is_loopback
+from app.security.server_certificate import ServerCertificate
+from catalog.core.codec import FORMAT
+from rebalance.core.keys import Keyspace
+from rebalance.core.metric_row import Role
+from rebalance.core.self_reports import ProcessRecord
+from rebalance.hosting.background import Background, kept
+from rebalance.hosting.metrics_listener import MetricsListener
+from rebalance.metastore.registered_process import ProcessReport
+from rebalance.ports.metastore import Metastore
+
+
+def entry_of(role: Role, metrics_url: str) -> ProcessRecord:
+    """``metrics_url``: where Prometheus reads what the process measures."""
+    return ProcessRecord(role.value, build=version("zonekeeper"), formats=(FORMAT,), metrics=metrics_url)
+
+
+def scraped_url(scheme: str, host: str, port: int) -> str:
+    """Of a process that listens on every address, by the name of its machine."""
+    return f"{url_of(scheme, platform.node() if is_every_address(host) else host, port)}/metrics"
+
+
+async def open_process(
+    name: str,
+    role: Role,
+    settings: Settings,
+    metastore: Metastore,
+    metrics: Exposition,
+    background: Background,
+    stack: AsyncExitStack,
+) -> None:
+    """Registers a node or a controller, and opens its listener; both end with ``stack``. Raises ValueError for
+    an address that others reach without the certificates that it takes, and OSError for one that is taken."""
+    certificate = scraped_with(settings)
+    listener = stack.enter_context(listen(settings.metrics_host, settings.metrics_port))
+    context = certificate.context if certificate is not None else None
+    scraped = MetricsListener(listener, metrics.text, context)
+    await stack.enter_async_context(kept(background, "metrics", scraped.run))
+    if certificate is not None:
+        await stack.enter_async_context(kept(background, "certificate", certificate.follow))
+    scheme = "http" if certificate is None else "https"
+    url = scraped_url(scheme, settings.metrics_host, scraped.port)
+    report = ProcessReport(
+        metastore, Keyspace(settings.metastore_prefix), name, entry_of(role, url), background
+    )
+    await stack.enter_async_context(kept(background, "process", report.run))
+
+
+def scraped_with(settings: Settings) -> ServerCertificate | None:
+    """The certificate that scrapers are shown; None: none is needed, as nobody else reaches the address. Who
+    scrapes it from elsewhere shows a certificate of ZONEKEEPER_TLS_CA: there is no other login. Raises
+    ValueError."""
+    if is_loopback(settings.metrics_host):
+        return None
+    certificate = certificate_of(settings)
+    if certificate is None or settings.tls_ca is None:
+        raise ValueError(
+            f"others reach {settings.metrics_host}: to be scraped there it needs ZONEKEEPER_HTTPS_CERTIFICATE, "
+            "ZONEKEEPER_HTTPS_KEY, and ZONEKEEPER_TLS_CA, whose certificates scrapers show"
+        )
+    certificate.demand(settings.tls_ca)
+    return certificate

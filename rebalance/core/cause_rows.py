@@ -1,0 +1,250 @@
+"""Rows of the table of causes: the installation, moves that may not begin, and partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rebalance.core.causes import Cause
+
+
+class Normality(Enum):
+    """SHORTLY: part of ordinary work for a known time. ASKED: somebody has asked for it, and may take it back.
+    NEVER: something is wrong."""
+
+    SHORTLY = "SHORTLY"
+    ASKED = "ASKED"
+    NEVER = "NEVER"
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRow:
+    """``normal_s``: so long it is nothing to look into; 0 where it never is, or is as long as somebody asks for
+    it. ``words``: what is waited for, for people; empty where the cause calls for somebody."""
+
+    cause: Cause
+    meaning: str
+    action: str
+    normality: Normality = Normality.NEVER
+    normal_s: int = 0
+    words: str = ""
+
+
+def wrong(cause: Cause, meaning: str, action: str) -> CauseRow:
+    """Never normal."""
+    return CauseRow(cause, meaning, action)
+
+
+def short(cause: Cause, normal_s: int, words: str, meaning: str, action: str) -> CauseRow:
+    """Normal for ``normal_s`` seconds."""
+    return CauseRow(cause, meaning, action, Normality.SHORTLY, normal_s, words)
+
+
+def asked(cause: Cause, words: str, meaning: str, action: str) -> CauseRow:
+    """Normal for as long as somebody wants it."""
+    return CauseRow(cause, meaning, action, Normality.ASKED, 0, words)
+
+
+LIMIT = "Wait, or raise the limit with `zonectl rebalance limits` or on the page Rebalance."
+NODE_LOG = "Read the log of the node that is named, and free or repair what it names; the node keeps trying."
+SERVER_LOG = "If it lasts, read the log of the controller that `zonectl status` names."
+SPREAD = "If it lasts, look at the node that is named: whether it lives, and the reason of its member."
+
+INSTALLATION = (
+    wrong(
+        Cause.CATALOG_UNAVAILABLE,
+        "The SQL database of the catalog does not answer; statements are refused. What was decided goes on.",
+        "Start the database, or repair the way to it. Servers go on by themselves.",
+    ),
+    wrong(
+        Cause.METASTORE_UNAVAILABLE,
+        "The metastore does not answer; nothing begins to move. Partitions go on serving.",
+        "Start the members of the metastore; a majority of them is enough.",
+    ),
+    wrong(
+        Cause.NO_LEADER,
+        "No controller leads, so nothing is placed or moved.",
+        "Start a controller. Another one takes over when the lease of the last leader has ended.",
+    ),
+    short(
+        Cause.SPARK_DOWN,
+        60,
+        "waits for Spark, and computes placements without it",
+        "The Spark driver is not there. Placements are computed by the controller itself.",
+        "If it lasts, read the log of the controller: Java, memory and the address of the Spark master.",
+    ),
+    wrong(Cause.NO_NODE, "No node is alive.", "Start nodes."),
+    wrong(
+        Cause.OUTBOX_LATE,
+        "A version of the catalog has not reached the metastore for 30 s.",
+        "Look whether the metastore and the catalog answer, and read the server's log.",
+    ),
+    wrong(
+        Cause.ZONE_LATE,
+        "A zone has waited for its placement for 30 s.",
+        "Read the log of the controller. A large installation may need longer while Spark starts.",
+    ),
+    wrong(
+        Cause.TASK_ENDED,
+        "A background task of a process ended; it is started again.",
+        "Read the log of the process that is named, and report the failure.",
+    ),
+    wrong(
+        Cause.RECORD_NOT_READABLE,
+        "A key of the metastore cannot be read. What depends on it waits; nothing is overwritten for it.",
+        "Repair the key that is named, or upgrade all processes to the build that wrote it.",
+    ),
+)
+
+BEFORE = (
+    short(
+        Cause.INTENT_NOT_PUBLISHED,
+        10,
+        "waits for the statement to reach the metastore",
+        "The catalog's version was committed and is on its way.",
+        "If it lasts, look whether the metastore answers (`zonectl status`).",
+    ),
+    wrong(
+        Cause.NO_DATA_NODES,
+        "No living node matches the zone's filter and storage profiles, or can have all of its options.",
+        "Start such a node, or change the zone.",
+    ),
+    short(
+        Cause.PLACEMENT_NOT_COMPUTED,
+        60,
+        "waits for its placement",
+        "The assignment is being computed. Without Spark the controller does so itself after ten seconds.",
+        SERVER_LOG,
+    ),
+    short(
+        Cause.TARGET_NOT_WRITTEN,
+        30,
+        "waits for a controller to write the assignment",
+        "The assignment is computed; a controller is about to write it to the partition.",
+        SERVER_LOG,
+    ),
+    short(
+        Cause.PLANNED_NEXT,
+        600,
+        "waits for the partition's move before it",
+        "An earlier move of the partition ends first.",
+        "Look at the earlier move: the partition's page shows what it waits for.",
+    ),
+    asked(
+        Cause.PAUSED,
+        "waits for the end of a pause",
+        "Somebody has paused the moves of the cluster or of the zone.",
+        "Resume with `zonectl rebalance resume`, or wait for the end that is shown.",
+    ),
+    asked(
+        Cause.OUTSIDE_WINDOW,
+        "waits for its window",
+        "Moves begin within windows only, and none is open.",
+        "Wait for the time that is shown, or change the windows.",
+    ),
+    asked(
+        Cause.OPERATION_RUNS,
+        "waits for its turn",
+        "One operation moves at a time, and another one goes first.",
+        "Wait, or cancel the other operation.",
+    ),
+    asked(Cause.CLUSTER_CAP, "waits for its turn", "As many moves go on as the cluster may have.", LIMIT),
+    asked(Cause.ZONE_CAP, "waits for its turn", "As many moves go on as a zone may have.", LIMIT),
+    asked(Cause.NODE_CAP, "waits for its turn", "As many moves go on as a node may take part in.", LIMIT),
+    asked(Cause.BATCH, "waits for the batch before", "The moves of the last batch go on.", LIMIT),
+    asked(
+        Cause.BANDWIDTH,
+        "waits for the rate of bytes",
+        "So much was copied that the next move waits for the limit of bytes a second.",
+        LIMIT,
+    ),
+    wrong(
+        Cause.NODE_MEMBER_LIMIT,
+        "The node that is named holds as many replicas as it may.",
+        "Add nodes, or raise the node's member limit.",
+    ),
+    wrong(
+        Cause.TIME_LIMIT,
+        "The operation took longer than operations may.",
+        "Look at what its partitions wait for, and request it again.",
+    ),
+)
+
+PARTITION = (
+    short(
+        Cause.NODE_DOWN,
+        60,
+        "",
+        "A node of the partition does not live. A planned restart takes less than a minute.",
+        "Start the node, or wait: its replicas move once the zone's scale-down time has passed.",
+    ),
+    wrong(
+        Cause.NO_MAJORITY,
+        "So many voters are gone that the partition takes no puts, and no move of it can go on.",
+        "Start the nodes that are named. If that is not possible, reset the partitions: `zonectl recovery`.",
+    ),
+    short(
+        Cause.LEADER_UNKNOWN,
+        30,
+        "waits for the group's leader to be known",
+        "The group has elected no leader yet, or nobody has published it.",
+        SPREAD,
+    ),
+    short(
+        Cause.LEADER_HAS_NOT_BEGUN,
+        30,
+        "waits for the group's leader to begin",
+        "Everything is there for the move; the agent beside the leader takes it up.",
+        "If it lasts, read the log of the node that leads.",
+    ),
+    short(
+        Cause.MEMBER_NOT_RESERVED,
+        30,
+        "waits for a node to make room for its replica",
+        "The node that is named has not reserved a directory and ports yet.",
+        SPREAD,
+    ),
+    short(
+        Cause.MEMBER_STARTING,
+        60,
+        "waits for a replica's process to start",
+        "The process of the node that is named runs, and does not answer yet.",
+        SPREAD,
+    ),
+    wrong(Cause.MEMBER_FAILED, "The process of a replica ended, for the reason in parentheses.", NODE_LOG),
+    short(
+        Cause.LEARNER_STARTING,
+        600,
+        "waits for a learner to receive its first data",
+        "A learner copies from the voters; how long depends on the partition's size.",
+        "If no bytes arrive, look at the node that is named and at its network.",
+    ),
+    wrong(Cause.LEARNER_FAILED, "A learner's copy failed, for the reason in parentheses.", NODE_LOG),
+    short(
+        Cause.CLEAN_UP,
+        60,
+        "removes replicas that are no longer needed",
+        "The move has ended; nodes remove what is left of it.",
+        "If it lasts, read the log of the node that is named.",
+    ),
+    wrong(
+        Cause.COPY_FAILED,
+        "Attempts to copy the partition failed as often as they may; it is tried again every ten seconds.",
+        "Remove the reason that is told, then `zonectl operations resume`, or cancel the operation.",
+    ),
+    wrong(
+        Cause.COPY_STALLED,
+        "The new replica lives and receives no data.",
+        "Check the disk and network of the node that is named, or cancel the operation.",
+    ),
+    wrong(
+        Cause.JOINER_GONE,
+        "The move ended without nodes that were gone for too long.",
+        "Start the nodes that are named: what is missing is requested again when they are back.",
+    ),
+    wrong(
+        Cause.UNREADABLE,
+        "The console could not read the partition.",
+        "Read the server's log.",
+    ),
+)

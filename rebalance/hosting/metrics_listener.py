@@ -1,0 +1,118 @@
+"""A small HTTP listener for ``GET /metrics`` and ``GET /livez``, for processes without an API.
+
+One request a connection, strict limits, nothing read after the headers. It knows neither who asks nor what is
+measured: whoever opens it sees to the address, and gives the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+HEAD_BYTES_MAX = 8 * 1_024
+TIME_LIMIT_S = 5.0
+"""From the connection to the last byte of the answer. A TLS handshake may take as long again."""
+CONNECTIONS_MAX = 8
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PLAIN = "text/plain; charset=utf-8"
+
+Body = Callable[[], bytes]
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status.phrase)
+        self.status = status
+
+
+class MetricsListener:
+    """``body``: all series in Prometheus's text format; called in the event loop, so it is small. ``tls`` None:
+    plain HTTP."""
+
+    def __init__(self, listener: socket.socket, body: Body, tls: ssl.SSLContext | None = None) -> None:
+        self._listener = listener
+        self._body = body
+        self._tls = tls
+        self._open = 0
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    async def run(self) -> None:
+        """Until cancelled; connections that are open then are closed."""
+        handshake_s = TIME_LIMIT_S if self._tls is not None else None
+        server = await asyncio.start_server(
+            self._serve,
+            # A copy: a task that is started again finds the socket open.
+            sock=self._listener.dup(),
+            limit=HEAD_BYTES_MAX,
+            ssl=self._tls,
+            ssl_handshake_timeout=handshake_s,
+        )
+        async with server:
+            await server.serve_forever()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._open >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        self._open += 1
+        try:
+            async with asyncio.timeout(TIME_LIMIT_S):
+                writer.write(await self._answer(reader))
+                await writer.drain()
+        except (TimeoutError, OSError):
+            writer.transport.abort()
+        finally:
+            self._open -= 1
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            path = await _requested(reader)
+            if path == "/livez":
+                return _response(HTTPStatus.OK, b"ok\n")
+            if path == "/metrics":
+                return _response(HTTPStatus.OK, self._body(), CONTENT_TYPE)
+            raise _RefusedError(HTTPStatus.NOT_FOUND)
+        except _RefusedError as refused:
+            return _response(refused.status, f"{refused.status.phrase}\n".encode())
+        except Exception as error:
+            log.error("metrics not written", error=f"{type(error).__name__}: {error}")
+            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log\n")
+
+
+async def _requested(reader: asyncio.StreamReader) -> str:
+    """The path of a GET, without its query."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError as error:
+        raise _RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE) from error
+    except asyncio.IncompleteReadError as error:
+        raise _RefusedError(HTTPStatus.BAD_REQUEST) from error
+    words = head.partition(b"\r\n")[0].split(b" ")
+    if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+        raise _RefusedError(HTTPStatus.BAD_REQUEST)
+    if words[0] != b"GET":
+        raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED)
+    return words[1].partition(b"?")[0].decode("latin-1")
+
+
+def _response(status: HTTPStatus, body: bytes, content_type: str = PLAIN) -> bytes:
+    allow = "Allow: GET\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\nX-Content-Type-Options: nosniff\r\n{allow}Connection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,81 @@
+"""What a process is and where its metrics are read: a key of its own, under a lease of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from rebalance.core.keys import Keyspace
+from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.txn import Put, Txn
+from rebalance.hosting.background import Background
+from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 2.0
+LEASE_S = 15
+LEAVES_S = 1.0
+
+
+class ProcessReport:
+    """Registers one process, with what goes wrong in it. It takes the place of ``TroubleReport``: whoever runs
+    it sets ``Background.is_registered``."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        name: str,
+        identity: ProcessRecord,
+        background: Background,
+    ) -> None:
+        """``identity``: the record as long as nothing goes wrong."""
+        self._metastore = metastore
+        self._key = keyspace.process(name)
+        self._identity = identity
+        self._background = background
+        self._lease = 0
+        self._written = b""
+        background.is_registered = True
+
+    async def run(self) -> None:
+        """Until cancelled; the key goes then, where the metastore answers."""
+        try:
+            while True:
+                try:
+                    await self._round()
+                except LeaseLostError:
+                    self._lease, self._written = 0, b""
+                    continue
+                except MetastoreError as error:
+                    log.info("process not registered", error=str(error))
+                await asyncio.sleep(LOOK_S)
+        finally:
+            with suppress(MetastoreError, TimeoutError):
+                if self._lease:
+                    # A metastore that is away must not hold the end up: the lease ends by itself.
+                    async with asyncio.timeout(LEAVES_S):
+                        await self._metastore.revoke_lease(self._lease)
+
+    async def _round(self) -> None:
+        if self._lease:
+            await self._metastore.keep_lease(self._lease)
+        else:
+            self._lease = await self._metastore.grant_lease(LEASE_S)
+        value = self._record().encode()
+        if value != self._written:
+            await self._metastore.commit(Txn((), (Put(self._key, value, self._lease),)))
+            self._written = value
+
+    def _record(self) -> ProcessRecord:
+        background = self._background
+        return replace(
+            self._identity,
+            troubles=background.troubles(),
+            defects=background.defects,
+            last_defect=background.last_defect,
+        )

@@ -1,0 +1,137 @@
+"""The listener of processes without an API: two paths, and limits on who asks."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+
+from app.bootstrap.scrape_entry import scraped_url, scraped_with
+from app.configuration.settings import Settings
+from app.edge.uvicorn_server import listen
+from rebalance.hosting.metrics_listener import CONNECTIONS_MAX, HEAD_BYTES_MAX, Body, MetricsListener
+from rebalance.hosting.tls import TlsFiles
+from tests.fixtures.tls_files import tls_files
+
+PATIENCE_S = 60.0
+
+
+@asynccontextmanager
+async def listening(body: Body = lambda: b"up 1\n", tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """The port."""
+    with listen("127.0.0.1", 0) as bound:
+        listener = MetricsListener(bound, body, tls)
+        running = asyncio.create_task(listener.run())
+        try:
+            yield listener.port
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def sent(port: int, request: bytes, tls: ssl.SSLContext | None = None) -> tuple[int, bytes]:
+    """Status and body; 0 where the connection was closed without an answer."""
+    async with asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+        try:
+            writer.write(request)
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        except (ConnectionError, ssl.SSLError):
+            return 0, b""
+        finally:
+            writer.close()
+    return int(head.split(b" ")[1]) if head else 0, body
+
+
+def get(path: str, *, method: str = "GET", headers: str = "") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
+
+
+async def test_it_answers_what_is_measured_now() -> None:
+    values = iter((b"up 1\n", b"up 2\n"))
+    async with listening(lambda: next(values)) as port:
+        assert await sent(port, get("/metrics")) == (200, b"up 1\n")
+        assert await sent(port, get("/metrics?name=x")) == (200, b"up 2\n")
+        assert await sent(port, get("/livez")) == (200, b"ok\n")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (get("/"), 404),
+        (get("/metrics/"), 404),
+        (get("/metrics", method="POST"), 405),
+        (b"hello\r\n\r\n", 400),
+        (b"GET /metrics HTTP/2.0\r\n\r\n", 400),
+        (get("/metrics", headers=f"X-Long: {'x' * HEAD_BYTES_MAX}\r\n"), 431),
+    ],
+)
+async def test_it_refuses_everything_else(request_: bytes, status: int) -> None:
+    async with listening() as port:
+        assert (await sent(port, request_))[0] == status
+        assert await sent(port, get("/livez")) == (200, b"ok\n")
+
+
+async def test_what_cannot_be_measured_is_an_error_and_tells_no_more() -> None:
+    def broken() -> bytes:
+        raise ValueError("a secret")
+
+    async with listening(broken) as port:
+        assert await sent(port, get("/metrics")) == (500, b"see the log\n")
+
+
+async def test_few_connections_are_served_at_a_time() -> None:
+    async with listening() as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        # They are accepted in their order, so that all of them are open by now.
+        statuses = [(await sent(port, get("/livez")))[0]]
+        for _, writer in held:
+            writer.close()
+        while statuses[-1] != 200:
+            await asyncio.sleep(0.05)
+            statuses.append((await sent(port, get("/livez")))[0])
+        assert statuses[0] == 0
+
+
+async def test_who_sends_nothing_is_closed() -> None:
+    async with listening() as port:
+        assert await sent(port, b"GET /metrics HT") == (0, b"")
+
+
+def over_tls(files: TlsFiles) -> Settings:
+    return Settings(
+        metrics_host="0.0.0.0", https_certificate=files.certificate, https_key=files.key, tls_ca=files.ca
+    )
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    return tls_files(tmp_path, trustme.CA())
+
+
+async def test_over_tls_a_scraper_shows_a_certificate_of_the_authority(files: TlsFiles) -> None:
+    certificate = scraped_with(over_tls(files))
+    assert certificate is not None
+    stranger = ssl.create_default_context(cafile=str(files.ca))
+    async with listening(tls=certificate.context) as port:
+        assert await sent(port, get("/metrics"), files.context()) == (200, b"up 1\n")
+        assert await sent(port, get("/metrics"), stranger) == (0, b"")
+        assert (await sent(port, get("/livez"), files.context()))[0] == 200
+
+
+def test_an_address_that_others_reach_needs_certificates(files: TlsFiles) -> None:
+    assert scraped_with(Settings()) is None
+    with pytest.raises(ValueError, match=r"others reach 0\.0\.0\.0"):
+        scraped_with(Settings(metrics_host="0.0.0.0"))
+    with pytest.raises(ValueError, match=r"others reach 0\.0\.0\.0"):
+        scraped_with(over_tls(files).model_copy(update={"tls_ca": None}))
+
+
+def test_a_process_that_listens_everywhere_is_scraped_by_its_machines_name() -> None:
+    assert scraped_url("http", "127.0.0.1", 9) == "http://127.0.0.1:9/metrics"
+    assert "0.0.0.0" not in scraped_url("https", "0.0.0.0", 9)

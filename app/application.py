@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Depends, FastAPI
 
 from app.api import (
+    alerts,
     audit,
     health,
     kv,
@@ -57,8 +58,9 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.add_middleware(ActorMiddleware, verified_header=verified_header)
     app.add_middleware(AddressMiddleware)
     problems.install(app)
-    data = (kv, verify, routing, rebalance, recovery, operations, audit, log_levels, metrics)
-    for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, tokens, health, trino):
+    data = (kv, verify, routing, rebalance, recovery, operations, audit)
+    watched = (metastore, health, metrics, alerts, log_levels)
+    for module in (statements, statement_jobs, plan, zones, nodes, *data, *watched, tokens, trino):
         app.include_router(module.router)
     if console is not None:
         app.mount(PATH, console)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 
 from app.actor import current_caller, seen_zones
+from app.alerts.alert_watch import AlertWatch
 from app.client.zone_router import ZoneRouter
 from app.log_levels import LogLevelKeeper
 from app.metrics.exposition import Exposition
@@ -69,6 +70,7 @@ class Services:
     operations: OperationControl
     reverse: OperationReverse
     audit: Audit
+    alerts: AlertWatch
     access: AccessView | None = None
     """None: nobody has to log in."""
     sessions: SessionView | None = None

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write docs/metrics-table.md from the table of metrics; with --check, say whether it is as the table has it (exit
-code 1: it is not)."""
+"""Write docs/metrics-table.md from the table of metrics; with --check, say whether it is as the table has it
+(exit code 1: it is not)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def text() -> str:
     return f"""# Table of metrics
 <!-- Made by scripts/metric_docs.py from rebalance/core/metric_rows.py; change that table, not this file. -->
 
-[Metrics](metrics.md) says how to scrape them and what labels mean. *Process*: each process speaks for itself; add the
-values of several. *Installation*: every server says the same of the whole installation; take the `max` of several. A
-gauge that is not known is absent. Beside these every process has `process_*` and `python_gc_*` of the Prometheus client.
+[Metrics](metrics.md) says how to scrape them and what labels mean. *Process*: each process speaks for itself;
+add the values of several. *Installation*: every server says the same of the whole installation; take the `max`
+of several. A gauge that is not known is absent. Beside these every process has `process_*` and `python_gc_*` of
+the Prometheus client.
 
 Bounds of the buckets, in seconds: of requests {bounds(REQUEST_BUCKETS_S)}; of moves {bounds(MOVE_BUCKETS_S)}.
 

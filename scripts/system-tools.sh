@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # What pip cannot bring: Java 17+ for Spark, setpriv for child processes, etcd; with --browser only what tests need:
-# Chromium, which looks at the console's pages, iproute2, which cuts and slows links, and Prometheus, which reads metrics,
-# without its service. Installs what is missing
-# where that is allowed (root, or sudo without a password; never with NO_INSTALL=1), else says how. Fast when all is
-# there.
+# Chromium, which looks at the console's pages, iproute2, which cuts and slows links, and Prometheus without its
+# service, which reads metrics. Installs what is missing where that is allowed (root, or sudo without a password; never
+# with NO_INSTALL=1), else says how. Fast when all is there.
 set -euo pipefail
 
 sudo=""

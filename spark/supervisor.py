@@ -25,7 +25,7 @@ import structlog
 
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.background import Background, describe
-from rebalance.hosting.child import MissingToolError, rotate_log, spawn
+from rebalance.hosting.child import MissingToolError, rotate_log, rotate_open_log, spawn
 from rebalance.hosting.environment import SPARK
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
@@ -63,13 +63,15 @@ _log = structlog.get_logger(__name__)
 class DriverConfig:
     """``work_dir`` holds the log, the socket and Spark's temporary files; one engine per directory. ``memory``
     is the heap of the driver's JVM. A driver sends a frame each second; without one for ``silence_limit_s`` it
-    counts as hung. ``module`` is what runs as the driver: tests have another."""
+    counts as hung. ``module`` is what runs as the driver: tests have another. ``log_bytes_max``: of the
+    log, and of the part before it."""
 
     master: str
     work_dir: Path
     memory: str = "1g"
     silence_limit_s: float = 10.0
     module: str = DRIVER_MODULE
+    log_bytes_max: int = LOG_BYTES_MAX
 
     @property
     def log(self) -> Path:
@@ -198,7 +200,7 @@ class DriverSupervisor:
         command += ["--scratch", str(self._scratch)]
         paths = [str(CODE_ROOT), os.environ.get("PYTHONPATH", "")]
         self._config.work_dir.mkdir(parents=True, exist_ok=True)
-        rotate_log(self._config.log, LOG_BYTES_MAX, kept=1)
+        rotate_log(self._config.log, self._config.log_bytes_max, kept=1)
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         return spawn(command, log=self._config.log, inherited=SPARK, env=environment)
 
@@ -212,6 +214,7 @@ class DriverSupervisor:
                     return self._end_of(process)
                 await frames.send_async(connection, Frame(FrameKind.WATCH))
                 while (frame := await self._next_frame(connection)) is not None:
+                    await self._rotate_log()
                     state = DriverState(frame.fields["state"])
                     if state is DriverState.FAILED:
                         return str(frame.fields["message"])
@@ -234,6 +237,10 @@ class DriverSupervisor:
                 break
             await asyncio.sleep(POLL_S)
         return self._end_of(process)
+
+    async def _rotate_log(self) -> None:
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(rotate_open_log, self._config.log, self._config.log_bytes_max)
 
     async def _connect(self, connection: socket.socket, process: subprocess.Popen[bytes]) -> bool:
         """Whether the driver listened before it ended. The socket of the driver before may still be there."""

@@ -14,11 +14,13 @@ from app.metrics.exposition import Exposition
 from app.metrics.partition_count import PartitionCount
 from app.metrics.server_gauges import (
     Line,
+    LoopLag,
     MirrorAge,
     OperationGauges,
     ServerGauges,
     background_probe,
     connections_probe,
+    disk_probe,
     follow_catalog,
     line_probe,
 )
@@ -29,6 +31,7 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import Role
+from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.background import Background, Work
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -44,6 +47,12 @@ def measure_process(metrics: Exposition, settings: Settings, background: Backgro
     metrics.ask(background_probe(background, metrics))
     if settings.tls is not None:
         metrics.ask(machine_probe(settings.tls.certificate, metrics))
+
+
+def measure_node(metrics: Exposition, settings: Settings, host: EtcdGroupHost) -> None:
+    """What a node tells besides."""
+    metrics.ask(host.measure)
+    metrics.ask(disk_probe(settings.data_dir, metrics))
 
 
 def measure_server(
@@ -76,8 +85,11 @@ def measure_server(
         metrics.ask(probe)
     if certificate is not None:
         metrics.ask(api_probe(certificate, metrics))
+    lag = LoopLag(metrics)
+    metrics.ask(lag.probe)
     quota = settings.metastore_quota_mb << 20
     return {
+        "metrics: event loop": lag.run,
         "metrics: mirror": age.run,
         "metrics: partitions": count.run,
         "metrics: operations": OperationGauges(mirror, keyspace, metrics).run,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from app.bootstrap.group_hosts import own_ports, with_engines
-from app.bootstrap.metrics import exposition_of, measure_process
+from app.bootstrap.metrics import exposition_of, measure_node, measure_process
 from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import member_ports, node_of
@@ -39,9 +39,9 @@ async def run_node(settings: Settings) -> None:
     node = node_of(settings)
     configure(node.name)
     background = Background()
+    metrics = exposition_of(Role.NODE)
+    measure_process(metrics, settings, background)
     async with AsyncExitStack() as stack:
-        metrics = exposition_of(Role.NODE)
-        measure_process(metrics, settings, background)
         metastore = open_metastore(settings, stack, metrics)
         etcd = choose(settings.data_dir, settings.etcd)
         majority = EtcdMajority(metastore, tls=settings.tls if settings.metastore_tls else None)
@@ -54,6 +54,7 @@ async def run_node(settings: Settings) -> None:
             strict_steps=settings.node_strict_steps,
             etcd=etcd,
             tls=settings.tls,
+            measures=metrics,
         )
         host = EtcdGroupHost(
             settings.data_dir,
@@ -63,6 +64,7 @@ async def run_node(settings: Settings) -> None:
             tuning=tuning,
             guard=fence,
         )
+        measure_node(metrics, settings, host)
         keyspace = Keyspace(settings.metastore_prefix)
         agent = NodeAgent(
             node,
@@ -85,6 +87,7 @@ async def run_node(settings: Settings) -> None:
             start_without_metastore=settings.node_start_without_metastore,
             fence=fence,
             store=_store_server(node, settings, metastore, keyspace),
+            measures=metrics,
         )
         follower = LogLevelFollower(metastore, keyspace, set_levels)
         await stack.enter_async_context(kept(background, "log levels", follower.run))

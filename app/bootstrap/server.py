@@ -10,7 +10,9 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
+from app.alerts.fact_reader import FactReader
 from app.application import build_app
+from app.bootstrap.alerts import open_alerts
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
 from app.bootstrap.metrics import exposition_of, measure_server
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
@@ -142,6 +144,8 @@ async def serve(
         sessions = SessionView(access, catalog) if access is not None else None
         watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
         line = StatementLine(settings.line_limits)
+        facts = FactReader(catalog.snapshot, metastore, mirror, views, guard, relay, settings.https_certificate)
+        alerts = open_alerts(settings, facts, metastore, mirror, keyspace, metrics, stack)
         engine = SqlEngine(
             catalog,
             mirror,
@@ -156,6 +160,7 @@ async def serve(
             line,
             watch,
             StatementMeter(metrics),
+            alerts=lambda: alerts.alerts,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
@@ -187,6 +192,7 @@ async def serve(
             log_levels=LogLevelKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
+            alerts=alerts,
             reverse=OperationReverse(catalog, control, mirror, keyspace, views),
             access=access,
             sessions=sessions,
@@ -219,6 +225,7 @@ async def serve(
             "store guard": guard.run,
             "outbox relay": relay.run,
             "statement log": jobs.run,
+            "alerts": alerts.run,
             **measure_server(
                 *(metrics, settings, metastore, mirror, keyspace, ring, views, guard, relay, background),
                 *(connections, certificate, catalog.snapshot, line),

@@ -59,6 +59,7 @@ class ApiClient:
     log_levels = _sent(requests.log_levels)
     change_log_level = _sent(requests.change_log_level)
     reset_log_level = _sent(requests.reset_log_level)
+    alerts = _sent(requests.alerts)
     drain = _sent(requests.drain)
     undrain = _sent(requests.undrain)
     can_stop = _sent(requests.can_stop)

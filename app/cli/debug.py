@@ -9,7 +9,7 @@ from typing import Annotated
 
 from app.cli.doctor import ServerOption, find_target
 from app.cli.exits import CliError, ExitCode
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, argument, flag, group
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, argument, group, option
 from app.cli.say import say
 
 app = group("Collect what describes an installation.")
@@ -25,7 +25,7 @@ def zip_command(
     file: Annotated[Path, argument("FILE", "File to write, readable by you alone.")],
     server: ServerOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
-    force: Annotated[bool, flag("--force", "Overwrite FILE.")] = False,
+    force: Annotated[bool, option("--force", "Overwrite FILE.", of="DEBUG_")] = False,
 ) -> int:
     """Write a zip file that describes an installation, for whoever helps with it.
 

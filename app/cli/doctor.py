@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from app.diagnosis.doctor import Target
 
 SELECT_S = 10.0
+VALUE_CHARACTERS = 60
 ServerOption = Annotated[
     str | None,
     option(
@@ -52,7 +53,7 @@ def doctor(
     """
     from app.cli.output import print_table
     from app.cli.say import say, say_json
-    from app.diagnosis.checks import Verdict, report, worst
+    from app.diagnosis.checks import CheckVerdict, report, worst
     from app.diagnosis.doctor import examine
 
     begun = time.monotonic()
@@ -66,9 +67,9 @@ def doctor(
     print_table(
         found,
         {
-            "": lambda check: check.verdict.name.lower(),
+            "verdict": lambda check: check.verdict.name.lower(),
             "check": lambda check: check.name,
-            "value": lambda check: check.value,
+            "value": lambda check: _shortened(check.value),
             "threshold": lambda check: check.threshold,
         },
     )
@@ -77,9 +78,14 @@ def doctor(
         say(f"{check.verdict.name}: {check.name}: {check.value}")
         say(f"  {check.action}")
     say()
-    counts = {each: sum(check.verdict is each for check in found) for each in Verdict}
+    counts = {each: sum(check.verdict is each for check in found) for each in CheckVerdict}
     say(", ".join(f"{count} {each.name.lower()}" for each, count in counts.items()))
     return verdict
+
+
+def _shortened(value: str) -> str:
+    """For a column: what has to be done about a check comes with the whole value."""
+    return value if len(value) <= VALUE_CHARACTERS else f"{value[: VALUE_CHARACTERS - 1]}…"
 
 
 def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:

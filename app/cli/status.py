@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from app.cli.address import addresses_of
+from app.cli.alerts import firing_lines
 from app.cli.cause_pages import say_pages
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
@@ -25,7 +26,7 @@ ZONE_FIELDS = ("partitions", "replicas", "quorum_size", "voters", "learners", "s
 
 @object_command
 def status(api: Api) -> int:
-    """Show degraded parts, the state of each service, limits, nodes and zones.
+    """Show degraded parts, each service, limits, firing alerts, nodes and zones.
 
     For the `zonectl up` of the data directory all addresses are shown, including
     those of etcd and of each node's members. A zone with learners shows what they,
@@ -47,11 +48,15 @@ def status(api: Api) -> int:
         nodes = list(client.nodes()) if ready["ready"] else []
         zones = [_with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
         limits = _limits(client) if answers else None
+        alerts = client.alerts()["alerts"]
         url = client.address.url
     addresses = addresses_of(url, api.data_dir)
-    body = {"url": url, "ready": ready, "nodes": nodes, "zones": zones, "limits": limits}
+    body = {"url": url, "ready": ready, "nodes": nodes, "zones": zones, "limits": limits, "alerts": alerts}
     api.show_one(
-        {**body, "addresses": addresses}, *_lines(url, ready, addresses), *(summary(limits) if limits else ())
+        {**body, "addresses": addresses},
+        *_lines(url, ready, addresses),
+        *(summary(limits) if limits else ()),
+        *firing_lines(alerts),
     )
     if api.is_table and nodes:
         say()

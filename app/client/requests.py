@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 from app.client.problem import JsonObject
 
 if TYPE_CHECKING:
+    from app.contract.alerts import Alerts
     from app.contract.audit import AuditRecords
     from app.contract.keys import GetResult, PutResult, RoutingMapBody, VerifyBody
     from app.contract.log_levels import LevelChange, LevelReset, LogLevels
@@ -192,6 +193,11 @@ def act_on_operation(name: str, action: str, body: Mapping[str, object]) -> Requ
     """The operation, or what the route of ``action`` documents. Repeating ``pause``, ``resume`` and ``cancel``
     changes nothing more; a second ``reverse`` is refused."""
     return _post(f"{_operation(name)}/{action}", body)
+
+
+def alerts() -> Request[Alerts]:
+    """As the server that answers judges them."""
+    return _get("/api/v1/alerts")
 
 
 def audit(query: Mapping[str, str | int]) -> Request[AuditRecords]:

@@ -89,6 +89,17 @@ class Settings(BaseSettings):
     console: bool = Field(True, description="serve the admin console at /console")
     url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
 
+    alert_webhook_url: str = Field(
+        "",
+        description="address to which alerts are posted in the format of Alertmanager's webhook; empty: none",
+    )
+    alert_webhook_secret_file: Path | None = Field(
+        None, description="file with the secret that messages to the webhook are signed with (HMAC-SHA256)"
+    )
+    alert_times_divisor: float = Field(
+        1.0, ge=1, description="divides how long conditions hold before their alerts fire; for trials of alerts"
+    )
+
     allowed_hosts: str = Field(
         "",
         description="names that clients address this server by, comma-separated; IP addresses, localhost and "

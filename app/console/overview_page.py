@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
+from app.api.alerts import firing_alerts
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, render
 from app.console.frame import console_page, page_frame
@@ -21,7 +22,7 @@ def register(site: Site) -> None:
     @console_page("/")
     async def overview(request: Request) -> None:
         with page_frame(site, request, "Overview", "", note="State of the whole installation.") as frame:
-            health = Fragment("panel")
+            health, fired = Fragment("panel"), Fragment("panel")
             with ui.element("div").classes("two"):
                 moving, waiting = Fragment("panel"), Fragment("panel")
             changes = Fragment("panel")
@@ -42,6 +43,7 @@ def register(site: Site) -> None:
                         lost=sum(state.lost for state in states),
                     )
                 )
+                fired.show(render("overview_alerts", alerts=await firing_alerts(site.services)))
                 moving.show(render("overview_moves", zones=unsettled(states), total=len(states)))
                 waiting.show(render("overview_causes", causes=stuck(states)))
                 history = site.history(catalog.version)

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from app.diagnosis import bundle_answers, bundle_files
-from app.diagnosis.bundle_files import Entry
+from app.diagnosis.bundle_files import BundleEntry
 from app.diagnosis.checks import report
 from app.diagnosis.doctor import Target, examine
-from app.diagnosis.metastore import EtcdMember
+from app.diagnosis.metastore import MetastoreMember
 from app.diagnosis.rounds import gather
 from app.diagnosis.scrubbing import Scrubber
 from rebalance.hosting.private_files import replace_privately
@@ -35,7 +35,7 @@ TOTAL_BYTES_MAX = 90 << 20
 @dataclass(frozen=True, slots=True)
 class Part:
     name: str
-    collect: Callable[[], Iterable[Entry]]
+    collect: Callable[[], Iterable[BundleEntry]]
 
 
 def collect(target: Target) -> bytes:
@@ -72,7 +72,7 @@ def write(path: Path, content: bytes, *, overwrites: bool) -> None:
 
 def _parts(target: Target, environment: dict[str, str]) -> Iterator[Part]:
     place = target.place
-    members = [EtcdMember(endpoint, place.tls) for endpoint in place.endpoints]
+    members = [MetastoreMember(endpoint, place.tls) for endpoint in place.endpoints]
     yield Part("doctor", partial(_doctor, target))
     yield Part("versions", bundle_files.versions)
     yield Part("settings", partial(bundle_files.settings, place, environment))
@@ -87,11 +87,11 @@ def _parts(target: Target, environment: dict[str, str]) -> Iterator[Part]:
         yield Part("keyspace", partial(bundle_answers.keyspace, members, place.prefix))
 
 
-def _doctor(target: Target) -> Iterator[Entry]:
-    yield Entry("doctor.json", json.dumps(report(examine(target)), indent=2))
+def _doctor(target: Target) -> Iterator[BundleEntry]:
+    yield BundleEntry("doctor.json", json.dumps(report(examine(target)), indent=2))
 
 
-def _packed(entries: Iterable[Entry], left_out: dict[str, str], scrubber: Scrubber) -> bytes:
+def _packed(entries: Iterable[BundleEntry], left_out: dict[str, str], scrubber: Scrubber) -> bytes:
     stream = io.BytesIO()
     deadline = time.monotonic() + max(LEAST_S, WRITTEN_S - age_of_this_process_s())
     room = TOTAL_BYTES_MAX
@@ -116,7 +116,7 @@ def _packed(entries: Iterable[Entry], left_out: dict[str, str], scrubber: Scrubb
     return stream.getvalue()
 
 
-def _clean(entry: Entry, scrubber: Scrubber, most: int) -> tuple[bytes, bool]:
+def _clean(entry: BundleEntry, scrubber: Scrubber, most: int) -> tuple[bytes, bool]:
     """The whole lines that fit into ``most`` bytes, and whether that is not all."""
     text, is_short = _lines(entry.text, most)
     raw = scrubber.clean(text).encode(errors="replace")

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from app.diagnosis.bundle_files import Entry
-from app.diagnosis.metastore import EtcdMember
+from app.diagnosis.bundle_files import BundleEntry
+from app.diagnosis.metastore import MetastoreMember
 from app.diagnosis.scrubbing import without_literals
 from app.diagnosis.server import Ask, Query
 
@@ -32,17 +32,17 @@ PAGE_KEYS = 5_000
 KEYS_MAX = 200_000
 
 
-def answers(ask: Ask) -> Iterator[Entry]:
+def answers(ask: Ask) -> Iterator[BundleEntry]:
     """What the server says by itself. A route that it has not, or that is not for its user, is left out."""
     for name, path in ANSWERS.items():
         answer = ask(path, CALL_S)
         if answer.status_code not in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
             continue
         is_json = answer.headers.get("content-type", "").startswith("application/json")
-        yield Entry(name, json.dumps(_hidden(answer.json()), indent=2) if is_json else answer.text)
+        yield BundleEntry(name, json.dumps(_hidden(answer.json()), indent=2) if is_json else answer.text)
 
 
-def views(query: Query) -> Iterator[Entry]:
+def views(query: Query) -> Iterator[BundleEntry]:
     """The views of SYSTEM, each as CSV."""
     # Views come with the query engine, which nothing else here needs.
     from app.sql.system_views import SYSTEM_VIEWS
@@ -55,17 +55,17 @@ def views(query: Query) -> Iterator[Entry]:
             refused[view.name] = str(error)
             continue
         names = [str(column["name"]) for column in outcome.get("columns") or ()]
-        yield Entry(f"views/{view.name.lower()}.csv", _csv(names, outcome.get("data") or ()))
+        yield BundleEntry(f"views/{view.name.lower()}.csv", _csv(names, outcome.get("data") or ()))
     if refused:
-        yield Entry("views/refused.json", json.dumps(refused, indent=2))
+        yield BundleEntry("views/refused.json", json.dumps(refused, indent=2))
 
 
-def member(one: EtcdMember) -> Iterator[Entry]:
+def member(one: MetastoreMember) -> Iterator[BundleEntry]:
     """Metrics of a member of etcd."""
-    yield Entry(f"metrics/etcd-{one.endpoint.replace(':', '-')}.txt", one.get("/metrics").text)
+    yield BundleEntry(f"metrics/etcd-{one.endpoint.replace(':', '-')}.txt", one.get("/metrics").text)
 
 
-def keyspace(members: Sequence[EtcdMember], prefix: str) -> Iterator[Entry]:
+def keyspace(members: Sequence[MetastoreMember], prefix: str) -> Iterator[BundleEntry]:
     """Keys with their revisions and sizes, from the first member that answers; no values."""
     import grpc
 
@@ -80,7 +80,7 @@ def keyspace(members: Sequence[EtcdMember], prefix: str) -> Iterator[Entry]:
             last = OSError(f"{one.endpoint}: {error.code().name}: {error.details()}")
         else:
             names = ["key", "create_revision", "mod_revision", "version", "lease", "bytes"]
-            yield Entry("keyspace.csv", _csv(names, rows), is_cut)
+            yield BundleEntry("keyspace.csv", _csv(names, rows), is_cut)
             return
     raise last
 
@@ -118,7 +118,7 @@ def _csv(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _cell(name: str, value: object) -> object:
     if isinstance(value, str):
-        return without_literals(value) if name in STATEMENTS else value
+        return _statement(value) if name in STATEMENTS else value
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
 
 
@@ -128,4 +128,10 @@ def _hidden(body: object, name: str = "") -> object:
         return {key: _hidden(value, str(key)) for key, value in body.items()}
     if isinstance(body, list):
         return [_hidden(value, name) for value in body]
-    return without_literals(body) if isinstance(body, str) and name.upper() in STATEMENTS else body
+    return _statement(body) if isinstance(body, str) and name.upper() in STATEMENTS else body
+
+
+def _statement(sql: str) -> str:
+    from parser.hidden_secrets import hide_secrets
+
+    return without_literals(hide_secrets(sql))

@@ -12,7 +12,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from app.configuration.settings import Settings
-from app.diagnosis.machine import java_version
+from app.diagnosis.machine import java
 from app.diagnosis.place import Place
 from app.diagnosis.scrubbing import HIDDEN, is_secret, secrets_in
 from app.diagnosis.server import own_version
@@ -27,7 +27,7 @@ SHOWN = frozenset(Settings.model_fields) - {"catalog_url"}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BundleEntry:
     """One file of the zip, as text. ``is_cut``: it holds only a part."""
 
     name: str
@@ -35,20 +35,20 @@ class Entry:
     is_cut: bool = False
 
 
-def versions() -> Iterator[Entry]:
+def versions() -> Iterator[BundleEntry]:
     packages = {each.name: each.version for each in distributions()}
     body = {
         "zonekeeper": own_version(),
         "python": sys.version,
-        "java": java_version(),
+        "java": java().value,
         "platform": platform.platform(),
         "processors": os.cpu_count(),
         "packages": dict(sorted(packages.items())),
     }
-    yield Entry("versions.json", json.dumps(body, indent=2))
+    yield BundleEntry("versions.json", json.dumps(body, indent=2))
 
 
-def settings(place: Place, environment: Mapping[str, str]) -> Iterator[Entry]:
+def settings(place: Place, environment: Mapping[str, str]) -> Iterator[BundleEntry]:
     """Those of this process and of each that runs, as their environments have them, and what the data
     directory keeps."""
     found = {"this process": _shown(environment)}
@@ -58,16 +58,16 @@ def settings(place: Place, environment: Mapping[str, str]) -> Iterator[Entry]:
         except OSError:
             continue
         found[name] = _shown(_variables(raw))
-    yield Entry("settings.json", json.dumps(found, indent=2))
+    yield BundleEntry("settings.json", json.dumps(found, indent=2))
     if place.data_dir is None:
         return
     for name in STATE_FILES:
         path = place.data_dir / name
         if path.is_file():
-            yield Entry(f"data-directory/{name}", path.read_text(errors="replace"))
+            yield BundleEntry(f"data-directory/{name}", path.read_text(errors="replace"))
 
 
-def logs(place: Place) -> Iterator[Entry]:
+def logs(place: Place) -> Iterator[BundleEntry]:
     """The ends of all, the newest first."""
     if place.data_dir is None:
         return
@@ -85,7 +85,7 @@ def logs(place: Place) -> Iterator[Entry]:
         left -= len(raw)
         # A line that begins before is left out: half a secret is not recognised.
         kept = raw if size <= most else raw.partition(b"\n")[2]
-        yield Entry(f"logs/{path.name}", kept.decode(errors="replace"), is_cut=size > most)
+        yield BundleEntry(f"logs/{path.name}", kept.decode(errors="replace"), is_cut=size > most)
 
 
 def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:

@@ -26,10 +26,10 @@ FILES_WARN, FILES_FAIL = 4_096, 1_024
 FILES_USED_WARN, FILES_USED_FAIL = 0.80, 0.95
 """Share of a process's limit that is open."""
 PROCESSES_WARN, PROCESSES_FAIL = 4_096, 1_024
-JAVA_LEAST, PYTHON_LEAST = 17, (3, 11)
+PYTHON_LEAST = (3, 11)
 
 
-class Verdict(IntEnum):
+class CheckVerdict(IntEnum):
     """The worst of all checks is the exit code of ``zonectl doctor``."""
 
     OK = 0
@@ -44,16 +44,16 @@ class Check:
     name: str
     value: str
     threshold: str
-    verdict: Verdict
+    verdict: CheckVerdict
     action: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"verdict": self.verdict.name.lower()}
 
 
-def worst(checks: Iterable[Check]) -> Verdict:
+def worst(checks: Iterable[Check]) -> CheckVerdict:
     """OK without any check."""
-    return max((check.verdict for check in checks), default=Verdict.OK)
+    return max((check.verdict for check in checks), default=CheckVerdict.OK)
 
 
 def report(checks: Sequence[Check]) -> dict[str, Any]:
@@ -61,19 +61,19 @@ def report(checks: Sequence[Check]) -> dict[str, Any]:
     return {"verdict": worst(checks).name.lower(), "checks": [check.as_json() for check in checks]}
 
 
-def check_of(name: str, value: str, threshold: str, verdict: Verdict, action: str) -> Check:
+def check_of(name: str, value: str, threshold: str, verdict: CheckVerdict, action: str) -> Check:
     """``action`` only where the verdict asks for one."""
-    return Check(name, value, threshold, verdict, "" if verdict is Verdict.OK else action)
+    return Check(name, value, threshold, verdict, "" if verdict is CheckVerdict.OK else action)
 
 
-def falling(number: float, warn: float, fail: float) -> Verdict:
+def falling(number: float, warn: float, fail: float) -> CheckVerdict:
     """Of what must not fall: WARN below ``warn``, FAIL below ``fail``."""
-    return Verdict.FAIL if number < fail else Verdict.WARN if number < warn else Verdict.OK
+    return CheckVerdict.FAIL if number < fail else CheckVerdict.WARN if number < warn else CheckVerdict.OK
 
 
-def rising(number: float, warn: float, fail: float) -> Verdict:
+def rising(number: float, warn: float, fail: float) -> CheckVerdict:
     """Of what must not rise: WARN from ``warn`` on, FAIL from ``fail`` on."""
-    return Verdict.FAIL if number >= fail else Verdict.WARN if number >= warn else Verdict.OK
+    return CheckVerdict.FAIL if number >= fail else CheckVerdict.WARN if number >= warn else CheckVerdict.OK
 
 
 def size(count: float) -> str:
@@ -145,9 +145,9 @@ def clock(whose: str, skew: float) -> Check:
 def certificate(what: str, begins: datetime, ends: datetime, now: datetime, action: str) -> Check:
     """Times are aware. ``action``: how this one is renewed."""
     left = ends - now
-    verdict = Verdict.FAIL if left <= timedelta() or begins > now else Verdict.OK
-    if verdict is Verdict.OK and left < CERTIFICATE_WARN:
-        verdict = Verdict.WARN
+    verdict = CheckVerdict.FAIL if left <= timedelta() or begins > now else CheckVerdict.OK
+    if verdict is CheckVerdict.OK and left < CERTIFICATE_WARN:
+        verdict = CheckVerdict.WARN
     if begins > now:
         value = f"not valid before {begins:%Y-%m-%d %H:%M} UTC"
     elif left <= timedelta():
@@ -161,7 +161,7 @@ def certificate(what: str, begins: datetime, ends: datetime, now: datetime, acti
 def open_files(limits: Mapping[str, tuple[int, int | None]]) -> Check:
     """By process its limit, and how many are open (None: not known)."""
 
-    def judged(limit: int, used: int | None) -> Verdict:
+    def judged(limit: int, used: int | None) -> CheckVerdict:
         share = (used or 0) / max(limit, 1)
         return max(falling(limit, FILES_WARN, FILES_FAIL), rising(share, FILES_USED_WARN, FILES_USED_FAIL))
 
@@ -174,7 +174,7 @@ def open_files(limits: Mapping[str, tuple[int, int | None]]) -> Check:
         shown,
         f"limit: warn below {FILES_WARN:,}, fail below {FILES_FAIL:,}; "
         f"open: warn from {FILES_USED_WARN:.0%}, fail from {FILES_USED_FAIL:.0%}",
-        max((judged(*each) for each in limits.values()), default=Verdict.OK),
+        max((judged(*each) for each in limits.values()), default=CheckVerdict.OK),
         f"Raise the limit before the start: `ulimit -n {16 * FILES_WARN}`, or LimitNOFILE= of the service.",
     )
 
@@ -185,32 +185,28 @@ def process_limit(limit: int | None) -> Check:
         "processes of this user",
         "no limit" if limit is None else f"limit {limit:,}",
         f"limit: warn below {PROCESSES_WARN:,}, fail below {PROCESSES_FAIL:,}",
-        Verdict.OK if limit is None else falling(limit, PROCESSES_WARN, PROCESSES_FAIL),
+        CheckVerdict.OK if limit is None else falling(limit, PROCESSES_WARN, PROCESSES_FAIL),
         f"Raise the limit before the start: `ulimit -u {8 * PROCESSES_WARN}`, or TasksMax= of the service. "
         "Each member is a process.",
     )
 
 
 def python(version: tuple[int, int, int]) -> Check:
-    verdict = Verdict.OK if version[:2] >= PYTHON_LEAST else Verdict.FAIL
+    verdict = CheckVerdict.OK if version[:2] >= PYTHON_LEAST else CheckVerdict.FAIL
     least = ".".join(map(str, PYTHON_LEAST))
     return check_of(
         "python", ".".join(map(str, version)), f"fail below {least}", verdict, f"Install Python {least}."
     )
 
 
-def java(version: str) -> Check:
-    """As "17.0.15"; empty: there is none. Of one before 9, as "1.8.0_402", the second number counts."""
-    numbers = [int(part) if part.isdigit() else 0 for part in version.replace("_", ".").split(".")[:2]]
-    major = numbers[1] if len(numbers) == 2 and numbers[0] == 1 else numbers[0]
-    verdict = Verdict.OK if major >= JAVA_LEAST else Verdict.WARN
+def java(version: str, why_not: str = "") -> Check:
+    """``version`` empty: there is none that Spark runs on, for ``why_not``."""
     return check_of(
         "java",
-        version or "not found",
-        f"warn below {JAVA_LEAST}",
-        verdict,
-        f"Install Java {JAVA_LEAST} or later, or set JAVA_HOME. Without Spark, placements are computed by the "
-        "server itself.",
+        version or why_not,
+        "warn without one that Spark runs on",
+        CheckVerdict.OK if version else CheckVerdict.WARN,
+        "Install Java or set JAVA_HOME. Without Spark, the server computes placements by itself.",
     )
 
 
@@ -223,7 +219,7 @@ def etcd_version(name: str, version: str) -> Check:
         name,
         version or "not known",
         "warn for 3.5.0 to 3.5.2, which can corrupt a cluster of several members after a crash",
-        Verdict.OK if is_good else Verdict.WARN,
+        CheckVerdict.OK if is_good else CheckVerdict.WARN,
         "Install another etcd (Debian: apt-get install etcd-server).",
     )
 
@@ -233,7 +229,7 @@ def server_version(theirs: str, ours: str) -> Check:
         "version of the server",
         f"{theirs or 'not known'}, this zonectl {ours}",
         "warn when they differ",
-        Verdict.OK if theirs == ours else Verdict.WARN,
+        CheckVerdict.OK if theirs == ours else CheckVerdict.WARN,
         "Use the zonectl of the server's version, or restart the server with this one's.",
     )
 
@@ -257,7 +253,7 @@ def etcd_alarms(alarms: Sequence[str]) -> Check:
         "alarms of etcd",
         ", ".join(alarms) or "none",
         "fail for any",
-        Verdict.FAIL if alarms else Verdict.OK,
+        CheckVerdict.FAIL if alarms else CheckVerdict.OK,
         "NOSPACE: free space, defragment, then `etcdctl alarm disarm`. CORRUPT: replace that member.",
     )
 
@@ -274,7 +270,7 @@ def node_leases(expected: Iterable[str], left_s: Mapping[str, tuple[int, int]]) 
         "leases of nodes",
         shown or "no node is registered",
         "warn below a third of the lease, fail without one",
-        Verdict.FAIL if missing or not names else Verdict.WARN if late else Verdict.OK,
+        CheckVerdict.FAIL if missing or not names else CheckVerdict.WARN if late else CheckVerdict.OK,
         f"See the logs of {', '.join(missing or late) or 'the nodes'}: a node without a lease counts as down.",
     )
 
@@ -285,7 +281,7 @@ def nodes_alive(alive: Mapping[str, bool]) -> Check:
         "nodes that live",
         f"{len(alive) - len(dead)} of {len(alive)}",
         "fail when one is down",
-        Verdict.FAIL if dead or not alive else Verdict.OK,
+        CheckVerdict.FAIL if dead or not alive else CheckVerdict.OK,
         f"Start {', '.join(dead)} again, or remove its data from it (`zonectl node drain`)."
         if dead
         else "Start a node.",
@@ -301,11 +297,11 @@ def catalog_schema(where: str, theirs: str, known: Sequence[str]) -> Check:
         "schema of the catalog",
         f"{theirs or 'none'} in {where}",
         f"fail before {newest}, warn when it is newer",
-        Verdict.OK if theirs == newest else Verdict.FAIL if is_behind else Verdict.WARN,
+        CheckVerdict.OK if theirs == newest else CheckVerdict.FAIL if is_behind else CheckVerdict.WARN,
         action,
     )
 
 
 def not_seen(name: str, threshold: str, reason: str, action: str) -> Check:
     """A check whose fact could not be had: that is a failure of its own."""
-    return Check(name, reason, threshold, Verdict.FAIL, action)
+    return Check(name, reason, threshold, CheckVerdict.FAIL, action)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.diagnosis import machine, metastore, server
 from app.diagnosis.checks import Check, not_seen
-from app.diagnosis.metastore import EtcdMember
+from app.diagnosis.metastore import MetastoreMember
 from app.diagnosis.place import Place
 from app.diagnosis.rounds import Probe, run_probes
 from app.diagnosis.server import Ask, Query
@@ -60,7 +60,7 @@ def _of_server(target: Target) -> Iterator[Probe]:
 
 
 def _of_metastore(place: Place) -> Iterator[Probe]:
-    members = [EtcdMember(endpoint, place.tls) for endpoint in place.endpoints]
+    members = [MetastoreMember(endpoint, place.tls) for endpoint in place.endpoints]
     for one in members:
         yield Probe(f"etcd {one.endpoint}", partial(metastore.member, one), ETCD)
     if members:

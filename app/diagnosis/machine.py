@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,12 +15,13 @@ from pathlib import Path
 from cryptography import x509
 
 from app.diagnosis import checks
-from app.diagnosis.checks import Check, Verdict
+from app.diagnosis.checks import Check, CheckVerdict
 from app.diagnosis.place import Place, alive
 from rebalance.hosting.etcd_binary import INSTALL, EtcdVersionError, choose
 from rebalance.hosting.free_ports import is_free
+from spark.errors import JavaMissingError
+from spark.java import find_java
 
-JAVA_S = 5.0
 CONNECT_S = 2.0
 FSYNCS = 9
 FSYNC_BYTES = 4_096
@@ -39,21 +38,14 @@ def limits(pids: Mapping[str, int]) -> Iterator[Check]:
 
 def versions() -> Iterator[Check]:
     yield checks.python((sys.version_info.major, sys.version_info.minor, sys.version_info.micro))
-    yield checks.java(java_version())
+    yield java()
 
 
-def java_version() -> str:
-    """As "17.0.15"; empty: there is none that runs."""
-    home = os.environ.get("JAVA_HOME")
-    program = os.path.join(home, "bin", "java") if home else "java"
+def java() -> Check:
     try:
-        done = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=JAVA_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    match = re.search(r'version "([^"]+)"', done.stderr)
-    return match[1] if match else ""
+        return checks.java(find_java().version)
+    except JavaMissingError as error:
+        return checks.java("", str(error))
 
 
 def etcd_program(data_dir: Path | None, path: Path | None) -> Iterator[Check]:
@@ -106,7 +98,7 @@ def processes(place: Place) -> Iterator[Check]:
         "processes of `zonectl up`",
         f"{count - len(dead)} of {count}" if count else "none runs",
         "fail when one is missing",
-        Verdict.FAIL if dead or not count else Verdict.OK,
+        CheckVerdict.FAIL if dead or not count else CheckVerdict.OK,
         f"See the logs of {', '.join(dead)} in {place.data_dir}/logs."
         if dead
         else f"Start it with `zonectl up --data-dir {place.data_dir}`.",
@@ -127,7 +119,7 @@ def ports(listening: Mapping[str, str], *, is_running: bool) -> Iterator[Check]:
             f"port of {purpose}",
             f"{address} {seen}",
             f"fail when {'closed' if is_running else 'taken while nothing runs'}",
-            Verdict.OK if is_good else Verdict.FAIL,
+            CheckVerdict.OK if is_good else CheckVerdict.FAIL,
             action,
         )
 

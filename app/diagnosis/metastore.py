@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from app.diagnosis import checks
-from app.diagnosis.checks import Check, Verdict
+from app.diagnosis.checks import Check, CheckVerdict
 from app.diagnosis.place import Place
 from rebalance.hosting.tls import TlsFiles
 
@@ -22,7 +22,7 @@ _GAUGE = re.compile(r"^(\w+) ([-+.\deE]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class EtcdMember:
+class MetastoreMember:
     """One endpoint (host:port) of the metastore, asked over HTTP and over gRPC."""
 
     endpoint: str
@@ -43,7 +43,7 @@ class EtcdMember:
         return grpc.secure_channel(self.endpoint, self.tls.credentials())
 
 
-def member(one: EtcdMember) -> Iterator[Check]:
+def member(one: MetastoreMember) -> Iterator[Check]:
     """Version, clock and size of one member."""
     asked = datetime.now(UTC)
     answer = one.get("/version")
@@ -57,7 +57,7 @@ def member(one: EtcdMember) -> Iterator[Check]:
         f"leader of etcd {one.endpoint}",
         "known" if gauges.get("etcd_server_has_leader") else "none",
         "fail without one",
-        Verdict.OK if gauges.get("etcd_server_has_leader") else Verdict.FAIL,
+        CheckVerdict.OK if gauges.get("etcd_server_has_leader") else CheckVerdict.FAIL,
         "A majority of etcd's members must run and reach each other.",
     )
     yield checks.etcd_size(
@@ -68,7 +68,7 @@ def member(one: EtcdMember) -> Iterator[Check]:
     )
 
 
-def cluster(members: Iterable[EtcdMember], place: Place) -> Iterator[Check]:
+def cluster(members: Iterable[MetastoreMember], place: Place) -> Iterator[Check]:
     """Alarms, and leases of nodes, from the first member that answers. Raises OSError with the last failure."""
     import grpc
 
@@ -83,7 +83,9 @@ def cluster(members: Iterable[EtcdMember], place: Place) -> Iterator[Check]:
         except OSError as error:
             last = error
         except grpc.RpcError as error:
-            last = OSError(f"{one.endpoint}: {error.code().name}: {error.details()}")
+            is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            reason = "no answer in time" if is_late else f"{error.code().name}: {error.details()}"
+            last = OSError(f"{one.endpoint}: {reason}")
         else:
             yield from found
             return

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import httpx
+
 from app.diagnosis.checks import Check, not_seen
 
 T = TypeVar("T")
@@ -44,8 +46,7 @@ class _Running(Generic[T]):
             for item in self._source():
                 self._items.append(item)
         except Exception as error:
-            lines = str(error).strip().splitlines()
-            self._failure = lines[0] if lines else type(error).__name__
+            self._failure = _reason(error)
 
     def gathered(self, deadline: float, limit_s: float) -> Gathered[T]:
         self._thread.join(max(0.0, deadline - time.monotonic()))
@@ -69,3 +70,11 @@ def run_probes(probes: Sequence[Probe], limit_s: float) -> list[Check]:
         if gathered.failure:
             found.append(not_seen(probe.name, "fail without an answer", gathered.failure, probe.action))
     return found
+
+
+def _reason(error: Exception) -> str:
+    """One line."""
+    if isinstance(error, (TimeoutError, httpx.TimeoutException)):
+        return "no answer in time"
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -26,6 +26,13 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.I), rf"\1 {HIDDEN}"),
     (re.compile(r"(://[^\s/:@]*):[^\s/]+@"), rf"\1:{HIDDEN}@"),
     (re.compile(rf"\b(password|identified(?:\s+by)?)(\s+)(?:{_QUOTED}|{_DOUBLE})", re.I), rf"\1\2'{HIDDEN}'"),
+    # In statements it may stand without quotes.
+    (
+        re.compile(
+            r"\b(PASSWORD|IDENTIFIED(?:\s+BY)?)(\s+(?:TO\s+|FOR\s+\S+\s*=?\s*|=\s*)?)(?:'(?:[^']|'')*'?|[^\s;'\"]+)"
+        ),
+        rf"\1\2{HIDDEN}",
+    ),
 )
 _NAMED = re.compile(
     rf"(?P<name>{_NAMES}|\b(?:set-)?cookie|\bauthorization)(?P<equals>\\?[\"']?\s*[=:]\s*)"

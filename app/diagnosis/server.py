@@ -16,7 +16,7 @@ import httpx
 from cryptography import x509
 
 from app.diagnosis import checks
-from app.diagnosis.checks import Check, Verdict
+from app.diagnosis.checks import Check, CheckVerdict
 
 Ask = Callable[[str, float], httpx.Response]
 """A path and the time limit in seconds: the answer to a GET. Raises httpx.HTTPError."""
@@ -93,9 +93,9 @@ def _state(answer: httpx.Response) -> Check:
         parts += [
             f"{part} {body[part]}" for part in ("catalog", "metastore") if body.get(part) not in (None, "ok")
         ]
-    verdict = Verdict.OK if body["ready"] else Verdict.FAIL
-    if verdict is Verdict.OK and state != "ready":
-        verdict = Verdict.WARN
+    verdict = CheckVerdict.OK if body["ready"] else CheckVerdict.FAIL
+    if verdict is CheckVerdict.OK and state != "ready":
+        verdict = CheckVerdict.WARN
     return checks.check_of(
         "server",
         "; ".join([state, *parts]),
@@ -114,6 +114,6 @@ def _refusal(name: str, answer: httpx.Response) -> Check | None:
         name,
         f"not known: HTTP {answer.status_code}",
         "warn when it is not known",
-        Verdict.WARN,
+        CheckVerdict.WARN,
         "Log in (`zonectl login`) as a user with SEE ON SYSTEM." if may_not else "See the server's log.",
     )

@@ -4,9 +4,11 @@ the background."""
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Protocol
 
 from app.edge.connection_count import ConnectionCount
@@ -27,6 +29,7 @@ from rebalance.ports.placement import EngineState
 
 LOOK_S = 2.0
 CATALOG_S = 5.0
+LAG_S = 0.5
 
 
 class Line(Protocol):
@@ -190,6 +193,27 @@ async def follow_catalog(snapshot: Callable[[], Awaitable[object]], measures: Me
         await asyncio.sleep(CATALOG_S)
 
 
+class LoopLag:
+    """How late the event loop comes: it is asked to be back after a while, again and again."""
+
+    def __init__(self, measures: Measures) -> None:
+        self._measures = measures
+        self._worst_s = 0.0
+
+    def probe(self) -> None:
+        """Tells the worst since the last time, and begins anew."""
+        self._measures.set(Metric.LOOP_LAG_SECONDS, self._worst_s)
+        self._worst_s = 0.0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_S
+            await asyncio.sleep(LAG_S)
+            self._worst_s = max(self._worst_s, loop.time() - due)
+
+
 def background_probe(background: Background, measures: Measures) -> Callable[[], None]:
     """The background tasks of any process. ``defects`` is a counter that the background keeps itself."""
     counted = 0
@@ -210,6 +234,17 @@ def line_probe(line: Line, measures: Measures) -> Callable[[], None]:
     def probe() -> None:
         measures.set(Metric.STATEMENTS_WAITING, line.waiting)
         measures.set(Metric.STATEMENTS_RUNNING, line.running)
+
+    return probe
+
+
+def disk_probe(directory: Path, measures: Measures) -> Callable[[], None]:
+    """The disk of a node's data directory."""
+
+    def probe() -> None:
+        usage = shutil.disk_usage(directory)
+        measures.set(Metric.NODE_DISK_FREE, usage.free)
+        measures.set(Metric.NODE_DISK_SIZE, usage.total)
 
     return probe
 

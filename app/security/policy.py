@@ -117,6 +117,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", f"{_API}/nodes/{{node:segment}}/can-stop"): _needs(SEE_SYSTEM, (Privilege.SEE, Subject.ALL_ZONES)),
     ("GET", f"{_API}/rebalance/limits"): _needs(SEE_SYSTEM),
     ("PATCH", f"{_API}/rebalance/limits"): _needs((Privilege.OPERATE, Subject.SYSTEM)),
+    ("GET", f"{_API}/alerts"): _needs(SEE_SYSTEM),
     ("GET", f"{_API}/audit"): _needs((Privilege.AUDIT, Subject.SYSTEM)),
     ("GET", f"{_API}/log-levels"): _needs(SEE_SYSTEM),
     ("PUT", f"{_API}/log-levels/{{module:segment}}"): _needs((Privilege.ADMIN, Subject.SYSTEM)),

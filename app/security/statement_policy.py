@@ -108,6 +108,7 @@ VIEWS: Mapping[str, Need | None] = {
         ANYBODY,
     ),
     "NODES": _SEES_SYSTEM,
+    "ALERTS": _SEES_SYSTEM,
     "SQL_QUERIES": _SEES_SYSTEM,
     "EXCHANGES": SEES_ALL_ZONES,
     "EVENTS": _AUDITS,

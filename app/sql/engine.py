@@ -30,7 +30,6 @@ from app.sql.ddl_files import DdlFile, read_files
 from app.sql.desired_state import CatalogPlan
 from app.sql.executor import CatalogExecutor
 from app.sql.explain_partition import explain_partition
-from app.sql.principal_views import OF_CALLERS
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
@@ -38,11 +37,10 @@ from app.sql.show import describe_table, describe_zone, show
 from app.sql.statement_line import StatementLine
 from app.sql.statement_meter import StatementMeter, kind_of, kind_of_command, kinds_of
 from app.sql.statements import QueryResult, ScriptError, StatementResult
-from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.system_views import PASSING, SYSTEM_VIEWS
 from app.sql.view_registry import (
     AUDIT,
     EVENTS,
-    SQL_QUERIES,
     STORE_COPIES,
     SystemView,
     ViewRegistry,
@@ -76,6 +74,7 @@ from parser.select import PreparedQuery, prepare_query
 from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
 from rebalance.controllers.runtime import usable_nodes
+from rebalance.core.alert_state import Alert
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.store.core.ownership import StoreOwnership
@@ -114,11 +113,13 @@ class SqlEngine:
         line: StatementLine | None = None,
         watch: StandingWatch | None = None,
         meter: StatementMeter | None = None,
+        alerts: Callable[[], Sequence[Alert]] = tuple,
     ) -> None:
         """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
         ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
         store servers. ``line``: in which statements wait for their turn. ``watch`` None: nobody has to log
-        in."""
+        in. ``alerts``: as this server judges them."""
+        self._alerts = alerts
         self._line = line or StatementLine()
         self._meter = meter or StatementMeter()
         self._watch = watch
@@ -415,10 +416,7 @@ class SqlEngine:
             return tables
 
         tables = await self._threads.run(snapshot, build)
-        # What a snapshot shows does not change, but for the time when it was taken, for what no version of
-        # either store tells, and for what callers see of each other.
-        passing = (".SNAPSHOT", *(f".{name}" for name in (AUDIT, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)))
-        streams.update({name: stream for name, stream in tables.items() if not name.endswith(passing)})
+        streams.update({name: stream for name, stream in tables.items() if not name.endswith(PASSING)})
         return tables
 
     async def _snapshot(
@@ -440,6 +438,7 @@ class SqlEngine:
             at_ms,
             queries=self._sandbox.queries,
             ownership=ownership,
+            alerts=tuple(self._alerts()),
         )
         return visible(snapshot, current_caller())
 

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
+from app.sql.alert_view import ALERT_COLUMNS, alert_rows
 from app.sql.operation_rows import operation_history_rows, operation_rows
 from app.sql.partition_views import (
     affinity_rows,
@@ -23,6 +24,7 @@ from app.sql.partition_views import (
 from app.sql.principal_views import (
     GRANT_COLUMNS,
     GRANTS,
+    OF_CALLERS,
     ROLE_COLUMNS,
     ROLES,
     USER_COLUMNS,
@@ -34,6 +36,7 @@ from app.sql.principal_views import (
 from app.sql.results import ResultType
 from app.sql.store_views import EXCHANGE_COLUMNS, STORE_COPY_COLUMNS, exchange_rows, store_copy_rows
 from app.sql.view_registry import (
+    ALERTS,
     AUDIT,
     BIGINT,
     BOOLEAN,
@@ -365,6 +368,7 @@ SYSTEM_VIEWS = (
         },
         _sql_queries,
     ),
+    view(ALERTS, ALERT_COLUMNS, alert_rows),
     view(USERS, USER_COLUMNS, user_rows),
     view(ROLES, ROLE_COLUMNS, role_rows),
     view(GRANTS, GRANT_COLUMNS, grant_rows),
@@ -374,3 +378,7 @@ SYSTEM_VIEWS = (
         _snapshot,
     ),
 )
+
+PASSING = (".SNAPSHOT", *(f".{name}" for name in (ALERTS, AUDIT, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)))
+"""Ends of the names of views that change while the versions of both stores stay: with the time, with what no
+version tells, and with who asks."""

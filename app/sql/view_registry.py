@@ -20,6 +20,7 @@ SCHEMA = "SYSTEM"
 EVENTS = "EVENTS"
 AUDIT = "AUDIT"
 SQL_QUERIES = "SQL_QUERIES"
+ALERTS = "ALERTS"
 EXCHANGES = "EXCHANGES"
 STORE_COPIES = "STORE_COPIES"
 ZONE_ID = "ZONE_ID"
@@ -57,8 +58,8 @@ class SystemView:
 
     @property
     def is_short(self) -> bool:
-        """It has few rows however many zones there are: about the views, or the queries."""
-        return self.schema != SCHEMA or self.name in (SQL_QUERIES, "SNAPSHOT")
+        """It has few rows however many zones there are: about the views, the queries or the alerts."""
+        return self.schema != SCHEMA or self.name in (SQL_QUERIES, ALERTS, "SNAPSHOT")
 
 
 def view(

@@ -25,6 +25,7 @@ from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
 from catalog.core.zone import Node, Zone, ZoneId
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import VersionRecord
+from rebalance.core.alert_state import Alert
 from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView
@@ -64,6 +65,8 @@ class SystemSnapshot:
     given_up: threading.Event = field(default_factory=threading.Event)
     ownership: StoreOwnership | None = None
     """Of store zones, where it was read already."""
+    alerts: tuple[Alert, ...] = ()
+    """As this server judges them."""
     store_copies: tuple[ServerCopies, ...] = ()
     """What each store server says; empty when no view needs it."""
     seen: frozenset[ZoneId] | None = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from app.alerts.shown_alerts import seen_alerts
 from app.security.statement_policy import QUESTIONS, VIEWS, Need, authorise_call, only_zones, require
 from app.sql.principal_views import GRANTS
 from app.sql.view_registry import SCHEMA, ZONE_ID, Row, SystemView
@@ -48,8 +49,12 @@ def visible(snapshot: SystemSnapshot, caller: Caller | None) -> SystemSnapshot:
         catalog = only_zones(catalog, [zone for zone in catalog.zones if zone.zone_id in seen])
     if not caller.may(grants, Privilege.ADMIN, SYSTEM):
         catalog = replace(catalog, grants=_own(grants, caller))
+    zones = None if seen is None else {zone.name: zone.zone_id for zone in catalog.zones}
+    alerts = tuple(seen_alerts(snapshot.alerts, zones))
     sees_system = caller.may(grants, Privilege.SEE, SYSTEM)
-    return replace(snapshot, catalog=catalog, queries=queries, seen=seen, sees_system=sees_system)
+    return replace(
+        snapshot, catalog=catalog, queries=queries, alerts=alerts, seen=seen, sees_system=sees_system
+    )
 
 
 def visible_rows(view: SystemView, snapshot: SystemSnapshot) -> Iterator[Row]:

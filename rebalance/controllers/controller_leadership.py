@@ -17,11 +17,14 @@ RETRY_S = 0.5
 
 
 class ControllerLeadership:
-    """Campaigns for ``leader/controller`` as ``name``; while it holds the lease, ``lead`` runs."""
+    """Campaigns for ``leader/controller``, or another ``key``, as ``name``; while it holds the lease, ``lead``
+    runs."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace, name: str, lease_s: int) -> None:
+    def __init__(
+        self, metastore: Metastore, keyspace: Keyspace, name: str, lease_s: int, key: str | None = None
+    ) -> None:
         self._metastore = metastore
-        self._key = keyspace.controller_leader
+        self._key = key or keyspace.controller_leader
         self._name = name
         self._lease_s = lease_s
         self.lease: int | None = None
@@ -40,7 +43,7 @@ class ControllerLeadership:
                 await asyncio.sleep(RETRY_S)
                 continue
             self.lease = lease
-            log.info("leading", controller=self._name)
+            log.info("leading", key=self._key, controller=self._name)
             failure: MetastoreError | None = None
             try:
                 await self._lead_while_held(lease, lead)
@@ -92,7 +95,7 @@ class ControllerLeadership:
             except MetastoreError as error:
                 log.info("lease not renewed", error=str(error))
             await asyncio.sleep(self._lease_s / 4)
-        log.warning("no longer leading", controller=self._name)
+        log.warning("no longer leading", key=self._key, controller=self._name)
 
     async def _give_back(self, lease: int) -> None:
         try:

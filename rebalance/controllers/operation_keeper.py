@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from catalog.core.errors import RefusedError
 from catalog.core.zone import ZoneId
@@ -208,6 +209,10 @@ class OperationKeeper:
         operation = readable(item, Operation.decode)
         if operation.is_over:
             return operation
+        with bound_contextvars(operation=operation.operation_id, zone=operation.zone_id):
+            return await self._looked(item, operation)
+
+    async def _looked(self, item: KeyValue, operation: Operation) -> Operation:
         reading = await self._reader.read(operation.zone_id)
         if reading.epoch.halted:
             return operation
@@ -221,7 +226,7 @@ class OperationKeeper:
         if after.is_over:
             self._count(after)
         if after.state is not operation.state or after.is_over:
-            log.info("operation", operation=operation.operation_id, state=after.state.value, over=after.is_over)
+            log.info("operation", state=after.state.value, over=after.is_over)
         return after
 
     def _count(self, ended: Operation) -> None:

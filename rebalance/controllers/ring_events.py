@@ -74,6 +74,8 @@ class RingEvents:
         """The revision of the write; 0: a guard did not hold. ``fence``: of all that controllers write. Raises
         MetastoreError."""
         keys = self._keyspace
+        epoch = await self._epoch() if isinstance(action, JoinServer) else 0
+        # After the last wait: an event of another controller may arrive in each.
         if not isinstance(action, RetireHeartbeat) and action.after != self._mirror.state.number:
             # Another controller's event came after the decision, which is taken anew.
             return 0
@@ -83,7 +85,7 @@ class RingEvents:
                 beats = Compare(key, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
                 order = self._mirror.state.number + 1
                 # After an adoption: no version comes again that the lost life of the metastore had.
-                lowest = TopologyVersion(first_major(await self._epoch()) + 1)
+                lowest = TopologyVersion(first_major(epoch) + 1)
                 event = self._event(Trigger.NODE_JOINED, name, order)
                 event = replace(event, version=max(event.version, lowest))
                 # Those of an earlier incarnation may have come late.

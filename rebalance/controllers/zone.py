@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from catalog.core.zone import Origin, ZoneId, ZoneIntent
 from rebalance.controllers.admission import MoveAdmission
@@ -77,7 +78,8 @@ class ZoneController:
         placed: list[tuple[Event, NamedTarget]] = []
         for zone_id in zone_ids:
             try:
-                event = await self._next_event(zone_id)
+                with bound_contextvars(zone=zone_id):
+                    event = await self._next_event(zone_id)
                 if event is None:
                     continue
                 if not event.is_placed:
@@ -91,7 +93,8 @@ class ZoneController:
         placed.extend(await self._place(to_place, failures))
         for event, named in placed:
             try:
-                await self._write(event, named)
+                with bound_contextvars(zone=event.zone_id):
+                    await self._write(event, named)
             except Exception as error:
                 failures[event.zone_id] = error
         return failures

@@ -92,6 +92,9 @@ class Keyspace:
     admissions = KeyBelow("partition/admissions")
     controller_leader = KeyBelow("leader/controller")
     engine_status = KeyBelow("leader/engine")
+    # What the server that sends alerts has judged, and which one that is.
+    alerts = KeyBelow("alerts")
+    alert_sender = KeyBelow("leader/alerts")
     processes = KeyBelow("processes/")
 
     def process(self, name: str) -> str:

@@ -55,9 +55,7 @@ class Metric(Enum):
     SCRAPE_SECONDS = _gauge("scrape_seconds", "Time that the scrape before this one took.", roles=_ALL)
     SERIES = _gauge("series", "Series in the scrape before this one.", roles=_ALL)
     LOOP_LAG_SECONDS = _gauge(
-        "event_loop_lag_seconds",
-        "Longest time since the scrape before this one that the event loop came late.",
-        roles=_ALL,
+        "event_loop_lag_seconds", "Longest time that the event loop came late since the scrape before this one."
     )
     TASKS = _gauge("background_tasks", "Background tasks that are kept running.", roles=_ALL)
     TASKS_FAILING = _gauge(
@@ -166,6 +164,10 @@ class Metric(Enum):
     OPERATION_OLDEST_SECONDS = _seen(
         "operation_oldest_seconds", "Age of the oldest operation that has not ended."
     )
+    OPERATIONS_STUCK = _seen(
+        "operations_stuck",
+        "Operations that have not gone on for 10 minutes, though nothing permitted holds them.",
+    )
     OPERATION_PARTITIONS_LEFT = _seen(
         "operation_partitions_left", "Partitions that operations have not finished."
     )
@@ -245,13 +247,8 @@ class Metric(Enum):
     NODE_DISK_SIZE = _gauge(
         "node_disk_size_bytes", "Size of the disk of the node's data directory.", roles=_NODE
     )
-    NODE_LEASE_AGE = _gauge(
-        "node_lease_age_seconds", "Time since the metastore last confirmed the node's lease.", roles=_NODE
-    )
     NODE_LEADS = _gauge("node_leads", "Groups that a member of the node leads.", roles=_NODE)
-    NODE_LEADER_CHANGES = _counter(
-        "node_leader_changes", "Changes of leader that the node's members saw.", roles=_NODE
-    )
+    NODE_LEADER_CHANGES = _counter("node_leader_changes", "Elections that the node's members saw.", roles=_NODE)
     NODE_STARTS = _counter("node_member_starts", "Members that the node has started.", roles=_NODE)
     NODE_RESTARTS = _counter(
         "node_member_restarts", "Members that ended unasked and were started again.", roles=_NODE
@@ -278,7 +275,7 @@ class Metric(Enum):
         "stage",
         roles=_NODE,
     )
-    MOVE_SECONDS = _moves("move_seconds", "Time from a move's first step to its last.", "outcome", roles=_NODE)
+    MOVE_SECONDS = _moves("move_seconds", "Time from a move's first step to its last.", roles=_NODE)
 
     # Store servers.
     STORE_EXCHANGES = _seen(

@@ -28,6 +28,7 @@ from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
 from rebalance.groups.member_list import group_identity, group_members
+from rebalance.groups.member_measures import MemberMeasures
 from rebalance.groups.reservations import Reservations
 from rebalance.groups.step_gate import StepGate
 from rebalance.hosting.etcd_binary import find_etcd, remember
@@ -76,6 +77,7 @@ class SteppedGroupHost(ABC):
         self._tuning = tuning
         self._members: dict[PartitionId, GroupMemberProcess] = {}
         self._led: dict[PartitionId, _Led] = {}
+        self._measured = MemberMeasures(tuning.measures)
         self._node = ""
 
     def open(self, node: str) -> None:
@@ -155,9 +157,18 @@ class SteppedGroupHost(ABC):
         if doomed is not None:
             await asyncio.to_thread(shutil.rmtree, doomed, True)
 
+    def measure(self) -> None:
+        """Sets the gauges of the members, as they were when they were last looked at."""
+        self._measured.publish(self.partitions())
+
     async def status(self, partition: PartitionId) -> MemberStatus | None:
         if self._reservations.get(partition) is None:
             return None
+        status = await self._status(partition)
+        self._measured.note(partition, status)
+        return status
+
+    async def _status(self, partition: PartitionId) -> MemberStatus:
         member, led = self._member(partition), self._led.setdefault(partition, _Led())
         life, reason, answer = await member.look()
         held = member.reservation

@@ -17,6 +17,7 @@ import structlog
 from rebalance.core.backoff import Backoff
 from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
+from rebalance.core.metric_rows import Metric
 from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import EtcdApi, EtcdMemberEntry, EtcdStatus
 from rebalance.groups.etcd_log import read_log_position
@@ -386,6 +387,9 @@ class EtcdMember:
                 self._fenced = str(refused)
                 return
             self._fenced = ""
+            self._tuning.measures.count(Metric.NODE_STARTS)
+            if self._exit_code is not None:
+                self._tuning.measures.count(Metric.NODE_RESTARTS)
             self._started_at = time.monotonic()
             self._exit_code = None
             self._api = EtcdApi(held.endpoints.client_url, self._tuning.tls)

@@ -10,6 +10,7 @@ from pathlib import Path
 from rebalance.hosting.etcd_binary import EtcdBinary
 from rebalance.hosting.tls import TlsFiles, tls_flags
 from rebalance.ports.groups import MemberEndpoints
+from rebalance.ports.measures import NO_MEASURES, Measures
 
 LOG_BYTES_MAX = 1 << 20
 STRICT_STEPS = False
@@ -42,6 +43,8 @@ class EtcdTuning:
     tls: TlsFiles | None = None
     """Members of groups speak TLS with each other and with clients. Not to be changed for members that exist:
     their addresses are in their groups' membership."""
+    measures: Measures = NO_MEASURES
+    """Of the node: its members are counted."""
 
 
 def member_command(

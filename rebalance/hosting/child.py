@@ -75,6 +75,14 @@ def rotate_log(path: Path, bytes_max: int = LOG_BYTES_MAX, kept: int = LOGS_KEPT
     path.replace(path.with_name(f"{path.name}.1"))
 
 
+def rotate_open_log(path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
+    """As ``rotate_log`` with one earlier part, of a log that a child appends to meanwhile: it goes on at the
+    start. What it writes just then may be lost. Raises OSError."""
+    if path.stat().st_size > bytes_max:
+        shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+        os.truncate(path, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class HeldChild:
     """A child that is not yet what it was started as: it becomes it when it is released."""

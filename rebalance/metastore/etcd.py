@@ -49,6 +49,8 @@ RECONNECT_DELAY_S = 0.1
 RECONNECT = Backoff(RECONNECT_DELAY_S, 1.0)
 PING_S = 10.0
 STATUS_S = 2.0
+FAILED = "failed"
+"""The outcome of a request that was not answered, or by an error."""
 ALARMS = ("NOSPACE", "CORRUPT")
 REQUIRE_LEADER = (("hasleader", "true"),)
 """A member that has known of no leader for some elections ends such a stream; else it would stay silent for as
@@ -81,7 +83,7 @@ CHANNEL_OPTIONS = (
 
 @dataclass(slots=True)
 class _Ended:
-    outcome: str = "failed"
+    outcome: str = FAILED
 
 
 class EtcdMetastore:
@@ -273,6 +275,7 @@ class EtcdMetastore:
         finally:
             self._measures.observe(Metric.METASTORE_SECONDS, time.perf_counter() - begun, operation)
             self._measures.count(Metric.METASTORE_REQUESTS, operation, ended.outcome)
+            self._measures.set(Metric.METASTORE_UP, ended.outcome != FAILED)
 
     async def _retried(self, call: Callable[[Any, float], Awaitable[Any]], *, small: bool = False) -> Any:
         """For calls that may be repeated: rotates through the endpoints until the time limit.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from catalog.core.zone import Node
 from rebalance.core.admission import Limits
@@ -60,6 +61,7 @@ from rebalance.ports.groups import (
     MemberUnavailableError,
     ReconfigurationFailure,
 )
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import KeysUnreadableError, Metastore, MetastoreError
 from rebalance.ports.mirrors import MirrorHost, SafeTimes
 
@@ -121,6 +123,7 @@ class NodeAgent:
         start_without_metastore: bool = False,
         fence: NodeFence | None = None,
         store: Work | None = None,
+        measures: Measures = NO_MEASURES,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -150,7 +153,7 @@ class NodeAgent:
         self._pace = Pace(random.Random(node.name), notified=notified)
         self._assigned: set[PartitionId] = set()
         """Partitions whose stable or pending names this node, as the mirror shows them."""
-        context = NodeContext(node.name, metastore, self.mirrors, host)
+        context = NodeContext(node.name, metastore, self.mirrors, host, measures)
         records = OwnRecords(context)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         progress = CopyProgress(lambda: self._copy_rules().joiner_s)
@@ -380,7 +383,8 @@ class NodeAgent:
                 self._maps.note(view, None)
             self._pace.forget(partition)
             return None
-        due = (await self._tend_member(view), await self._learner.tend(view))
+        with bound_contextvars(partition=str(partition)):
+            due = (await self._tend_member(view), await self._learner.tend(view))
         return min((delay_s for delay_s in due if delay_s is not None), default=None)
 
     async def _tend_member(self, view: NodePartitionView) -> float | None:

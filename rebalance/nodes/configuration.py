@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rebalance.core.group_steps import stage_of
+from rebalance.core.keys import PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable
 from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
+from rebalance.nodes.move_times import MoveTimes
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.recent_writes import RecentWrites
@@ -22,6 +24,11 @@ class ConfigurationWriter:
         self._node = node
         self._mirror = node.mirrors.partitions
         self._written = RecentWrites()
+        self._moves = MoveTimes(node.measures)
+
+    def forget(self, partition: PartitionId) -> None:
+        """The node does not lead its group any more."""
+        self._moves.forget(partition)
 
     async def publish(
         self,
@@ -44,6 +51,7 @@ class ConfigurationWriter:
         except RecordNotReadableError as error:
             raise KeysUnreadableError(Unreadable(key, error.reason)) from error
         record = configuration_of(view, self._node.name, term, members, reason or "")
+        self._moves.note(view.partition, record.stage)
         if known is not None:
             record = kept_unknown(record, known)
             if (known.generation, known.term) > (record.generation, term):

@@ -110,6 +110,7 @@ class LeaderDuties:
         """The member no longer leads, or is gone."""
         self._led.pop(partition, None)
         self._joiners.forget(partition)
+        self._configurations.forget(partition)
         self._leadership.stirred(partition)
 
     async def follow(self, view: NodePartitionView, status: MemberStatus) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rebalance.core.keys import Keyspace
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.groups import GroupHost
+from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore
 
 
@@ -18,6 +19,7 @@ class NodeContext:
     metastore: Metastore
     mirrors: Mirrors
     host: GroupHost
+    measures: Measures = NO_MEASURES
 
     @property
     def keyspace(self) -> Keyspace:

@@ -24,6 +24,8 @@ from pathlib import Path
 import trustme
 from starlette.types import ASGIApp
 
+from app.alerts.alert_watch import AlertWatch
+from app.alerts.fact_reader import FactReader
 from app.application import build_app
 from app.client.zone_router import ZoneRouter
 from app.console.mount import Console
@@ -70,6 +72,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
     control = OperationControl(world.metastore, world.keyspace, WallClock())
     endpoints = ZoneEndpoints(world.mirror, RingReader(world.mirror, world.keyspace), groups, views.is_store)
     router, jobs = ZoneRouter(endpoints), StatementJobs(world.catalog)
+    facts = FactReader(world.catalog.snapshot, world.metastore, world.mirror, views, guard, world.relay)
     watching = asyncio.gather(guard.run(), jobs.run())
     try:
         yield Services(
@@ -102,6 +105,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             log_levels=LogLevelKeeper(world.metastore, world.keyspace),
             operations=control,
             audit=Audit(world.catalog, world.catalog.snapshot),
+            alerts=AlertWatch(facts.facts, world.metastore, world.mirror, world.keyspace, "stage"),
             reverse=OperationReverse(world.catalog, control, world.mirror, world.keyspace, views),
         )
     finally:

@@ -21,6 +21,8 @@ def watched(connection: socket.socket, behaviour: str) -> None:
     if behaviour == "babbles":
         frames.send(connection, Frame(FrameKind.STATE, {"state": "of a later build", "message": ""}))
     while True:
+        if behaviour == "talkative":
+            print("talk " * 200, flush=True)
         frames.send(connection, Frame(FrameKind.STATE, {"state": "ready", "message": behaviour}))
         time.sleep(0.1 if behaviour != "silent" else 600)
 

@@ -12,6 +12,7 @@ from tests.e2e.installation import SPARK, Installation, wait_for, without_spark
 from tests.fixtures.cut_installation import CutInstallation, cut_installation
 from tests.fixtures.cut_networks import missing
 from tests.fixtures.fenced_trial import LEASES
+from tests.fixtures.judged_alerts import QUICK_ALERTS
 from tests.fixtures.places import file_of, group_of
 from tests.fixtures.shifted_clock import ShiftedClock
 from tests.fixtures.shifted_clock import missing as no_shifted_clock
@@ -22,6 +23,7 @@ QUICKER = {
     "ZONEKEEPER_QUERY_TIMEOUT_S": "5",
     # Tests let agents stand still, and decide themselves for how long.
     "ZONEKEEPER_UP_NODE_SILENCE_S": "0",
+    **QUICK_ALERTS,
 }
 NODES, MORE_NODES = 3, 5
 AnInstallation = TypeVar("AnInstallation", bound=Installation)

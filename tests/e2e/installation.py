@@ -212,20 +212,22 @@ class Installation:
                 wait_for(f"convergence of {text}", lambda result=result: self.converged(result), timeout_s)
 
     def zonectl(self, *arguments: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
-        return warm_zonectl().run(arguments, self._of_commands(), timeout_s)
+        return warm_zonectl().run(arguments, self.of_commands, timeout_s)
 
     @contextmanager
     def zonectl_beside(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """Goes on for the length of the block, with its output in pipes."""
         pipe = subprocess.PIPE
         command = [*ZONECTL, *arguments]
-        with subprocess.Popen(command, env=self._of_commands(), stdout=pipe, stderr=pipe, text=True) as process:
+        with subprocess.Popen(command, env=self.of_commands, stdout=pipe, stderr=pipe, text=True) as process:
             try:
                 yield process
             finally:
                 process.kill()
 
-    def _of_commands(self) -> dict[str, str]:
+    @property
+    def of_commands(self) -> dict[str, str]:
+        """The environment in which `zonectl` finds it, and logs in."""
         access = self.access
         given = {"ZONEKEEPER_URL": access.url, MARK: self.mark, "COLUMNS": "160"}
         return {**os.environ, **access.settings, **given}

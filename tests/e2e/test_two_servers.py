@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from app.security.local_authority import LocalAuthority
-from tests.e2e.installation import ANSWER_S, MARK, Installation, wait_for, without_spark, writing
+from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark, writing
 from tests.fixtures.local_access import LocalAccess
-from tests.fixtures.ports import free_block
+from tests.fixtures.second_server import SecondServer
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("two servers are started and killed in turns")]
 ZONES = 4
@@ -32,51 +27,10 @@ def whole(tmp_path: Path, empty_postgres: str) -> Iterator[Installation]:
     installation.stop()
 
 
-class SecondServer:
-    """Another ``zonectl serve --controllers`` beside the one of ``up``, with the users of its catalog."""
-
-    def __init__(self, whole: Installation, directory: Path) -> None:
-        (server,) = whole.processes("app.cli", " serve ")
-        line = server.cmdline()
-        port, https_port = free_block(2)
-        self.access = replace(whole.access, url=f"https://127.0.0.1:{https_port}")
-        shown = LocalAuthority.of_api(whole.directory).files
-        metastore = line[line.index("--metastore") + 1]
-        self._command = [sys.executable, "-m", "app.cli", "serve", "--controllers", "--port", str(port)]
-        self._command += ["--auth", "--https-port", str(https_port)]
-        self._command += ["--tls-cert", str(shown.certificate), "--tls-key", str(shown.key)]
-        self._command += ["--metastore", metastore, "--data-dir", str(directory)]
-        self._environment = {**os.environ, **whole.environment, **whole.of_services, MARK: whole.mark}
-        self._log = directory / "second.log"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
-        wait_for("the second server", self._answers)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(120)
-
-    def _answers(self) -> bool:
-        try:
-            with self.access.client(ANSWER_S) as client:
-                return client.get("/readyz").status_code == 200
-        except httpx.TransportError:
-            return False
-
-
 @pytest.mark.row("I3-002", "I3-004", shows="service")
 def test_two_servers_and_two_controllers(whole: Installation, tmp_path: Path) -> None:
     """I3-002, I3-004: every statement has one effect or a coded refusal; both die, and everything converges."""
-    second = SecondServer(whole, tmp_path)
+    second = SecondServer(whole, tmp_path, controllers=True)
     try:
         second.start()
         before = _get(whole.access, "/api/v1/zones")["catalog_version"]

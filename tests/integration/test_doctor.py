@@ -285,7 +285,7 @@ def test_a_table_says_what_to_do(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["check", "value", "threshold"]
+    assert lines[0].split() == ["verdict", "check", "value", "threshold"]
     (server,) = (number for number, line in enumerate(lines) if line.startswith("FAIL: server: "))
     assert "no server to connect to" in lines[server]
     assert lines[server + 1].startswith("  Start it (`zonectl up`")

@@ -18,7 +18,7 @@ from tests.fixtures.record_samples import KINDS, REVISIONS
 from tests.fixtures.strange_records import STRANGE
 
 GOLDEN = Path(__file__).parents[1] / "data" / "records_golden.tsv"
-MAPS = ("attributes", "engines", "zone_pauses", "members", "buckets.nodes", "peers", "joiners")
+MAPS = ("labels", "attributes", "engines", "zone_pauses", "members", "buckets.nodes", "peers", "joiners")
 """Objects whose names are data: a field more is one more entry, and no unknown field."""
 VALUES_MAX = 2_500
 SOAK_VALUES_MAX = 100_000

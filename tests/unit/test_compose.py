@@ -41,9 +41,17 @@ NETWORKS_OF = {
     "node": {"metastore", "members"},
     "migrate": {"catalog"},
 }
-NETWORKS_OF_OTHERS = {"postgres": {"catalog"}, "etcd": {"metastore"}, "spark": {"spark"}}
+NETWORKS_OF_OTHERS = {
+    "prometheus": {"monitoring", "members"},
+    "postgres": {"catalog"},
+    "etcd": {"metastore"},
+    "spark": {"spark"},
+}
+MONITORING = {"prometheus"}
+"""Services of the profile of this name, which are not started without it."""
 SECRET = "catalog-password"
 OF_THE_API = ("api-certificate", "api-key")
+SECRETS = (SECRET, *OF_THE_API, "metrics-token")
 
 
 def test_it_holds_what_production_has() -> None:
@@ -53,6 +61,13 @@ def test_it_holds_what_production_has() -> None:
     assert images.count("quay.io/coreos/etcd") == 3
     assert images.count("postgres") == 1
     assert {"spark-master", "spark-worker"} <= OURS.keys()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_logs_are_bounded(name: str) -> None:
+    logging = SERVICES[name]["logging"]
+    assert logging["driver"] == "json-file"
+    assert {"max-size", "max-file"} <= logging["options"].keys()
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -148,13 +163,16 @@ def test_each_part_is_on_the_networks_that_it_needs(name: str) -> None:
 
 def test_only_the_api_is_published_and_on_this_machine_alone() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert {port.rpartition(":")[0] for name in MONITORING for port in published.pop(name)} == {
+        "127.0.0.1:9090"
+    }
     assert published.keys() == {"serve1", "serve2"}
     for ports in published.values():
         assert [port.rpartition(":")[0].rpartition(":")[0] for port in ports] == ["127.0.0.1"]
         assert [port.rpartition(":")[2] for port in ports] == ["7443"]
     assert not any({"network_mode", "expose"} & service.keys() for service in SERVICES.values())
     inside = {name for name, network in COMPOSE["networks"].items() if (network or {}).get("internal")}
-    assert COMPOSE["networks"].keys() - inside == {"front"}
+    assert COMPOSE["networks"].keys() - inside == {"front", "monitoring"}
     assert {name for name, service in SERVICES.items() if "front" in networks(service)} == published.keys()
 
 
@@ -170,19 +188,31 @@ def test_a_process_can_change_nothing_but_its_data(name: str) -> None:
     # Where nothing is mounted nothing can be written: a directory of its own each has.
     mounted = {place.partition(":")[0] for place in service.get("tmpfs", [])}
     mounted |= {volume.split(":")[1] for volume in service.get("volumes", [])}
-    assert mounted & {"/var/lib/zonekeeper", "/var/lib/postgresql/data", "/var/lib/etcd"}
+    assert mounted & {"/var/lib/zonekeeper", "/var/lib/postgresql/data", "/var/lib/etcd", "/prometheus"}
     if name in OURS:
         assert {"/tmp", "/var/lib/zonekeeper"} <= mounted
+
+
+def test_monitoring_is_optional_and_gets_the_certificate_without_its_key() -> None:
+    assert {name for name, service in SERVICES.items() if "profiles" in service} == MONITORING
+    assert SERVICES["prometheus"]["profiles"] == ["monitoring"]
+    assert set(SERVICES["prometheus"]["secrets"]) == {"metrics-token", "api-certificate"}
+    for config in COMPOSE["configs"].values():
+        assert (ROOT / config["file"]).is_file()
 
 
 def test_no_password_has_a_default_or_is_in_an_environment() -> None:
     """It comes from a file that `make secrets` makes; without it nothing starts."""
     text = (ROOT / "docker-compose.yml").read_text()
     assert "${" not in text
-    assert COMPOSE["secrets"] == {name: {"file": f"./secrets/{name}"} for name in (SECRET, *OF_THE_API)}
+    assert COMPOSE["secrets"] == {name: {"file": f"./secrets/{name}"} for name in SECRETS}
     holders = {name for name, service in SERVICES.items() if SECRET in service.get("secrets", [])}
     assert holders == {"postgres", "serve1", "serve2", "migrate"}
-    servers = {name for name, service in SERVICES.items() if {*OF_THE_API} & {*service.get("secrets", [])}}
+    servers = {
+        name
+        for name, service in SERVICES.items()
+        if name not in MONITORING and {*OF_THE_API} & {*service.get("secrets", [])}
+    }
     assert servers == {"serve1", "serve2"}
     for name in SERVICES:
         given = SERVICES[name].get("environment", {})

@@ -14,6 +14,7 @@ SHARED_CLASSES = {}
 
 SUBJECTS = {
     "admission",
+    "alerts",
     "analysis",
     "audit",
     "calls",
@@ -24,6 +25,7 @@ SUBJECTS = {
     "joiners",
     "keys",
     "kv",
+    "log_levels",
     "metastore",
     "metastore_mark",
     "names",

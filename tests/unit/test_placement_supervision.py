@@ -127,6 +127,20 @@ async def test_a_work_directory_too_deep_for_a_socket(started: Starter, tmp_path
     assert (deep / "spark-driver.log").exists()
 
 
+async def test_a_drivers_log_is_bounded_while_it_runs(tmp_path: Path) -> None:
+    module = "tests.data.placement_fake_driver"
+    config = DriverConfig("talkative", tmp_path, module=module, log_bytes_max=5_000)
+    engine = SparkPlacementEngine(config)
+    await engine.start()
+    earlier = tmp_path / "spark-driver.log.1"
+    await until(earlier.exists)
+    pid, begun = engine.status().driver_pid, earlier.stat().st_mtime_ns
+    await until(lambda: earlier.stat().st_mtime_ns != begun)
+    assert engine.status().driver_pid == pid
+    assert config.log.stat().st_size < 50_000
+    await engine.close()
+
+
 @pytest.mark.parametrize("pause_s", [0.0, 0.05, 0.3])
 async def test_closing_at_any_moment_leaves_no_driver(started: Starter, tmp_path: Path, pause_s: float) -> None:
     module = "tests.data.placement_fake_driver"

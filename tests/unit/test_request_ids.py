@@ -84,6 +84,24 @@ async def test_problems_name_it_whoever_refuses(tmp_path: Path) -> None:
             assert answer.json()["request_id"] == answer.headers["x-request-id"]
 
 
+async def test_lines_of_an_operation_name_it_and_its_zone(tmp_path: Path) -> None:
+    lines: list[EventDict] = []
+
+    def keep(_logger: Any, _method: str, event: EventDict) -> EventDict:
+        lines.append(structlog.contextvars.merge_contextvars(None, "", dict(event)))
+        raise structlog.DropEvent
+
+    def changed() -> list[EventDict]:
+        return [line for line in lines if line["event"] == "operation"]
+
+    with capture_logs(processors=[keep]):
+        async with operations_world(tmp_path) as api:
+            await api.run("CREATE ZONE orders (PARTITIONS 2, REPLICAS 1)")
+            await api.end_moves()
+            await api.look()
+    assert {(line["zone"], line["operation"].partition("-")[0]) for line in changed()} == {(1, "1")}
+
+
 async def test_lines_of_a_request_name_it(tmp_path: Path) -> None:
     lines: list[EventDict] = []
 

@@ -37,7 +37,7 @@ COMMANDS += [
     "console-link",
     "admin recover",
 ]
-COMMANDS += ["operations cancel", "operations reverse", "audit"]
+COMMANDS += ["operations cancel", "operations reverse", "audit", "alerts"]
 COMMANDS += ["log levels", "log level", "log reset"]
 COMMANDS += ["node drain", "node undrain", "node can-stop"]
 COMMANDS += ["doctor", "debug zip"]

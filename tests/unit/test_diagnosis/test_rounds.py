@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from app.diagnosis.checks import Check, Verdict
+from app.diagnosis.checks import Check, CheckVerdict
 from app.diagnosis.rounds import Probe, run_probes
 
-GOOD = Check("good", "1", "none", Verdict.OK)
+GOOD = Check("good", "1", "none", CheckVerdict.OK)
 PATIENCE_S = 120.0
 
 
@@ -25,7 +25,9 @@ def test_a_probe_that_hangs_is_a_failed_check_after_what_it_gave() -> None:
     finally:
         never.set()
     assert [check.name for check in found] == ["good", "slow", "good"]
-    assert found[1] == Check("slow", "no answer within 1 s", "fail without an answer", Verdict.FAIL, "end it")
+    assert found[1] == Check(
+        "slow", "no answer within 1 s", "fail without an answer", CheckVerdict.FAIL, "end it"
+    )
 
 
 def test_a_probe_that_raises_is_a_failed_check_with_the_first_line() -> None:
@@ -35,8 +37,8 @@ def test_a_probe_that_raises_is_a_failed_check_with_the_first_line() -> None:
 
     found = run_probes([Probe("disk", raises, "run"), Probe("quick", lambda: [GOOD], "")], PATIENCE_S)
     assert [(check.name, check.value, check.verdict) for check in found] == [
-        ("disk", "disk on fire", Verdict.FAIL),
-        ("good", "1", Verdict.OK),
+        ("disk", "disk on fire", CheckVerdict.FAIL),
+        ("good", "1", CheckVerdict.OK),
     ]
 
 
@@ -50,3 +52,14 @@ def test_probes_do_not_wait_for_each_other() -> None:
 
     found = run_probes([Probe("a", meets, ""), Probe("b", meets, "")], PATIENCE_S)
     assert found == [GOOD, GOOD]
+
+
+def test_a_time_limit_is_told_in_words() -> None:
+    """What libraries say of it names lines of their own source."""
+
+    def late() -> Iterator[Check]:
+        raise TimeoutError("_ssl.c:989: The handshake operation timed out")
+        yield GOOD
+
+    (found,) = run_probes([Probe("etcd", late, "")], PATIENCE_S)
+    assert found.value == "no answer in time"

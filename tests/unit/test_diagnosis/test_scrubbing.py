@@ -30,6 +30,10 @@ PLAIN = "canaryQ7x9z"
         f"CREATE USER a PASSWORD '{PLAIN}'",
         f"CREATE USER a PASSWORD 'it''s {PLAIN}'",
         f"ALTER USER a IDENTIFIED BY '{PLAIN}",
+        f"CREATE USER a PASSWORD {PLAIN}",
+        f"ALTER USER a SET PASSWORD TO {PLAIN};",
+        f"SET PASSWORD FOR a = '{PLAIN}'",
+        f"SET PASSWORD FOR a = {PLAIN}",
         f"token zkt_{PLAIN}",
         f"link #zkl_{PLAIN}",
         f"eyJ{PLAIN}.e30.{PLAIN}",
@@ -72,6 +76,7 @@ def test_what_is_beside_a_secret_stays() -> None:
         'etcd_server_quota_backend_bytes 4.294967296e+09\nrequests_total{route="/api/v1/zones"} 3\n',
         '{"event": "placed", "zone": 4, "at": "2026-05-17T09:30:00Z"}\n',
         "ALTER ZONE orders SET (REPLICAS 3)",
+        "refused: the password is wrong, or the token has expired",
         "",
     ],
 )

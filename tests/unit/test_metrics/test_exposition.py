@@ -6,27 +6,13 @@ import shutil
 import subprocess
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from app.metrics.exposition import COUNTER_SERIES_MAX, Exposition
 from rebalance.core.metric_row import MetricType, Role
 from rebalance.core.metric_rows import Metric
+from tests.fixtures.scraped import samples, value
 
 INSTALL = "promtool is needed: apt-get install prometheus (scripts/system-tools.sh --browser does it)"
-
-
-def samples(exposition: Exposition) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """By name and labels."""
-    families = text_string_to_metric_families(exposition.text().decode())
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in families
-        for sample in family.samples
-    }
-
-
-def value(exposition: Exposition, name: str, **labels: str) -> float | None:
-    return samples(exposition).get((name, frozenset(labels.items())))
 
 
 def measured_once(exposition: Exposition) -> None:

@@ -144,6 +144,7 @@ NEEDS = {
 EXPECTED = {
     "SHOW NODES": (Privilege.SEE, SYSTEM),
     "SYSTEM.NODES": (Privilege.SEE, SYSTEM),
+    "SYSTEM.ALERTS": (Privilege.SEE, SYSTEM),
     "SYSTEM.SQL_QUERIES": (Privilege.SEE, SYSTEM),
     "SYSTEM.EXCHANGES": (Privilege.SEE, ALL_ZONES),
     "SYSTEM.EVENTS": (Privilege.AUDIT, SYSTEM),

@@ -1,0 +1,228 @@
+"""The table of alerts. Rules for Prometheus, runbook pages, and what servers judge by themselves are made from
+it.
+
+``promql`` says the same as ``holds``, over metrics: of the installation they are aggregated by ``max``, as
+every server tells them. A row without ``holds`` is Prometheus's alone: it needs a past, or it is about
+processes that are not there to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from app.alerts import conditions
+from app.alerts.facts import InstallationFacts
+from rebalance.core.alert_state import Findings
+
+STALE_S = 15.0
+"""Nothing begins to fire and nothing is resolved by a mirror that is older."""
+
+
+class Severity(Enum):
+    """PAGE: somebody is woken. TICKET: within a working day. NONE: it fires always, to show that alerts
+    arrive."""
+
+    PAGE = "page"
+    TICKET = "ticket"
+    NONE = "none"
+
+
+class AlertGroup(Enum):
+    """Alerts with one cause are one message."""
+
+    NODES = "nodes"
+    CONTROL = "control"
+    METASTORE = "metastore"
+    MOVES = "moves"
+    SERVICE = "service"
+    MONITORING = "monitoring"
+
+
+Predicate = Callable[[InstallationFacts], Findings]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """``for_s``: longer than normal work makes the condition hold. ``absent``: what happens while its series
+    are missing. ``of_mirror``: its facts come from the metastore, so they are unknown while the mirror is old.
+    ``label``: what tells several alerts of the row apart; empty: there is one."""
+
+    name: str
+    severity: Severity
+    group: AlertGroup
+    for_s: int
+    summary: str
+    promql: str
+    absent: str
+    holds: Predicate | None = None
+    of_mirror: bool = True
+    label: str = ""
+
+    @property
+    def page(self) -> str:
+        """Of the runbook, from the root of the repository."""
+        return f"docs/runbook/{self.name}.md"
+
+    def findings(self, facts: InstallationFacts) -> Findings | None:
+        """None: unknown. Only for rows with ``holds``."""
+        assert self.holds is not None, self.name
+        if self.of_mirror and facts.mirror_age_s > STALE_S:
+            return None
+        return self.holds(facts)
+
+
+_SILENT = "It is neither fired nor kept firing by Prometheus: NoServer or TargetMissing fires instead."
+_OLD = (
+    f"{_SILENT} A server whose mirror is old goes on saying what it saw last, so nothing is resolved by that."
+)
+_OF_NODES = (
+    "A node whose metrics are not scraped says nothing: TargetMissing fires. Servers judge by its members."
+)
+
+LEVEL_ROWS = (
+    AlertRow(
+        "PartitionWithoutMajority",
+        Severity.PAGE,
+        AlertGroup.NODES,
+        60,
+        "Partitions have no majority of their voters, so they take no writes.",
+        "max by (zone) (zonekeeper_zone_partitions_without_majority) > 0"
+        " or max(zonekeeper_partitions_lost) > 0",
+        _OLD,
+        conditions.partition_without_majority,
+        label="zone",
+    ),
+    AlertRow(
+        "NodeDown",
+        Severity.TICKET,
+        AlertGroup.NODES,
+        120,
+        "A node that keeps replicas is gone.",
+        "max by (node) (zonekeeper_node_up) == 0",
+        _OLD,
+        conditions.node_down,
+        label="node",
+    ),
+    AlertRow(
+        "DiskFull",
+        Severity.PAGE,
+        AlertGroup.NODES,
+        30,
+        "Members have ended because the disk of their node is full.",
+        "min by (node) (zonekeeper_node_disk_free_bytes / zonekeeper_node_disk_size_bytes) < 0.02",
+        _OF_NODES,
+        conditions.disk_full,
+        label="node",
+    ),
+    AlertRow(
+        "NoController",
+        Severity.PAGE,
+        AlertGroup.CONTROL,
+        60,
+        "No controller leads, so nothing is placed or moved.",
+        "max(zonekeeper_controller_present) == 0",
+        _OLD,
+        conditions.no_controller,
+    ),
+    AlertRow(
+        "SparkAway",
+        Severity.TICKET,
+        AlertGroup.CONTROL,
+        300,
+        "Spark is down; placements are computed by the controller itself.",
+        "max(zonekeeper_spark_up) == 0 and max(zonekeeper_controller_present) == 1",
+        _OLD,
+        conditions.spark_away,
+    ),
+    AlertRow(
+        "MetastoreUnreachable",
+        Severity.PAGE,
+        AlertGroup.METASTORE,
+        30,
+        "The metastore does not answer: statements are taken, and nothing else happens.",
+        "min(zonekeeper_metastore_up) == 0",
+        _SILENT,
+        conditions.metastore_unreachable,
+        of_mirror=False,
+    ),
+    AlertRow(
+        "MetastoreSpace",
+        Severity.PAGE,
+        AlertGroup.METASTORE,
+        30,
+        "etcd has no space left and refuses every write.",
+        'max(zonekeeper_etcd_alarms{alarm="NOSPACE"}) > 0',
+        _OLD,
+        conditions.metastore_space,
+    ),
+    AlertRow(
+        "Divergence",
+        Severity.PAGE,
+        AlertGroup.METASTORE,
+        30,
+        "Catalog and metastore do not belong together, so nothing is written.",
+        "max(zonekeeper_stores_agree) == 0",
+        _OLD,
+        conditions.divergence,
+    ),
+    AlertRow(
+        "MoveStuck",
+        Severity.TICKET,
+        AlertGroup.MOVES,
+        0,
+        "A move has made no progress for 10 minutes, and nothing permitted holds it.",
+        "max(zonekeeper_operations_stuck) > 0",
+        _OLD,
+        conditions.move_stuck,
+        label="operation",
+    ),
+    AlertRow(
+        "RelayLag",
+        Severity.TICKET,
+        AlertGroup.SERVICE,
+        60,
+        "A catalog version has not reached the metastore.",
+        f"max(zonekeeper_relay_lag_seconds) >= {conditions.RELAY_LATE_S:.0f}",
+        _SILENT,
+        conditions.relay_lag,
+        of_mirror=False,
+    ),
+    AlertRow(
+        "CatalogUnreachable",
+        Severity.PAGE,
+        AlertGroup.SERVICE,
+        30,
+        "The catalog does not answer: no statement is taken.",
+        "min(zonekeeper_catalog_up) == 0",
+        _SILENT,
+        conditions.catalog_unreachable,
+        of_mirror=False,
+    ),
+    AlertRow(
+        "CertificateExpires",
+        Severity.TICKET,
+        AlertGroup.SERVICE,
+        300,
+        "The certificate of the API ends within seven days.",
+        'min by (certificate) (zonekeeper_certificate_expiry_timestamp_seconds{source="loaded"} - time()) < '
+        f"{conditions.CERTIFICATE_S:.0f}",
+        "Nothing fires: a server without HTTPS has no certificate.",
+        conditions.certificate_expires,
+        of_mirror=False,
+    ),
+)
+"""What servers judge, at most 12."""
+
+BY_NAME: Mapping[str, AlertRow] = {row.name: row for row in LEVEL_ROWS}
+
+
+def findings_of(facts: InstallationFacts) -> dict[str, Findings | None]:
+    """Of all level conditions, by name."""
+    return {row.name: row.findings(facts) for row in LEVEL_ROWS}
+
+
+def for_ms(name: str, divisor: float = 1.0) -> int:
+    """How long the condition holds before its alert fires. ``divisor`` shortens all times alike."""
+    return round(BY_NAME[name].for_s * 1_000 / divisor)

@@ -1,0 +1,152 @@
+"""Every server judges the alerts, every few seconds; one of them, by a lease, stores what it judged and sends
+it.
+
+What is stored keeps ``starts_ms`` over restarts and lets all servers show the same. While the metastore is away
+each server goes by what it knows itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import structlog
+
+from app.alerts.alert_rows import BY_NAME, Severity, findings_of, for_ms
+from app.alerts.facts import OK, InstallationFacts
+from rebalance.controllers.controller_leadership import ControllerLeadership
+from rebalance.core.alert_state import Alert, AlertRecord, Alerts, AlertState, adopted, judge, shown_order
+from rebalance.core.keys import Keyspace
+from rebalance.core.metric_rows import Metric
+from rebalance.core.readable import read
+from rebalance.core.txn import KeyValue
+from rebalance.metastore.guarded_update import update_key
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.measures import NO_MEASURES, Measures
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+JUDGE_S = 5.0
+JUDGE_LEAST_S = 0.5
+LEASE_S = 10
+
+Sent = Callable[[tuple[Alert, ...]], Awaitable[None]]
+
+
+async def _sends_nothing(_alerts: tuple[Alert, ...]) -> None:
+    """Without a webhook."""
+
+
+async def _until_lost() -> None:
+    """What the holder of the lease does is done by ``look``."""
+    await asyncio.Event().wait()
+
+
+class AlertWatch:
+    """``name``: of this server, among those that campaign. ``divisor`` shortens every time alike: for trials.
+    ``send`` gets what fires and what was resolved lately, after each look, where this server is the one to
+    send; it must return at once."""
+
+    def __init__(
+        self,
+        facts: Callable[[], Awaitable[InstallationFacts]],
+        metastore: Metastore,
+        mirror: KeyspaceMirror,
+        keyspace: Keyspace,
+        name: str,
+        *,
+        divisor: float = 1.0,
+        send: Sent = _sends_nothing,
+        measures: Measures = NO_MEASURES,
+    ) -> None:
+        self._facts = facts
+        self._metastore = metastore
+        self._mirror = mirror
+        self._keyspace = keyspace
+        self._leadership = ControllerLeadership(metastore, keyspace, name, LEASE_S, keyspace.alert_sender)
+        self._pause_s = max(JUDGE_S / divisor, JUDGE_LEAST_S)
+        self._for_ms = partial(for_ms, divisor=divisor)
+        self._send = send
+        self._measures = measures
+        self._alerts: Alerts = {}
+        self._has_adopted = False
+        self.judged_ms = 0
+        """When it judged last; 0: not yet."""
+
+    @property
+    def alerts(self) -> list[Alert]:
+        """As they were judged last, what fires first."""
+        return shown_order(self._alerts.values())
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._leadership.run(_until_lost), name="sender's lease")
+            while True:
+                await self.look()
+                await asyncio.sleep(self._pause_s)
+
+    async def look(self) -> None:
+        """Once: reads the facts, judges, and stores and sends where that is this server's turn."""
+        facts = await self._facts()
+        self._adopt()
+        before, now_ms = self._alerts, time.time_ns() // 1_000_000
+        self._alerts = judge(before, findings_of(facts), self._for_ms, now_ms)
+        self.judged_ms = now_ms
+        _log_changes(before, self._alerts)
+        self._measure(facts)
+        has_metastore = facts.metastore == OK
+        if self._leadership.is_leader and has_metastore:
+            await self._store()
+        if self._leadership.is_leader or not has_metastore:
+            await self._send(tuple(alert for alert in self.alerts if alert.state is not AlertState.PENDING))
+
+    def _measure(self, facts: InstallationFacts) -> None:
+        firing = [alert for alert in self._alerts.values() if alert.state is AlertState.FIRING]
+        counts = Counter(BY_NAME[alert.name].severity for alert in firing)
+        series = ((severity, counts[severity]) for severity in (Severity.PAGE, Severity.TICKET))
+        self._measures.replace(Metric.ALERTS_FIRING, (((each.value,), count) for each, count in series))
+        self._measures.set(Metric.OPERATIONS_STUCK, len(facts.stuck_moves))
+
+    def _adopt(self) -> None:
+        if not self._mirror.is_loaded:
+            return
+        stored = read(self._mirror.get(self._keyspace.alerts), AlertRecord.decode)
+        if isinstance(stored, AlertRecord):
+            self._alerts = adopted(self._alerts, stored.by_key, is_first=not self._has_adopted)
+        self._has_adopted = True
+
+    async def _store(self) -> None:
+        record = AlertRecord(tuple(self.alerts))
+
+        def changed(item: KeyValue | None) -> bytes | None:
+            stored = read(item, AlertRecord.decode)
+            if isinstance(stored, AlertRecord):
+                return None if _marks(stored) == _marks(record) else record.encode()
+            # One that cannot be read is a later build's: it is left alone.
+            return record.encode() if stored is None and record.alerts else None
+
+        try:
+            await update_key(self._metastore, self._keyspace.alerts, changed)
+        except MetastoreError as error:
+            log.info("alerts not stored", error=str(error))
+
+
+def _marks(record: AlertRecord) -> set[tuple[object, ...]]:
+    """All but the words, in which numbers change with every look."""
+    return {
+        (*alert.key, alert.state, alert.since_ms, alert.starts_ms, alert.ends_ms) for alert in record.alerts
+    }
+
+
+def _log_changes(before: Alerts, after: Alerts) -> None:
+    for key, alert in after.items():
+        earlier = before.get(key)
+        if alert.state is AlertState.PENDING or (earlier is not None and earlier.state is alert.state):
+            continue
+        report = log.warning if alert.state is AlertState.FIRING else log.info
+        report(f"alert {alert.state.value}", alert=alert.name, **dict(alert.labels), text=alert.text)

@@ -1,0 +1,101 @@
+"""The level conditions of the alerts' table, as predicates over the facts: what is so now, by labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.alerts.facts import OK, InstallationFacts
+from rebalance.core.alert_state import Findings
+
+CERTIFICATE_S = 7 * 86_400.0
+"""A certificate that ends within so long is to be renewed now."""
+RELAY_LATE_S = 30.0
+NONE: Findings = {}
+
+
+def _whole(text: str) -> Findings:
+    """Of the installation as a whole."""
+    return {(): text}
+
+
+def _each(label: str, counts: Mapping[str, int], one: str, many: str) -> Findings:
+    """An alert for each zone or node; ``one`` and ``many`` say what is counted."""
+    return {
+        ((label, name),): f"{count} {one if count == 1 else many} {name}"
+        for name, count in counts.items()
+        if count
+    }
+
+
+def partition_without_majority(facts: InstallationFacts) -> Findings:
+    of = "without a majority of voters in zone"
+    return _each("zone", facts.without_majority, f"partition {of}", f"partitions {of}")
+
+
+def no_controller(facts: InstallationFacts) -> Findings:
+    return NONE if facts.controller is not None else _whole("no controller leads: nothing is placed or moved")
+
+
+def metastore_unreachable(facts: InstallationFacts) -> Findings:
+    return NONE if facts.metastore == OK else _whole(f"the metastore does not answer: {facts.metastore}")
+
+
+def catalog_unreachable(facts: InstallationFacts) -> Findings:
+    return NONE if facts.catalog == OK else _whole(f"the catalog does not answer: {facts.catalog}")
+
+
+def metastore_space(facts: InstallationFacts) -> Findings:
+    full = facts.metastore_full
+    return _whole(f"etcd refuses writes for want of space: {full}") if full else NONE
+
+
+def divergence(facts: InstallationFacts) -> Findings:
+    return _whole(f"nothing is written: {facts.divergence}") if facts.divergence else NONE
+
+
+def disk_full(facts: InstallationFacts) -> Findings:
+    of = "ended because the disk is full on node"
+    return _each("node", facts.full_disks, f"member {of}", f"members {of}")
+
+
+def spark_away(facts: InstallationFacts) -> Findings:
+    if facts.spark != "down":
+        return NONE
+    return _whole(f"placements are computed without Spark: {facts.spark_message}")
+
+
+def certificate_expires(facts: InstallationFacts) -> Findings:
+    left_s = facts.certificate_s
+    if left_s is None or left_s >= CERTIFICATE_S:
+        return NONE
+    if left_s <= 0:
+        return _whole("the certificate of the API has expired")
+    return _whole(f"the certificate of the API ends in {_duration(left_s)}")
+
+
+def move_stuck(facts: InstallationFacts) -> Findings:
+    return {
+        (("operation", operation),): f"operation {operation} has made no progress for {_duration(still_s)}"
+        for operation, still_s in facts.stuck_moves.items()
+    }
+
+
+def node_down(facts: InstallationFacts) -> Findings:
+    of = "not served by node"
+    return _each("node", facts.absent_nodes, f"replica {of}", f"replicas {of}")
+
+
+def relay_lag(facts: InstallationFacts) -> Findings:
+    lag_s = facts.relay_lag_s
+    return (
+        _whole(f"a catalog version has waited for {lag_s:.0f} s to be published")
+        if lag_s >= RELAY_LATE_S
+        else NONE
+    )
+
+
+def _duration(seconds: float) -> str:
+    for unit, length_s in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length_s:
+            return f"{seconds / length_s:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,141 @@
+"""Puts the facts together: the mirror, and what this server knows of its stores, its relay and its
+certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from cryptography import x509
+
+from app.alerts.facts import OK, InstallationFacts
+from app.alerts.partition_counts import PartitionCounter
+from app.views.keyspace_views import KeyspaceViews
+from catalog.core.zone import ZoneId
+from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.keys import Keyspace
+from rebalance.core.readable import read
+from rebalance.core.self_reports import EngineRecord
+from rebalance.core.txn import Get, Txn
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore
+
+ANSWER_S = 2.0
+"""A store that takes longer does not answer."""
+SEEN_S = 1.0
+
+
+def _nothing_stuck() -> Mapping[str, float]:
+    return {}
+
+
+class FactReader:
+    """``snapshot`` reads the catalog. ``certificate``: the file that the API shows; None: there is none.
+    ``stuck_moves``: seconds since the last progress, by operation."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Awaitable[object]],
+        metastore: Metastore,
+        mirror: KeyspaceMirror,
+        views: KeyspaceViews,
+        guard: StoreGuard,
+        relay: OutboxRelay,
+        certificate: Path | None = None,
+        stuck_moves: Callable[[], Mapping[str, float]] = _nothing_stuck,
+    ) -> None:
+        self._snapshot = snapshot
+        self._metastore = metastore
+        self._mirror = mirror
+        self._views = views
+        self._keyspace: Keyspace = views.keyspace
+        self._guard = guard
+        self._relay = relay
+        self._certificate = certificate
+        self._stuck_moves = stuck_moves
+        self._counter = PartitionCounter(mirror, views.keyspace)
+        self._current_s: float | None = None
+
+    async def facts(self) -> InstallationFacts:
+        """Takes up to some seconds when a store is silent; the event loop stays free."""
+        catalog, metastore = await asyncio.gather(_state_of(self._snapshot()), _state_of(self._compare()))
+        views, state = self._views, self._guard.state
+        alive = views.alive()
+        counts = await self._counter.counts(alive, views.drains().keys())
+        leader = self._mirror.value(self._keyspace.controller_leader)
+        engine = read(self._mirror.get(self._keyspace.engine_status), EngineRecord.decode)
+        told = engine if isinstance(engine, EngineRecord) and leader is not None else EngineRecord("", "")
+        return InstallationFacts(
+            catalog=catalog,
+            metastore=metastore,
+            mirror_age_s=self._age_s(),
+            controller=None if leader is None else leader.decode(errors="replace"),
+            spark=told.state,
+            spark_message=told.message,
+            divergence=state.divergence.reason if state is not None and state.divergence is not None else "",
+            metastore_full=state.full if state is not None else "",
+            relay_lag_s=self._relay.lag_s(),
+            certificate_s=await asyncio.to_thread(_valid_s, self._certificate),
+            without_majority=self._by_name(counts.without_majority + self._lost()),
+            absent_nodes=counts.absent_nodes,
+            full_disks=counts.full_disks,
+            stuck_moves=self._stuck_moves(),
+        )
+
+    async def _compare(self) -> None:
+        """Asks the metastore for its revision, and notes when the mirror has reached it."""
+        asked_s = asyncio.get_running_loop().time()
+        answer = await self._metastore.commit(Txn((), (Get(self._keyspace.epoch),)))
+        if not self._mirror.is_loaded:
+            return
+        is_current = await self._mirror.wait_until(lambda: self._mirror.revision >= answer.revision, SEEN_S)
+        if not is_current:
+            # Somebody else may write to this etcd, which the mirror never hears of.
+            newest = await self._metastore.newest(self._mirror.prefix)
+            is_current = self._mirror.revision >= newest.mod_revision
+        if is_current:
+            self._current_s = asked_s
+
+    def _age_s(self) -> float:
+        if self._current_s is None:
+            return float("inf")
+        return asyncio.get_running_loop().time() - self._current_s
+
+    def _lost(self) -> Counter[ZoneId]:
+        """Partitions of store zones without an in-sync copy."""
+        ownership = self._views.ownership
+        return Counter({zone: ownership.lost_partitions(zone) for zone in ownership.ring.cluster.zones})
+
+    def _by_name(self, counts: Mapping[ZoneId, int]) -> dict[str, int]:
+        names: dict[str, int] = {}
+        for zone_id, count in counts.items():
+            intent = self._views.intent(zone_id)
+            names[intent.zone.name if intent is not None else str(zone_id)] = count
+        return names
+
+
+async def _state_of(question: Awaitable[object]) -> str:
+    """ "ok", or what went wrong, in a line."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await question
+    except TimeoutError:
+        return f"no answer within {ANSWER_S:.0f} s"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return OK
+
+
+def _valid_s(certificate: Path | None) -> float | None:
+    """None: there is none, or it cannot be read now."""
+    if certificate is None:
+        return None
+    try:
+        parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return parsed.not_valid_after_utc.timestamp() - time.time()

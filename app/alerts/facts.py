@@ -1,0 +1,36 @@
+"""What alerts are judged by: one plain value, put together from the mirror and from what a server knows
+itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationFacts:
+    """``catalog`` and ``metastore``: "ok" or what is wrong. ``mirror_age_s``: how long ago the mirror was seen
+    to hold all that the metastore has. ``controller`` None: no controller leads.
+
+    ``without_majority``: partitions by zone, by the voters of stable that live and run; of a store zone those
+    without an in-sync copy. ``absent_nodes``: replicas that are kept on nodes that are gone, without nodes that
+    are drained. ``full_disks``: members by node that ended for want of space. ``stuck_moves``: seconds since
+    the last progress, by operation. ``metastore_full``: the alarm in etcd's words. ``certificate_s``: seconds
+    for which the certificate of the API is still valid; None: there is none."""
+
+    catalog: str = OK
+    metastore: str = OK
+    mirror_age_s: float = 0.0
+    controller: str | None = ""
+    spark: str = "ready"
+    spark_message: str = ""
+    divergence: str = ""
+    metastore_full: str = ""
+    relay_lag_s: float = 0.0
+    certificate_s: float | None = None
+    without_majority: Mapping[str, int] = field(default_factory=dict)
+    absent_nodes: Mapping[str, int] = field(default_factory=dict)
+    full_disks: Mapping[str, int] = field(default_factory=dict)
+    stuck_moves: Mapping[str, float] = field(default_factory=dict)

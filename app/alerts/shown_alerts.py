@@ -1,0 +1,45 @@
+"""What is shown of alerts, and to whom: those of a zone to who may see the zone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from app.alerts.alert_rows import BY_NAME
+from app.contract.alerts import AlertBody
+from catalog.core.zone import ZoneId
+from rebalance.core.admission import utc
+from rebalance.core.alert_state import Alert
+from rebalance.core.operation import parse_operation_id
+
+
+def alert_body(alert: Alert) -> AlertBody:
+    row = BY_NAME[alert.name]
+    return {
+        "name": alert.name,
+        "state": alert.state.value,
+        "known": alert.is_known,
+        "severity": row.severity.value,
+        "group": row.group.value,
+        "labels": dict(alert.labels),
+        "text": alert.text,
+        "since": utc(alert.since_ms),
+        "starts_at": utc(alert.starts_ms) if alert.starts_ms else None,
+        "ends_at": utc(alert.ends_ms) if alert.ends_ms else None,
+        "fingerprint": alert.fingerprint,
+        "runbook": row.page,
+    }
+
+
+def seen_alerts(alerts: Iterable[Alert], zones: Mapping[str, ZoneId] | None) -> list[Alert]:
+    """``zones``: those that who asks may see, by name; None: all, also those that are gone."""
+    if zones is None:
+        return list(alerts)
+    ids = frozenset(zones.values())
+    return [alert for alert in alerts if _is_seen(dict(alert.labels), zones, ids)]
+
+
+def _is_seen(labels: Mapping[str, str], names: Collection[str], ids: Collection[ZoneId]) -> bool:
+    if "zone" in labels:
+        return labels["zone"] in names
+    operation = parse_operation_id(labels.get("operation", ""))
+    return operation is None or operation[0] in ids

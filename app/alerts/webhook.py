@@ -1,0 +1,144 @@
+"""Sends alerts to one address: what is so now, at least once, again after failures.
+
+Nothing is queued: after a failure the next attempt tells what is so by then. One request runs at a time, so a
+receiver that hangs holds nothing up but later messages to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import httpx
+import structlog
+
+from app.alerts.webhook_message import (
+    HEARTBEAT,
+    SIGNATURE_HEADER,
+    TIME_HEADER,
+    WebhookMessage,
+    heartbeat,
+    messages,
+    signature,
+)
+from rebalance.core.alert_state import Alert
+from rebalance.core.backoff import Backoff
+from rebalance.core.metric_rows import Metric
+from rebalance.ports.measures import NO_MEASURES, Measures
+
+log = structlog.get_logger(__name__)
+
+LIMIT_S = 5.0
+HEARTBEAT_S = 300.0
+REPEAT_S = 3_600.0
+"""What fires still is told again so often."""
+RETRY = Backoff(5.0, 300.0)
+
+
+class WebhookError(Exception):
+    """A message was not taken, with the reason in a line."""
+
+
+class Webhook:
+    """``url`` is where messages are posted, ``secret`` reads what they are signed with (None: they are not; it
+    raises ValueError), and ``console`` is what they link to. ``divisor`` shortens the times between messages:
+    for trials."""
+
+    def __init__(
+        self,
+        url: str,
+        secret: Callable[[], str] | None = None,
+        console: str = "",
+        measures: Measures = NO_MEASURES,
+        divisor: float = 1.0,
+    ) -> None:
+        """Raises ValueError for an address that is none, or a secret that cannot be read."""
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise ValueError("ZONEKEEPER_ALERT_WEBHOOK_URL is an http or https address")
+        if secret is not None:
+            secret()
+        self._url, self._secret, self._console = url, secret, console
+        self._measures = measures
+        self._heartbeat_s, self._repeat_s = HEARTBEAT_S / divisor, REPEAT_S / divisor
+        self._retry = Backoff(RETRY.first_s / divisor, RETRY.most_s / divisor)
+        self._retry_at = 0.0
+        self._told: dict[str, tuple[object, float]] = {}
+        self._sending: asyncio.Task[None] | None = None
+        self._chance = random.Random()
+        self._http = httpx.AsyncClient(timeout=LIMIT_S, follow_redirects=False, trust_env=False)
+
+    async def send(self, alerts: Sequence[Alert]) -> None:
+        """Tells what has changed since it was told last. Returns at once."""
+        now = asyncio.get_running_loop().time()
+        is_busy = self._sending is not None and not self._sending.done()
+        if is_busy or now < self._retry_at:
+            return
+        due = self._due(messages(alerts, self._console), now)
+        if due:
+            self._sending = asyncio.ensure_future(self._deliver(due))
+
+    async def close(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sending
+        await self._http.aclose()
+
+    def _due(self, now_told: list[WebhookMessage], now: float) -> list[WebhookMessage]:
+        """A group that is gone was told to be resolved before; what is told later begins anew."""
+        groups = {message.group for message in now_told}
+        self._told = {group: told for group, told in self._told.items() if group in groups | {HEARTBEAT}}
+        due = [message for message in now_told if self._is_due(message, now)]
+        beat = heartbeat(time.time_ns() // 1_000_000, self._console)
+        beaten = self._told.get(HEARTBEAT)
+        if beaten is None or now - beaten[1] >= self._heartbeat_s:
+            due.append(beat)
+        return due
+
+    def _is_due(self, message: WebhookMessage, now: float) -> bool:
+        told = self._told.get(message.group)
+        if told is None or told[0] != message.mark:
+            return True
+        return message.is_firing and now - told[1] >= self._repeat_s
+
+    async def _deliver(self, due: list[WebhookMessage]) -> None:
+        for message in due:
+            try:
+                async with asyncio.timeout(LIMIT_S):
+                    await self._post(message.body)
+            except (TimeoutError, WebhookError, httpx.HTTPError, ValueError, OSError) as error:
+                self._note_failure(message, error)
+                return
+            self._measures.count(Metric.WEBHOOK_MESSAGES, "sent")
+            self._told[message.group] = message.mark, asyncio.get_running_loop().time()
+            self._retry = self._retry.fresh()
+
+    async def _post(self, body: bytes) -> None:
+        """Raises WebhookError for an answer other than 2xx: a redirection is not followed."""
+        headers = {"Content-Type": "application/json", "User-Agent": "zonekeeper"}
+        if self._secret is not None:
+            timestamp = str(int(time.time()))
+            secret = await asyncio.to_thread(self._secret)
+            headers |= {TIME_HEADER: timestamp, SIGNATURE_HEADER: signature(secret, timestamp, body)}
+        # What the receiver says is not read: it may be of any length.
+        async with self._http.stream("POST", self._url, content=body, headers=headers) as answer:
+            if not answer.is_success:
+                raise WebhookError(f"HTTP {answer.status_code}")
+
+    def _note_failure(self, message: WebhookMessage, error: Exception) -> None:
+        self._measures.count(Metric.WEBHOOK_MESSAGES, "failed")
+        self._retry = self._retry.failed()
+        delay_s = self._retry.delay_s(self._chance.random())
+        self._retry_at = asyncio.get_running_loop().time() + delay_s
+        # The address may hold a secret: its host is enough.
+        log.warning(
+            "alerts not sent",
+            host=urlsplit(self._url).hostname,
+            group=message.group,
+            error=str(error) or f"no answer within {LIMIT_S:.0f} s",
+            again_in_s=round(delay_s, 1),
+        )

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Write monitoring/rules and the runbook's index from the table of alerts and monitoring/dashboards from that
+of panels; with --check, say whether they are as the tables have them (exit code 1: they are not)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from app.alerts.burn_rows import ALERT_ROWS
+from app.alerts.prometheus_rules import rules
+from app.dashboards.grafana import document
+from app.dashboards.panel_rows import DASHBOARDS
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "monitoring"
+
+
+def runbook() -> str:
+    """The index of the runbook, in Markdown."""
+    rows = [
+        f"| [{row.name}]({row.name}.md) | {row.severity.value} | {row.for_s} s | {row.summary} | {row.absent} |"
+        for row in ALERT_ROWS
+    ]
+    return f"""# Runbook
+<!-- Made by scripts/monitoring.py from app/alerts; change the tables, not this file. -->
+
+A page an alert: what it means, how to confirm, what to do, how to know that it is over. `<zone>`, `<node>` and
+`<operation>` in commands are the alert's labels; other words in brackets come from the command before. `zonectl
+alerts` lists what fires.
+
+| Alert | Severity | Holds for | Says | While its series are absent |
+|---|---|---|---|---|
+{chr(10).join(rows)}
+"""
+
+
+def files() -> dict[Path, str]:
+    """What the tables make, by path."""
+    dashboards = {FOLDER / "dashboards" / f"{each.uid}.json": document(each) for each in DASHBOARDS}
+    return {
+        **dashboards,
+        FOLDER / "rules" / "zonekeeper.yml": rules(),
+        ROOT / "docs" / "runbook" / "README.md": runbook(),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    made = files()
+    if arguments == ["--check"]:
+        differing = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
+        for path in differing:
+            print(f"{path} is not as the tables have it: run python scripts/monitoring.py")
+        return int(bool(differing))
+    for path, text in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,289 @@
+"""A server that judges, over real stores: what it finds, what it stores, and what it takes over from there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from app.alerts.alert_rows import STALE_S
+from app.alerts.alert_watch import AlertWatch
+from app.alerts.fact_reader import FactReader
+from app.alerts.facts import InstallationFacts
+from app.sql.engine import SqlEngine
+from app.sql.results import SessionContext
+from app.views.keyspace_views import KeyspaceViews
+from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.zone import ZoneId
+from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.alert_state import Alert, AlertRecord, AlertState
+from rebalance.core.drain import Drain
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import MemberRecord, MemberState
+from rebalance.core.self_reports import EngineRecord
+from rebalance.core.txn import Delete, Txn, TxnResult
+from rebalance.ports.metastore import MetastoreUnavailableError
+from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.unit.sql_world import DEFAULT_NODES, World, opened
+
+AT_ONCE = 1e9
+"""A divisor that leaves no time between pending and firing."""
+PATIENCE_S = 60.0
+
+
+class SilentMetastore(MemoryMetastore):
+    """One that cannot be reached."""
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        raise MetastoreUnavailableError("nobody answers")
+
+
+class Judged:
+    """A server's alerts over a world with a zone ORDERS of 4 partitions, 3 replicas each, all running."""
+
+    def __init__(self, world: World, certificate: Path | None = None) -> None:
+        self.world = world
+        self.views = KeyspaceViews(world.mirror, world.keyspace)
+        self.guard = StoreGuard(
+            world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once
+        )
+        self.sent: list[tuple[Alert, ...]] = []
+        self.reader = FactReader(
+            self.snapshot, world.metastore, world.mirror, self.views, self.guard, world.relay, certificate
+        )
+        self.watch = self.server("s1")
+
+    catalog_error: Exception | None = None
+
+    async def snapshot(self) -> object:
+        if self.catalog_error is not None:
+            raise self.catalog_error
+        return await self.world.catalog.snapshot()
+
+    def server(self, name: str, sent: list[tuple[Alert, ...]] | None = None) -> AlertWatch:
+        messages = self.sent if sent is None else sent
+
+        async def send(alerts: tuple[Alert, ...]) -> None:
+            messages.append(alerts)
+
+        world = self.world
+        return AlertWatch(
+            *(self.reader.facts, world.metastore, world.mirror, world.keyspace, name),
+            divisor=AT_ONCE,
+            send=send,
+        )
+
+    async def facts(self) -> InstallationFacts:
+        await self.world.settle()
+        return await self.reader.facts()
+
+    async def firing(self) -> dict[str, dict[str, str]]:
+        """Labels by name, after another look."""
+        await self.world.settle()
+        await self.watch.look()
+        return {
+            alert.name: dict(alert.labels) for alert in self.watch.alerts if alert.state is AlertState.FIRING
+        }
+
+
+@asynccontextmanager
+async def judging(directory: Path, certificate: Path | None = None) -> AsyncIterator[Judged]:
+    async with opened(directory) as world:
+        judged = Judged(world, certificate)
+        await world.run("CREATE ZONE orders (PARTITIONS 4, REPLICAS 3)")
+        await world.serve(1, 4)
+        await judged.guard.check()
+        await world.put(world.keyspace.controller_leader, b"c1")
+        await world.put(world.keyspace.engine_status, EngineRecord("ready", "").encode())
+        yield judged
+
+
+@pytest.fixture
+async def judged(tmp_path: Path) -> AsyncIterator[Judged]:
+    async with judging(tmp_path) as made:
+        yield made
+
+
+async def until(condition: Awaitable[bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        await condition
+
+
+async def test_an_installation_that_is_well_has_no_alert(judged: Judged) -> None:
+    assert await judged.firing() == {}
+    assert judged.watch.alerts == []
+    assert judged.watch.judged_ms > 0
+
+
+async def test_two_nodes_that_are_gone_take_the_majority_along(judged: Judged) -> None:
+    await judged.world.set_nodes(*DEFAULT_NODES[:2])
+    assert (await judged.facts()).without_majority == {}
+    assert await judged.firing() == {"NodeDown": {"node": "n3"}}
+    await judged.world.set_nodes(*DEFAULT_NODES[:1])
+    facts = await judged.facts()
+    assert facts.without_majority == {"ORDERS": 4}
+    assert facts.absent_nodes == {"n2": 4, "n3": 4}
+    await judged.world.set_nodes(*DEFAULT_NODES)
+    assert await judged.firing() == {}
+    assert {alert.state for alert in judged.watch.alerts} == {AlertState.RESOLVED}
+
+
+async def test_a_member_that_does_not_run_does_not_vote(judged: Judged) -> None:
+    """Their nodes live all the same; one of two is out of space."""
+    keys = judged.world.keyspace
+    for node, reason in (("n1", "EXIT 1: x"), ("n2", "DISK_FULL: the member ended with code 1")):
+        record = MemberRecord(MemberState.FAILED, "http://p", "http://c", reason=reason)
+        await judged.world.put(keys.member(PartitionId(ZoneId(1), 2), node), record.encode())
+    facts = await judged.facts()
+    assert facts.without_majority == {"ORDERS": 1}
+    assert facts.full_disks == {"n2": 1}
+    assert facts.absent_nodes == {}
+
+
+async def test_a_node_that_is_drained_is_not_missed(judged: Judged) -> None:
+    await judged.world.put(judged.world.keyspace.drain("n3"), Drain("me", "", 1).encode())
+    await judged.world.set_nodes(*DEFAULT_NODES[:2])
+    assert (await judged.facts()).absent_nodes == {}
+
+
+async def test_a_zone_that_is_dropped_is_no_longer_counted(judged: Judged) -> None:
+    await judged.world.set_nodes()
+    assert (await judged.facts()).without_majority == {"ORDERS": 4}
+    for number in range(4):
+        partition = judged.world.keyspace.partition(PartitionId(ZoneId(1), number))
+        await removed(judged.world, partition.stable)
+    assert (await judged.facts()).without_majority == {}
+
+
+async def test_no_controller_and_no_spark(judged: Judged) -> None:
+    keys = judged.world.keyspace
+    await judged.world.put(keys.engine_status, EngineRecord("down", "no Java").encode())
+    assert await judged.firing() == {"SparkAway": {}}
+    await removed(judged.world, keys.controller_leader)
+    assert await judged.firing() == {"NoController": {}}, "nobody knows of Spark then"
+
+
+async def test_a_catalog_that_fails_is_told_in_a_line(judged: Judged) -> None:
+    judged.catalog_error = StoreError(ErrorKind.CATALOG_UNAVAILABLE, "gone\nfor good")
+    assert (await judged.facts()).catalog == "StoreError: CATALOG_UNAVAILABLE: gone"
+    assert await judged.firing() == {"CatalogUnreachable": {}}
+
+
+async def test_the_sender_stores_what_it_judged_and_a_restart_changes_no_begin(judged: Judged) -> None:
+    keys = judged.world.keyspace
+    await judged.world.set_nodes(*DEFAULT_NODES[:2])
+    async with running(judged.watch):
+        await until(appears(judged.world, keys.alerts))
+    stored = AlertRecord.decode(judged.world.mirror.value(keys.alerts) or b"")
+    (alert,) = stored.alerts
+    assert (alert.name, alert.labels, alert.state) == ("NodeDown", (("node", "n3"),), AlertState.FIRING)
+    assert judged.sent[-1] == (alert,)
+    restarted = judged.server("s2")
+    await asyncio.sleep(0.01)
+    await restarted.look()
+    assert [(each.key, each.starts_ms) for each in restarted.alerts] == [(alert.key, alert.starts_ms)]
+    assert restarted.alerts[0].fingerprint == alert.fingerprint
+
+
+async def test_only_the_holder_of_the_lease_sends(judged: Judged) -> None:
+    keys = judged.world.keyspace
+    async with running(judged.watch):
+        await until(appears(judged.world, keys.alert_sender))
+        while not judged.sent:
+            await judged.watch.look()
+        sent: list[tuple[Alert, ...]] = []
+        await judged.server("s2", sent).look()
+        assert sent == []
+
+
+async def test_without_a_metastore_each_server_sends_and_nothing_that_it_said_changes(judged: Judged) -> None:
+    await judged.world.set_nodes(*DEFAULT_NODES[:2])
+    assert await judged.firing() == {"NodeDown": {"node": "n3"}}
+    assert judged.sent == [], "nobody holds the lease"
+    judged.reader = FactReader(
+        *(judged.snapshot, SilentMetastore(), judged.world.mirror, judged.views, judged.guard),
+        judged.world.relay,
+    )
+    silent = judged.server("s2")
+    await silent.look()
+    (sent,) = judged.sent
+    assert [(alert.name, alert.state) for alert in sent] == [("MetastoreUnreachable", AlertState.FIRING)]
+
+
+async def test_a_mirror_is_as_old_as_its_last_comparison(judged: Judged) -> None:
+    assert (await judged.facts()).mirror_age_s < STALE_S
+
+
+async def test_a_certificate_is_known_by_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "certificate.pem"
+    file.write_bytes(certificate(timedelta(hours=5)))
+    async with judging(tmp_path, file) as judged:
+        left_s = (await judged.facts()).certificate_s
+        assert left_s is not None
+        assert 4 * 3_600 < left_s <= 5 * 3_600
+        assert await judged.firing() == {"CertificateExpires": {}}
+        file.write_bytes(certificate(timedelta(days=90)))
+        assert await judged.firing() == {}
+        file.write_text("no certificate")
+        assert (await judged.facts()).certificate_s is None
+
+
+async def test_the_view_shows_what_the_server_judges(judged: Judged) -> None:
+    await judged.world.set_nodes(*DEFAULT_NODES[:2])
+    await judged.firing()
+    world = judged.world
+    engine = SqlEngine(
+        world.catalog,
+        world.mirror,
+        world.keyspace,
+        world.sandbox,
+        PATIENCE_S,
+        alerts=lambda: judged.watch.alerts,
+    )
+    query = (
+        "SELECT alert_name, state, is_known, severity, labels, runbook, starts_at IS NULL FROM system.alerts"
+    )
+    try:
+        (row,) = (await engine.execute(query, SessionContext())).rows
+    finally:
+        engine.close()
+    assert row[:4] == ("NodeDown", "firing", True, "ticket")
+    assert row[5:] == ("docs/runbook/NodeDown.md", False)
+
+
+@asynccontextmanager
+async def running(watch: AlertWatch) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(watch.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def removed(world: World, key: str) -> None:
+    await world.metastore.commit(Txn((), (Delete(key),)))
+
+
+async def appears(world: World, key: str) -> bool:
+    return await world.mirror.wait_until(lambda: world.mirror.value(key) is not None, PATIENCE_S)
+
+
+def certificate(left: timedelta) -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.fromtimestamp(time.time(), UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + left)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)

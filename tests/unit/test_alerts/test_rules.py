@@ -1,0 +1,117 @@
+"""The rules for Prometheus, with its own promtool: each alert fires, does not, is resolved, and without
+series."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.alerts.alert_rows import AlertRow
+from app.alerts.burn_rows import ALERT_ROWS, PUT_S, STATEMENT_S
+from app.alerts.prometheus_rules import rules
+from rebalance.core.metric_row import REQUEST_BUCKETS_S, MetricType
+from rebalance.core.metric_rows import Metric
+from tests.fixtures.alert_series import CASES, Case, Series, absent_test, unit_test
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = ROOT / "monitoring" / "rules" / "zonekeeper.yml"
+SUFFIXES = {
+    MetricType.COUNTER: ("",),
+    MetricType.GAUGE: ("",),
+    MetricType.HISTOGRAM: ("_count", "_sum", "_bucket"),
+}
+METRICS = {f"{metric.row.name}{suffix}" for metric in Metric for suffix in SUFFIXES[metric.row.type]}
+BY_NAME = {row.name: row for row in ALERT_ROWS}
+WITHOUT_SERIES = {"NoServer", "Watchdog"}
+
+
+def promtool(*arguments: str) -> str:
+    path = shutil.which("promtool")
+    if path is None:
+        pytest.fail("promtool is missing: scripts/system-tools.sh, or apt-get install prometheus, installs it")
+    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def try_out(directory: Path, tests: list[dict[str, object]]) -> None:
+    file = directory / "test.yml"
+    file.write_text(json.dumps({"rule_files": [str(SHIPPED)], "evaluation_interval": "15s", "tests": tests}))
+    promtool("test", "rules", str(file))
+
+
+def test_the_files_that_ship_are_what_the_tables_say() -> None:
+    script = [sys.executable, str(ROOT / "scripts" / "monitoring.py"), "--check"]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+def test_prometheus_accepts_the_rules_as_they_ship_and_shortened(tmp_path: Path) -> None:
+    assert f"{len(ALERT_ROWS)} rules found" in promtool("check", "rules", str(SHIPPED))
+    short = tmp_path / "short.yml"
+    short.write_text(rules(30))
+    assert f"{len(ALERT_ROWS)} rules found" in promtool("check", "rules", str(short))
+    assert "for: 2000ms" in short.read_text()
+
+
+@pytest.mark.parametrize("row", ALERT_ROWS, ids=lambda row: row.name)
+def test_an_alert_asks_for_metrics_of_the_table_alone(row: AlertRow) -> None:
+    names = set(re.findall(r"\bzonekeeper_\w+", row.promql))
+    assert names <= METRICS, names - METRICS
+
+
+def test_thresholds_of_objectives_are_boundaries_of_buckets() -> None:
+    assert {float(STATEMENT_S), float(PUT_S)} <= set(REQUEST_BUCKETS_S)
+
+
+def test_each_alert_has_its_series() -> None:
+    assert CASES.keys() | WITHOUT_SERIES == BY_NAME.keys()
+
+
+def test_each_alert_fires_after_its_time_and_is_resolved(tmp_path: Path) -> None:
+    try_out(tmp_path, [unit_test(BY_NAME[name], case) for name, case in CASES.items()])
+
+
+def test_without_series_nothing_fires_but_what_is_about_that(tmp_path: Path) -> None:
+    tests = [absent_test(row, is_firing=row.name in WITHOUT_SERIES) for row in ALERT_ROWS]
+    try_out(tmp_path, tests)
+    assert all(row.absent for row in ALERT_ROWS)
+
+
+@pytest.mark.parametrize("name", ["NodeDown", "StatementLatency"])
+def test_an_alert_that_does_not_fire_where_it_should_is_found(name: str, tmp_path: Path) -> None:
+    """What the two tests above rely on."""
+    well = tuple(replace(series, ill=series.well) for series in CASES[name].series)
+    with pytest.raises(AssertionError, match=r"got:\[\]"):
+        try_out(tmp_path, [unit_test(BY_NAME[name], replace(CASES[name], series=well))])
+
+
+def test_a_server_that_is_scraped_ends_the_alarm_that_there_is_none(tmp_path: Path) -> None:
+    series = Series('zonekeeper_build_info{role="server"}', 1, 1)
+    test = absent_test(BY_NAME["NoServer"], is_firing=False)
+    try_out(tmp_path, [{**test, "input_series": [{"series": series.name, "values": series.values(480, 1, 1)}]}])
+
+
+@pytest.mark.parametrize("name", ["StatementFailures", "PutFailures"])
+def test_a_few_requests_say_nothing_however_many_of_them_fail(name: str, tmp_path: Path) -> None:
+    """48 in the long window of six hours; all of them fail."""
+    case = CASES[name]
+    series = tuple(Series(each.name, 0, 0.03 if "failed" in each.name else 0, True) for each in case.series)
+    with pytest.raises(AssertionError, match=r"got:\[\]"):
+        try_out(tmp_path, [unit_test(BY_NAME[name], Case(series, ill_s=21_600))])
+
+
+@pytest.mark.parametrize("name", ["StatementFailures", "PutFailures"])
+def test_a_users_mistake_is_no_failure(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    series = tuple(Series(each.name, 10, 100 if "refused" in each.name else 10, True) for each in case.series)
+    only_refused = tuple(each for each in series if "failed" not in each.name)
+    with pytest.raises(AssertionError, match=r"got:\[\]"):
+        try_out(tmp_path, [unit_test(BY_NAME[name], Case(only_refused, ill_s=3_600))])

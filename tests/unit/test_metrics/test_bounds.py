@@ -1,0 +1,77 @@
+"""However large the installation, a scrape stays small, and is not what counts partitions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from app.metrics.exposition import Exposition
+from app.metrics.outcomes import Outcome
+from app.metrics.partition_count import PartitionCount
+from app.security.policy import ROUTES
+from app.security.statement_policy import COMMANDS
+from catalog.core.error_kinds import ErrorKind
+from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from rebalance.controllers.ring_mirror import RingReader
+from rebalance.core.keys import Keyspace
+from rebalance.core.metric_row import Role
+from rebalance.core.metric_rows import Metric
+from rebalance.core.txn import Put, Txn
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.fixtures.scraped import samples, value
+
+ZONES = 10_000
+PARTITIONS = 65_000
+SERIES_MAX = 5_000
+BYTES_MAX = 1_000_000
+PUTS = 100
+KINDS = [*(command.__name__ for command in COMMANDS), "SELECT", "SHOW", "DESCRIBE", "EXPLAIN", "CALL", "SCRIPT"]
+
+
+def busy(exposition: Exposition) -> None:
+    """Every route was asked, every kind of statement has ended in every way, and many errors were seen."""
+    errors = list(ErrorKind)
+    for method, route in ROUTES:
+        for status in ("200", "400", "403", "503"):
+            exposition.count(Metric.HTTP_REQUESTS, route, method, status)
+    for area in ("api", "console", "sql", "health"):
+        exposition.observe(Metric.HTTP_REQUEST_SECONDS, 0.1, area)
+    for kind in KINDS:
+        for outcome in Outcome:
+            exposition.observe(Metric.STATEMENT_SECONDS, 0.1, kind, outcome.value)
+        for error in errors:
+            exposition.count(Metric.STATEMENTS, kind, Outcome.REFUSED.value, error.name)
+    for error in errors:
+        exposition.count(Metric.PUTS, Outcome.REFUSED.value, error.name)
+        exposition.count(Metric.REFUSALS, error.name)
+
+
+async def test_ten_thousand_zones_are_few_series() -> None:
+    store, keyspace = MemoryMetastore(), Keyspace()
+    mirror = KeyspaceMirror(store, keyspace.prefix)
+    watching = asyncio.create_task(mirror.run())
+    extra = PARTITIONS - ZONES * (PARTITIONS // ZONES)
+    puts = []
+    for number in range(ZONES):
+        partitions = PARTITIONS // ZONES + (extra if number == 0 else 0)
+        zone = Zone(ZoneId(number + 1), f"ZONE_{number:05d}", partitions, 3, 2, ("default",))
+        puts.append(Put(keyspace.intent(zone.zone_id), ZoneIntent(1, zone).encode()))
+    for start in range(0, len(puts), PUTS):
+        await store.commit(Txn((), tuple(puts[start : start + PUTS])))
+    exposition = Exposition((Role.SERVER, Role.CONTROLLER), "1.2.3")
+    busy(exposition)
+    count = PartitionCount(mirror, keyspace, RingReader(mirror, keyspace), exposition)
+    counting = asyncio.create_task(count.run())
+    try:
+        async with asyncio.timeout(120):
+            while value(exposition, "zonekeeper_zones") != ZONES:
+                await asyncio.sleep(0.5)
+        assert value(exposition, "zonekeeper_partitions", state="WAITING") == PARTITIONS
+        text = exposition.text()
+        assert len(samples(exposition)) <= SERIES_MAX
+        assert len(text) <= BYTES_MAX
+        assert b'zone="_other"' in text
+    finally:
+        counting.cancel()
+        watching.cancel()
+        await asyncio.gather(counting, watching, return_exceptions=True)

@@ -1,0 +1,205 @@
+"""Counts that follow single changes are those of a walk over everything."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from app.metrics.exposition import Exposition
+from app.metrics.partition_count import PartitionCount
+from app.metrics.partition_facts import MoveStage, PartitionFacts
+from app.metrics.zone_tally import Tally, ZoneTally, zone_series
+from app.views.keyspace_views import KeyspaceViews
+from catalog.core.zone import ZoneId
+from rebalance.controllers.ring_mirror import RingReader
+from rebalance.core.keys import PartitionId
+from rebalance.core.metric_row import ZONES_SHOWN_MAX, Role
+from rebalance.core.move_status import MoveState, partition_status
+from rebalance.core.records import MemberRecord, MemberState
+from rebalance.core.txn import Delete, Txn
+from tests.fixtures.scraped import samples, value
+from tests.unit.sql_world import World, opened
+
+ZONE = "CREATE ZONE {} WITH REPLICAS=3, PARTITIONS={}, STORAGE_PROFILES='default'"
+
+
+@asynccontextmanager
+async def counted(world: World) -> AsyncIterator[Exposition]:
+    """Whoever is asked for it counts first."""
+    exposition = Exposition((Role.SERVER,))
+    ring = RingReader(world.mirror, world.keyspace)
+    count = PartitionCount(world.mirror, world.keyspace, ring, exposition)
+    running = asyncio.create_task(count.run())
+    try:
+        yield exposition
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def until(exposition: Exposition, name: str, wanted: float, **labels: str) -> None:
+    async with asyncio.timeout(120):
+        while value(exposition, name, **labels) != wanted:
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with opened(tmp_path) as opened_world:
+        yield opened_world
+
+
+async def placed_zone(world: World, name: str, partitions: int) -> ZoneId:
+    zone_id = (await world.run(ZONE.format(name, partitions))).zone_id
+    assert zone_id is not None
+    await world.serve(zone_id, partitions)
+    return ZoneId(zone_id)
+
+
+def walked(world: World, zones: dict[ZoneId, int]) -> Counter[str]:
+    """The deliberately slow way."""
+    views = KeyspaceViews(world.mirror, world.keyspace)
+    states: Counter[str] = Counter()
+    for zone_id, partitions in zones.items():
+        placed, alive = views.placed(zone_id), views.alive()
+        for number in range(partitions):
+            view, _ = views.view(PartitionId(zone_id, number), placed)
+            states[partition_status(view, alive).state.value] += 1
+    return states
+
+
+async def test_what_is_there_and_what_comes_is_counted(world: World) -> None:
+    first = await placed_zone(world, "a", 5)
+    async with counted(world) as exposition:
+        await until(exposition, "zonekeeper_partitions", 5, state="DONE")
+        second = await placed_zone(world, "b", 3)
+        await until(exposition, "zonekeeper_partitions", 8, state="DONE")
+        assert walked(world, {first: 5, second: 3}) == {"DONE": 8}
+        assert value(exposition, "zonekeeper_zone_partitions", zone="B", state="DONE") == 3
+        assert value(exposition, "zonekeeper_zones") == 2
+
+
+async def test_a_majority_is_lost_with_nodes_or_with_members_that_do_not_run(world: World) -> None:
+    zone = await placed_zone(world, "a", 4)
+    async with counted(world) as exposition:
+        await until(exposition, "zonekeeper_partitions_without_majority", 0)
+        partition = PartitionId(zone, 1)
+        for node in ("n1", "n2"):
+            failed = MemberRecord(MemberState.FAILED, f"http://{node}:1", f"http://{node}:2", started=True)
+            await world.put(world.keyspace.member(partition, node), failed.encode())
+        await until(exposition, "zonekeeper_partitions_without_majority", 1)
+        await world.set_nodes(world.nodes[0])
+        await until(exposition, "zonekeeper_partitions_without_majority", 4)
+        assert value(exposition, "zonekeeper_zone_partitions_without_majority", zone="A") == 4
+        assert value(exposition, "zonekeeper_nodes", state="down") == 2
+        assert value(exposition, "zonekeeper_node_up", node="n2") == 0
+
+
+async def test_a_move_has_its_stage_and_its_cause(world: World) -> None:
+    await placed_zone(world, "a", 2)
+    async with counted(world) as exposition:
+        await until(exposition, "zonekeeper_partitions", 2, state="DONE")
+        await world.run("ALTER ZONE a SET REPLICAS=1")
+        await until(exposition, "zonekeeper_partitions", 0, state="DONE")
+        moves = {
+            (labels["stage"], labels["cause"]): count
+            for (name, pairs), count in samples(exposition).items()
+            if name == "zonekeeper_moves" and (labels := dict(pairs))
+        }
+        assert sum(moves.values()) == 2
+        assert all(stage in MoveStage.__members__ and cause for stage, cause in moves)
+        stage = next(iter(moves))[0]
+        age = value(exposition, "zonekeeper_move_oldest_seconds", stage=stage)
+        assert age is not None
+        assert age >= 0
+
+
+async def test_the_series_of_a_dropped_zone_go(world: World) -> None:
+    await placed_zone(world, "a", 2)
+    await placed_zone(world, "b", 2)
+    async with counted(world) as exposition:
+        await until(exposition, "zonekeeper_zones", 2)
+        await world.run("DROP ZONE a")
+        await until(exposition, "zonekeeper_zones", 1)
+        assert value(exposition, "zonekeeper_zone_bytes", zone="A") is None
+        assert value(exposition, "zonekeeper_zone_bytes", zone="B") is not None
+        await until(exposition, "zonekeeper_partitions", 2, state="DONE")
+
+
+async def test_a_record_that_cannot_be_read_is_counted_and_the_others_are(world: World) -> None:
+    zone = await placed_zone(world, "a", 3)
+    async with counted(world) as exposition:
+        await until(exposition, "zonekeeper_partitions", 3, state="DONE")
+        key = world.keyspace.partition(PartitionId(zone, 2)).stable
+        await world.put(key, b"no assignments")
+        await until(exposition, "zonekeeper_partitions_unreadable", 1)
+        assert value(exposition, "zonekeeper_partitions", state="DONE") == 2
+        await world.metastore.commit(Txn((), (Delete(key),)))
+        await until(exposition, "zonekeeper_partitions_unreadable", 0)
+
+
+STATES = [
+    PartitionFacts(MoveState.DONE, MoveStage.REST),
+    PartitionFacts(MoveState.WAITING, MoveStage.REST, "NO_MAJORITY", lacks_majority=True),
+    PartitionFacts(MoveState.WAITING, MoveStage.ADMISSION, "PAUSED"),
+    PartitionFacts(MoveState.MOVING, MoveStage.JOINT, "JOINT", lacks_leader=True),
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_tally_of_single_changes_is_the_count_of_the_whole(seed: int) -> None:
+    chance, tally, now = random.Random(seed), Tally(), 0.0
+    facts: dict[PartitionId, PartitionFacts] = {}
+    sizes: dict[PartitionId, int] = {}
+    since: dict[PartitionId, float] = {}
+    for _ in range(400):
+        now += chance.random()
+        zone = ZoneId(chance.randrange(4))
+        if chance.random() < 0.03:
+            tally.forget(zone)
+            for known in (facts, sizes, since):
+                for gone in [partition for partition in known if partition.zone_id == zone]:
+                    del known[gone]
+            continue
+        if zone not in tally.zones:
+            tally.zones[zone] = ZoneTally.of(f"Z{zone}", 3)
+        partition = PartitionId(zone, chance.randrange(3))
+        after, size = chance.choice(STATES), chance.randrange(100)
+        if partition not in facts or facts[partition].stage is not after.stage:
+            since[partition] = now
+        facts[partition], sizes[partition] = after, size
+        tally.note(partition, after, 0, size, now)
+    assert +tally.states == Counter(each.state for each in facts.values())
+    at = Counter((each.stage, each.cause) for each in facts.values() if each.cause)
+    assert tally.moves == at
+    assert tally.without_majority == sum(each.lacks_majority for each in facts.values())
+    assert tally.without_leader == sum(each.lacks_leader for each in facts.values())
+    assert sum(zone.bytes for zone in tally.zones.values()) == sum(sizes.values())
+    begins: dict[MoveStage, float] = {}
+    for partition, each in facts.items():
+        if each.stage is not MoveStage.REST:
+            begins[each.stage] = min(begins.get(each.stage, now), since[partition])
+    assert tally.oldest(now) == {stage: now - begun for stage, begun in begins.items()}
+
+
+def test_the_worst_zones_have_series_and_the_others_are_one() -> None:
+    zones = []
+    for number in range(ZONES_SHOWN_MAX + 50):
+        zone = ZoneTally.of(f"Z{number:04d}", 1)
+        zone.states[MoveState.DONE] = 1
+        zones.append(zone)
+    zones[-1].without_majority = 1
+    zones[-2].states = {MoveState.WAITING: 1}
+    series = zone_series(zones)
+    names = {name for name, _ in series.partitions}
+    assert len(names) == ZONES_SHOWN_MAX + 1
+    assert {zones[-1].name, zones[-2].name, "Z0000", "_other"} <= names
+    assert f"Z{ZONES_SHOWN_MAX:04d}" not in names
+    assert sum(series.partitions.values()) == len(zones)
+    assert series.partitions["_other", "DONE"] == 50

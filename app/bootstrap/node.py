@@ -91,7 +91,9 @@ async def run_node(settings: Settings) -> None:
         )
         follower = LogLevelFollower(metastore, keyspace, set_levels)
         await stack.enter_async_context(kept(background, "log levels", follower.run))
-        await open_process(node.name, Role.NODE, settings, metastore, metrics, background, stack)
+        await open_process(
+            *(node.name, Role.NODE, settings, metastore, metrics, background, stack), settings.data_dir
+        )
         await agent.run()
 
 

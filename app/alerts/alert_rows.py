@@ -15,6 +15,7 @@ from enum import Enum
 from app.alerts import conditions
 from app.alerts.facts import InstallationFacts
 from rebalance.core.alert_state import Findings
+from rebalance.core.self_reports import DISK_FULL_SHARE
 
 STALE_S = 15.0
 """Nothing begins to fire and nothing is resolved by a mirror that is older."""
@@ -78,7 +79,8 @@ _OLD = (
     f"{_SILENT} A server whose mirror is old goes on saying what it saw last, so nothing is resolved by that."
 )
 _OF_NODES = (
-    "A node whose metrics are not scraped says nothing: TargetMissing fires. Servers judge by its members."
+    "A node whose metrics are not scraped says nothing: TargetMissing fires. Servers judge by what it registers"
+    " and by its members."
 )
 
 LEVEL_ROWS = (
@@ -110,8 +112,9 @@ LEVEL_ROWS = (
         Severity.PAGE,
         AlertGroup.NODES,
         30,
-        "Members have ended because the disk of their node is full.",
-        "min by (node) (zonekeeper_node_disk_free_bytes / zonekeeper_node_disk_size_bytes) < 0.02",
+        "The disk of a node is full, or was when members ended.",
+        "min by (node) (zonekeeper_node_disk_free_bytes / zonekeeper_node_disk_size_bytes) < "
+        f"{DISK_FULL_SHARE:g}",
         _OF_NODES,
         conditions.disk_full,
         label="node",

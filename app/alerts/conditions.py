@@ -55,7 +55,8 @@ def divergence(facts: InstallationFacts) -> Findings:
 
 def disk_full(facts: InstallationFacts) -> Findings:
     of = "ended because the disk is full on node"
-    return _each("node", facts.full_disks, f"member {of}", f"members {of}")
+    full: Findings = {(("node", node),): f"the disk of node {node} is full" for node in facts.full_nodes}
+    return {**full, **_each("node", facts.full_disks, f"member {of}", f"members {of}")}
 
 
 def spark_away(facts: InstallationFacts) -> Findings:

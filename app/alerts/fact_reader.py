@@ -20,7 +20,7 @@ from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import read
-from rebalance.core.self_reports import EngineRecord
+from rebalance.core.self_reports import EngineRecord, ProcessRecord
 from rebalance.core.txn import Get, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
@@ -80,6 +80,7 @@ class FactReader:
             without_majority=self._by_name(counts.without_majority + self._lost()),
             absent_nodes=counts.absent_nodes,
             full_disks=counts.full_disks,
+            full_nodes=self._full_nodes(),
             stuck_moves=self._stuck_moves.still_s(time.time_ns() // 1_000_000),
         )
 
@@ -101,6 +102,15 @@ class FactReader:
         if self._current_s is None:
             return float("inf")
         return asyncio.get_running_loop().time() - self._current_s
+
+    def _full_nodes(self) -> frozenset[str]:
+        processes = self._keyspace.processes
+        records = {item.key: read(item, ProcessRecord.decode) for item in self._mirror.below(processes)}
+        return frozenset(
+            key.removeprefix(processes)
+            for key, record in records.items()
+            if isinstance(record, ProcessRecord) and record.disk_full
+        )
 
     def _lost(self) -> Counter[ZoneId]:
         """Partitions of store zones without an in-sync copy."""

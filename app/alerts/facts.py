@@ -16,9 +16,10 @@ class InstallationFacts:
 
     ``without_majority``: partitions by zone, by the voters of stable that live and run; of a store zone those
     without an in-sync copy. ``absent_nodes``: replicas that are kept on nodes that are gone, without nodes that
-    are drained. ``full_disks``: members by node that ended for want of space. ``stuck_moves``: seconds since
-    the last progress, by operation. ``metastore_full``: the alarm in etcd's words. ``certificate_s``: seconds
-    for which the certificate of the API is still valid; None: there is none."""
+    are drained. ``full_disks``: members by node that ended for want of space. ``full_nodes``: those whose disk
+    has hardly any left. ``stuck_moves``: seconds since the last progress, by operation. ``metastore_full``: the
+    alarm in etcd's words. ``certificate_s``: seconds for which the certificate of the API is still valid; None:
+    there is none."""
 
     catalog: str = OK
     metastore: str = OK
@@ -33,4 +34,5 @@ class InstallationFacts:
     without_majority: Mapping[str, int] = field(default_factory=dict)
     absent_nodes: Mapping[str, int] = field(default_factory=dict)
     full_disks: Mapping[str, int] = field(default_factory=dict)
+    full_nodes: frozenset[str] = frozenset()
     stuck_moves: Mapping[str, float] = field(default_factory=dict)

@@ -94,7 +94,9 @@ async def run_node(settings: Settings) -> None:
         await stack.enter_async_context(kept(background, "log levels", follower.run))
         scrape = MemberScrape(host, metrics, settings.tls)
         await stack.enter_async_context(kept(background, "metrics: members", scrape.run))
-        await open_process(node.name, Role.NODE, settings, metastore, metrics, background, stack)
+        await open_process(
+            *(node.name, Role.NODE, settings, metastore, metrics, background, stack), settings.data_dir
+        )
         await agent.run()
 
 

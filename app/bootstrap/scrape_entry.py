@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from contextlib import AsyncExitStack
 from importlib.metadata import version
+from pathlib import Path
 
 from app.bootstrap.protection import certificate_of
 from app.configuration.settings import Settings
@@ -41,8 +42,10 @@ async def open_process(
     metrics: Exposition,
     background: Background,
     stack: AsyncExitStack,
+    directory: Path | None = None,
 ) -> None:
-    """Registers a node or a controller, and opens its listener; both end with ``stack``. Raises ValueError for
+    """Registers a node or a controller, and opens its listener; both end with ``stack``. ``directory``: see
+    ``ProcessReport``. Raises ValueError for
     an address that others reach without the certificates that it takes, and OSError for one that is taken."""
     certificate = scraped_with(settings)
     listener = stack.enter_context(listen(settings.metrics_host, settings.metrics_port))
@@ -54,7 +57,7 @@ async def open_process(
     scheme = "http" if certificate is None else "https"
     url = scraped_url(scheme, settings.metrics_host, scraped.port)
     report = ProcessReport(
-        metastore, Keyspace(settings.metastore_prefix), name, entry_of(role, url), background
+        metastore, Keyspace(settings.metastore_prefix), name, entry_of(role, url), background, directory
     )
     await stack.enter_async_context(kept(background, "process", report.run))
 

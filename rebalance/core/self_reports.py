@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from catalog.core.codec import Codec, Extensible, Record
 
+DISK_FULL_SHARE = 0.02
+"""A disk of which less is free counts as full."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trouble(Extensible):
@@ -21,7 +24,8 @@ class Trouble(Extensible):
 @dataclass(frozen=True, slots=True)
 class ProcessRecord(Record):
     """``defects``: unexpected failures since the process started. ``build``: the version that runs.
-    ``formats``: of the records that it reads. ``metrics``: URL at which it is scraped; empty: it is not."""
+    ``formats``: of the records that it reads. ``metrics``: URL at which it is scraped; empty: it is not.
+    ``disk_full``: the disk of its data directory has less than ``DISK_FULL_SHARE`` left."""
 
     role: str
     troubles: tuple[Trouble, ...] = ()
@@ -30,6 +34,7 @@ class ProcessRecord(Record):
     build: str = ""
     formats: tuple[int, ...] = ()
     metrics: str = ""
+    disk_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class EngineRecord(Record):
 ProcessRecord.codec = Codec(
     ProcessRecord,
     # They came later than the rest.
-    omit=("build", "formats", "metrics"),
+    omit=("build", "formats", "metrics", "disk_full"),
     required=("troubles", "defects", "last_defect"),
 )
 EngineRecord.codec = Codec(EngineRecord)

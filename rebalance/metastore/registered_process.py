@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 
 from rebalance.core.keys import Keyspace
-from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.self_reports import DISK_FULL_SHARE, ProcessRecord
 from rebalance.core.txn import Put, Txn
 from rebalance.hosting.background import Background
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
@@ -32,8 +34,11 @@ class ProcessReport:
         name: str,
         identity: ProcessRecord,
         background: Background,
+        directory: Path | None = None,
     ) -> None:
-        """``identity``: the record as long as nothing goes wrong."""
+        """``identity``: the record as long as nothing goes wrong. ``directory``: the one whose disk is
+        watched; None: the process keeps nothing."""
+        self._directory = directory
         self._metastore = metastore
         self._key = keyspace.process(name)
         self._identity = identity
@@ -78,4 +83,10 @@ class ProcessReport:
             troubles=background.troubles(),
             defects=background.defects,
             last_defect=background.last_defect,
+            disk_full=self._directory is not None and _is_full(self._directory),
         )
+
+
+def _is_full(directory: Path) -> bool:
+    usage = shutil.disk_usage(directory)
+    return usage.free < DISK_FULL_SHARE * usage.total

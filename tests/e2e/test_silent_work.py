@@ -41,7 +41,7 @@ def test_normal_work_alarms_nobody(whole: Installation, tmp_path: Path) -> None:
     takes over. No condition holds for as long as its alert needs."""
     second = SecondServer(whole, tmp_path, controllers=True)
     with (
-        prometheus(tmp_path / "prometheus", [whole.access], divisor=1) as rules,
+        prometheus(tmp_path / "prometheus", whole.access, divisor=1) as rules,
         recorded(ServerJudge(whole.get).states) as by_server,
         recorded(rules.states) as by_rules,
     ):

@@ -62,9 +62,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Ite
 
 @pytest.fixture(scope="module")
 def rules(whole: Installation) -> Iterator[Prometheus]:
-    """Scrapes the server of ``whole``."""
+    """Scrapes every process of ``whole``."""
     directory = whole.directory.with_name("prometheus")
-    with prometheus(directory, [whole.access], DIVISOR) as running:
+    with prometheus(directory, whole.access, DIVISOR) as running:
         yield running
 
 
@@ -128,14 +128,14 @@ def test_a_fault_is_told_until_it_is_mended(
 def test_servers_tell_that_no_controller_leads(
     whole: Installation, second: LocalAccess, tmp_path: Path
 ) -> None:
-    with second.client(ANSWER_S) as client, prometheus(tmp_path / "rules", [second], DIVISOR) as rules:
+    with second.client(ANSWER_S) as client, prometheus(tmp_path / "rules", second, DIVISOR) as rules:
         server = ServerJudge(lambda path: client.get(path).raise_for_status().json())
         stage(whole, "NoController", no_controller, server, rules)
 
 
 @pytest.mark.soak
 def test_an_absent_spark_is_told(with_spark: Installation, tmp_path: Path) -> None:
-    with prometheus(tmp_path / "rules", [with_spark.access], DIVISOR) as rules:
+    with prometheus(tmp_path / "rules", with_spark.access, DIVISOR) as rules:
         stage(with_spark, "SparkAway", spark_away, ServerJudge(with_spark.get), rules)
 
 

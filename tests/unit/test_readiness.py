@@ -340,6 +340,7 @@ async def test_a_process_that_is_in_order_is_registered_and_not_told(tmp_path: P
                     "__metrics_path__": "/metrics",
                     "process": "n2",
                     "role": "node",
+                    "node": "n2",
                 },
             }
         ]

@@ -27,8 +27,11 @@ FAULTS: dict[str, tuple[dict[str, Any], Findings]] = {
     ),
     "NodeDown": ({"absent_nodes": {"n3": 2}}, {(("node", "n3"),): "2 replicas not served by node n3"}),
     "DiskFull": (
-        {"full_disks": {"n1": 1}},
-        {(("node", "n1"),): "1 member ended because the disk is full on node n1"},
+        {"full_disks": {"n1": 1}, "full_nodes": frozenset({"n1", "n2"})},
+        {
+            (("node", "n1"),): "1 member ended because the disk is full on node n1",
+            (("node", "n2"),): "the disk of node n2 is full",
+        },
     ),
     "NoController": ({"controller": None}, {(): "no controller leads: nothing is placed or moved"}),
     "SparkAway": (

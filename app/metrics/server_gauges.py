@@ -60,7 +60,7 @@ class MirrorAge:
         self._look()
         return None if self._complete_at is None else time.monotonic() - self._complete_at
 
-    async def run(self) -> None:
+    async def run(self, period_s: float = LOOK_S) -> None:
         """Until cancelled."""
         while True:
             asked_at = time.monotonic()
@@ -75,7 +75,7 @@ class MirrorAge:
                     self._ahead = revision, asked_at
                 lag = max(revision - self._mirror.revision, 0)
                 self._measures.set(Metric.MIRROR_LAG_REVISIONS, lag)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(period_s)
 
     def _look(self) -> None:
         """A revision that was not reached yet stays the next one to reach: a mirror that follows slowly is as

@@ -244,6 +244,7 @@ class PartitionCount:
         put(Metric.PARTITIONS_LOST, tally.lost)
         put(Metric.PARTITIONS_UNREADABLE, tally.unreadable)
         put(Metric.ZONES, len(tally.zones))
+        put(Metric.STORE_FILLING, tally.filling)
         replace(Metric.ZONE_PARTITIONS, series.partitions.items())
         replace(Metric.ZONE_WITHOUT_MAJORITY, series.without_majority.items())
         replace(Metric.ZONE_WITHOUT_LEADER, series.without_leader.items())

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from app.edge.connection_count import ConnectionCount
 from app.views.keyspace_views import KeyspaceViews
+from app.views.store_servers import servers_down
 from catalog.core.errors import StoreError
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
@@ -59,7 +60,7 @@ class MirrorAge:
         self._look()
         return None if self._complete_at is None else time.monotonic() - self._complete_at
 
-    async def run(self) -> None:
+    async def run(self, period_s: float = LOOK_S) -> None:
         """Until cancelled."""
         while True:
             asked_at = time.monotonic()
@@ -74,7 +75,7 @@ class MirrorAge:
                     self._ahead = revision, asked_at
                 lag = max(revision - self._mirror.revision, 0)
                 self._measures.set(Metric.MIRROR_LAG_REVISIONS, lag)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(period_s)
 
     def _look(self) -> None:
         """A revision that was not reached yet stays the next one to reach: a mirror that follows slowly is as
@@ -106,7 +107,7 @@ class ServerGauges:
 
     def probes(self) -> tuple[Callable[[], None], ...]:
         """Each for itself: what cannot be told costs its own gauges only."""
-        return self._relayed, self._mirrored, self._agreed, self._led
+        return self._relayed, self._mirrored, self._agreed, self._led, self._stored
 
     def _relayed(self) -> None:
         self._measures.set(Metric.RELAY_LAG_SECONDS, self._relay.lag_s())
@@ -133,6 +134,13 @@ class ServerGauges:
         if engine is not None and not isinstance(engine, Unreadable):
             put(Metric.SPARK_UP, engine.state == EngineState.READY.value)
         put(Metric.UNREADABLE_KEYS, len(self._views.unreadable()))
+
+    def _stored(self) -> None:
+        if self._mirror.is_loaded:
+            cluster, result = self._views.ownership.ring.cluster, self._views.ownership.result
+            is_running = bool(cluster.zones) and cluster.version > result
+            self._measures.set(Metric.STORE_EXCHANGE_RUNNING, is_running)
+            self._measures.set(Metric.STORE_SERVERS_DOWN, len(servers_down(self._views)))
 
 
 class OperationGauges:

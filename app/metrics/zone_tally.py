@@ -50,7 +50,7 @@ class Tally:
         self.zones: dict[ZoneId, ZoneTally] = {}
         self.states: Counter[MoveState] = Counter()
         self.moves: Counter[tuple[MoveStage, Cause]] = Counter()
-        self.without_majority = self.without_leader = self.lost = self.unreadable = 0
+        self.without_majority = self.without_leader = self.lost = self.unreadable = self.filling = 0
         self._since: dict[MoveStage, dict[PartitionId, float]] = {}
 
     def note(self, partition: PartitionId, facts: PartitionFacts, nodes: int, size: int, now: float) -> None:
@@ -105,6 +105,7 @@ class Tally:
         self.without_leader += by * facts.lacks_leader
         self.lost += by * facts.is_lost
         self.unreadable += by * facts.is_unreadable
+        self.filling += by * facts.is_filling
         if facts.stage is not MoveStage.REST or facts.cause is not Cause.NONE:
             key = facts.stage, facts.cause
             self.moves[key] += by

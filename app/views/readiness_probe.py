@@ -12,9 +12,10 @@ from typing import Any
 from app.contract.health import LostPartitions
 from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_judge import judged
+from app.views.store_servers import servers_down
 from catalog.core.errors import StoreError
 from catalog.core.snapshot import CatalogSnapshot
-from catalog.core.zone import STORE_ENGINE, ZoneId
+from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
@@ -89,7 +90,7 @@ class ReadinessProbe:
             "metastore": metastore,
             "unreadable": [record.cause for record in unreadable],
             "nodes": sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
-            "store_servers_down": self._servers_down() if answer == "ok" else [],
+            "store_servers_down": servers_down(self._views) if answer == "ok" else [],
             "lost_partitions": self._lost_partitions() if answer == "ok" else [],
             "spark": status.state if status.state in SPARK_STATES else UNKNOWN,
             "spark_message": status.message,
@@ -142,15 +143,6 @@ class ReadinessProbe:
             unreadable.append(record)
             return EngineRecord(UNKNOWN, record.cause)
         return record if record is not None else EngineRecord(UNKNOWN, "not told yet")
-
-    def _servers_down(self) -> list[str]:
-        """Nobody misses one while there is no zone for it."""
-        ownership = self._views.ownership
-        if not ownership.ring.cluster.zones:
-            return []
-        nodes = (record.node for record in self._views.live_records().values())
-        keeping = {node.name for node in nodes if STORE_ENGINE in dict(node.engines).values()}
-        return sorted(keeping - ownership.servers)
 
     def _lost_partitions(self) -> list[LostPartitions]:
         ownership = self._views.ownership

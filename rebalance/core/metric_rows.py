@@ -278,8 +278,9 @@ class Metric(Enum):
     MOVE_SECONDS = _moves("move_seconds", "Time from a move's first step to its last.", roles=_NODE)
 
     # Store servers.
-    STORE_EXCHANGES = _seen(
-        "store_exchanges", "Exchanges of store servers that the metastore knows, by state.", "state"
+    STORE_EXCHANGE_RUNNING = _seen(
+        "store_exchange_running",
+        "Whether an exchange of store servers has begun and has no result yet: 1 or 0.",
     )
     STORE_FILLING = _seen(
         "store_partitions_filling", "Partitions of store servers with a copy that is being filled."

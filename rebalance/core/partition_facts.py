@@ -39,6 +39,8 @@ class PartitionFacts:
     lacks_leader: bool = False
     is_lost: bool = False
     is_unreadable: bool = False
+    is_filling: bool = False
+    """A copy of a store zone is being filled."""
 
 
 UNREAD = PartitionFacts(MoveState.WAITING, MoveStage.PLACEMENT, Cause.UNREADABLE, is_unreadable=True)
@@ -56,6 +58,7 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
         lacks_leader=is_founded and view.stable is not None and not view.leader,
         is_lost=view.owners is not None and view.owners.is_lost,
         is_unreadable=bool(view.unreadable),
+        is_filling=view.owners is not None and bool(view.owners.filling),
     )
 
 

@@ -49,7 +49,7 @@ class MemberTotals:
         self._before: dict[PartitionId, dict[Metric, float]] = {}
 
     def note(self, partition: PartitionId, text: bytes) -> None:
-        """``text``: a member's metrics. The first time nothing is added: it may have counted for long before."""
+        """``text``: a member's metrics. The first time nothing is added: it may have counted for long."""
         values = {LINES[name]: float(value) for name, value in _LINE.findall(text)}
         before = self._before.get(partition)
         self._before[partition] = values

@@ -1,0 +1,194 @@
+"""What a server counts: requests, statements, how old its mirror is, members of the metastore."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from app.metrics.certificates import certificate_probe
+from app.metrics.etcd_gauges import publish_members
+from app.metrics.exposition import Exposition
+from app.metrics.outcomes import measured_put
+from app.metrics.requests import RequestMeter, note_route
+from app.metrics.server_gauges import MirrorAge
+from app.security.server_certificate import expiry_of
+from app.sql.statement_meter import StatementMeter
+from app.sql.statements import ScriptError
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from rebalance.core.metric_row import Role
+from rebalance.core.txn import Put, Txn
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Condition, MemberStatus, MetastoreUnavailableError
+from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.fixtures.scraped import samples, value
+
+
+@pytest.fixture
+def exposition() -> Exposition:
+    return Exposition((Role.SERVER,))
+
+
+async def zone(request: Request) -> Response:
+    note_route(request.scope)
+    return PlainTextResponse(request.path_params["zone"])
+
+
+class OneRoute:
+    """An application that copies the scope, as middlewares may."""
+
+    def __init__(self) -> None:
+        self._app = Starlette(routes=[Route("/api/v1/zones/{zone}", zone)])
+
+    async def __call__(self, scope, receive, send) -> None:
+        async def routed(inner, receive, send) -> None:
+            inner["route"] = Route("/api/v1/zones/{zone}", zone)
+            await self._app(inner, receive, send)
+
+        await routed(dict(scope), receive, send)
+
+
+@pytest.mark.parametrize(
+    ("path", "route", "status"),
+    [
+        ("/api/v1/zones/secret", "/api/v1/zones/{zone}", "200"),
+        ("/api/v1/nowhere/secret", "_other", "404"),
+        ("/console/zones/secret", "/console/zones/{zone:segment}", "404"),
+        ("/console/files/secret", "/console/*", "404"),
+    ],
+)
+async def test_a_request_is_counted_by_its_template(
+    exposition: Exposition, path: str, route: str, status: str
+) -> None:
+    transport = httpx.ASGITransport(RequestMeter(OneRoute(), exposition))
+    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+        assert str((await client.get(path)).status_code) == status
+    labels = {"method": "GET", "route": route, "status": status}
+    assert value(exposition, "zonekeeper_http_requests_total", **labels) == 1
+    assert "secret" not in exposition.text().decode()
+
+
+class Done:
+    """The result of a statement."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {}
+
+
+async def ended(meter: StatementMeter, kinds: tuple[str, ...], error: BaseException) -> None:
+    async with meter.statement() as measured:
+        measured.kinds = kinds
+        raise error
+
+
+async def test_statements_before_the_one_that_failed_have_succeeded(exposition: Exposition) -> None:
+    meter = StatementMeter(exposition)
+    failed = RefusedError(ErrorKind.ZONE_NOT_FOUND, "there is no zone A")
+    script = ScriptError(failed, [Done()])
+    with pytest.raises(ScriptError):
+        await ended(meter, ("CREATE_ZONE", "ALTER_ZONE", "DROP_ZONE"), script)
+    name, counted = "zonekeeper_statements_total", {"code": "ZONE_NOT_FOUND", "outcome": "refused"}
+    assert value(exposition, name, code="", kind="CREATE_ZONE", outcome="ok") == 1
+    assert value(exposition, name, kind="ALTER_ZONE", **counted) == 1
+    assert value(exposition, name, kind="DROP_ZONE", **counted) is None
+    seconds = "zonekeeper_statement_seconds_count"
+    assert value(exposition, seconds, kind="SCRIPT", outcome="refused") == 1
+
+
+async def test_the_installation_fails_and_who_leaves_does_not(exposition: Exposition) -> None:
+    meter = StatementMeter(exposition)
+    for error in (StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd is silent"), RuntimeError("a defect")):
+        with pytest.raises(type(error)):
+            await ended(meter, ("SHOW",), error)
+    with pytest.raises(asyncio.CancelledError):
+        await ended(meter, ("SHOW",), asyncio.CancelledError())
+    counted = {
+        dict(labels)["code"] for name, labels in samples(exposition) if name.endswith("statements_total")
+    }
+    assert counted == {"METASTORE_UNAVAILABLE", "INTERNAL_ERROR"}
+    assert value(exposition, "zonekeeper_statement_seconds_count", kind="SHOW", outcome="failed") == 2
+
+
+def test_a_put_that_was_refused_is_not_the_installation_s_fault(exposition: Exposition) -> None:
+    with pytest.raises(RefusedError), measured_put(exposition):
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, "there is no zone A")
+    with measured_put(exposition):
+        pass
+    assert value(exposition, "zonekeeper_puts_total", code="ZONE_NOT_FOUND", outcome="refused") == 1
+    assert value(exposition, "zonekeeper_puts_total", code="", outcome="ok") == 1
+
+
+class Store:
+    """A metastore that is at ``revision``, or away."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.is_away = False
+
+    async def condition(self) -> Condition:
+        if self.is_away:
+            raise MetastoreUnavailableError("no answer")
+        return Condition("c", revision=self.revision)
+
+
+async def test_a_mirror_ages_while_it_does_not_reach_what_the_metastore_has(exposition: Exposition) -> None:
+    store, asked = MemoryMetastore(), Store()
+    mirror = KeyspaceMirror(store, "k/")
+    age = MirrorAge(mirror, asked, exposition)
+    running = asyncio.gather(mirror.run(), age.run(0.01))
+    try:
+        async with asyncio.timeout(60):
+            await mirror.loaded()
+            asked.revision = mirror.revision
+            while age.age_s is None:
+                await asyncio.sleep(0.01)
+            asked.revision = mirror.revision + 1
+            while age.age_s < 0.5:
+                await asyncio.sleep(0.01)
+            while value(exposition, "zonekeeper_mirror_lag_revisions") != 1:
+                await asyncio.sleep(0.01)
+            await store.commit(Txn((), (Put("k/key", b"value"),)))
+            while age.age_s >= 0.5:
+                await asyncio.sleep(0.01)
+            assert value(exposition, "zonekeeper_metastore_up") == 1
+            asked.is_away = True
+            while value(exposition, "zonekeeper_metastore_up") != 0 or age.age_s < 0.5:
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def test_of_a_member_that_does_not_answer_only_that_is_said(exposition: Exposition) -> None:
+    both = (
+        MemberStatus("a:1", True, has_leader=True, in_use=10, allocated=20, alarms=("NOSPACE",)),
+        MemberStatus("b:1", False),
+    )
+    publish_members(both, exposition, 100)
+    assert value(exposition, "zonekeeper_etcd_member_up", member="a:1") == 1
+    assert value(exposition, "zonekeeper_etcd_member_up", member="b:1") == 0
+    assert value(exposition, "zonekeeper_etcd_member_in_use_bytes", member="a:1") == 10
+    assert value(exposition, "zonekeeper_etcd_member_quota_bytes", member="a:1") == 100
+    assert value(exposition, "zonekeeper_etcd_member_in_use_bytes", member="b:1") is None
+    assert value(exposition, "zonekeeper_etcd_alarms", alarm="NOSPACE") == 1
+    publish_members(both[1:], exposition, 0)
+    assert value(exposition, "zonekeeper_etcd_alarms", alarm="NOSPACE") is None
+
+
+def test_a_certificate_ends_in_use_and_in_its_file(exposition: Exposition, tmp_path: Path) -> None:
+    file = tmp_path / "certificate.pem"
+    trustme.CA().issue_cert("localhost").cert_chain_pems[0].write_to_path(str(file))
+    loaded = expiry_of(file)
+    assert loaded is not None
+    exposition.ask(certificate_probe("api", file, lambda: loaded - 60, exposition))
+    name = "zonekeeper_certificate_expiry_timestamp_seconds"
+    assert value(exposition, name, certificate="api", source="file") == loaded
+    assert value(exposition, name, certificate="api", source="loaded") == loaded - 60

@@ -13,6 +13,7 @@ from cryptography import x509
 
 from app.alerts.facts import OK, InstallationFacts
 from app.alerts.partition_counts import PartitionCounter
+from app.alerts.stuck_moves import StuckMoves
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
@@ -29,13 +30,9 @@ ANSWER_S = 2.0
 SEEN_S = 1.0
 
 
-def _nothing_stuck() -> Mapping[str, float]:
-    return {}
-
-
 class FactReader:
     """``snapshot`` reads the catalog. ``certificate``: the file that the API shows; None: there is none.
-    ``stuck_moves``: seconds since the last progress, by operation."""
+    ``divisor`` shortens the time after which a move without progress is stuck: for trials."""
 
     def __init__(
         self,
@@ -46,7 +43,7 @@ class FactReader:
         guard: StoreGuard,
         relay: OutboxRelay,
         certificate: Path | None = None,
-        stuck_moves: Callable[[], Mapping[str, float]] = _nothing_stuck,
+        divisor: float = 1.0,
     ) -> None:
         self._snapshot = snapshot
         self._metastore = metastore
@@ -56,7 +53,7 @@ class FactReader:
         self._guard = guard
         self._relay = relay
         self._certificate = certificate
-        self._stuck_moves = stuck_moves
+        self._stuck_moves = StuckMoves(mirror, views.keyspace, divisor)
         self._counter = PartitionCounter(mirror, views.keyspace)
         self._current_s: float | None = None
 
@@ -84,7 +81,7 @@ class FactReader:
             absent_nodes=counts.absent_nodes,
             full_disks=counts.full_disks,
             full_nodes=self._full_nodes(),
-            stuck_moves=self._stuck_moves(),
+            stuck_moves=self._stuck_moves.still_s(time.time_ns() // 1_000_000),
         )
 
     async def _compare(self) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -26,7 +25,6 @@ from app.alerts.webhook_message import (
     messages,
     signature,
 )
-from app.configuration.secret_files import read_secret
 from rebalance.core.alert_state import Alert
 from rebalance.core.backoff import Backoff
 from rebalance.core.metric_rows import Metric
@@ -46,13 +44,14 @@ class WebhookError(Exception):
 
 
 class Webhook:
-    """``url`` is where messages are posted, ``secret_file`` what they are signed with (None: they are not), and
-    ``console`` what they link to. ``divisor`` shortens the times between messages: for trials."""
+    """``url`` is where messages are posted, ``secret`` reads what they are signed with (None: they are not; it
+    raises ValueError), and ``console`` is what they link to. ``divisor`` shortens the times between messages:
+    for trials."""
 
     def __init__(
         self,
         url: str,
-        secret_file: Path | None = None,
+        secret: Callable[[], str] | None = None,
         console: str = "",
         measures: Measures = NO_MEASURES,
         divisor: float = 1.0,
@@ -60,9 +59,9 @@ class Webhook:
         """Raises ValueError for an address that is none, or a secret that cannot be read."""
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
             raise ValueError("ZONEKEEPER_ALERT_WEBHOOK_URL is an http or https address")
-        if secret_file is not None:
-            read_secret(secret_file)
-        self._url, self._secret_file, self._console = url, secret_file, console
+        if secret is not None:
+            secret()
+        self._url, self._secret, self._console = url, secret, console
         self._measures = measures
         self._heartbeat_s, self._repeat_s = HEARTBEAT_S / divisor, REPEAT_S / divisor
         self._retry = Backoff(RETRY.first_s / divisor, RETRY.most_s / divisor)
@@ -121,9 +120,9 @@ class Webhook:
     async def _post(self, body: bytes) -> None:
         """Raises WebhookError for an answer other than 2xx: a redirection is not followed."""
         headers = {"Content-Type": "application/json", "User-Agent": "zonekeeper"}
-        if self._secret_file is not None:
+        if self._secret is not None:
             timestamp = str(int(time.time()))
-            secret = await asyncio.to_thread(read_secret, self._secret_file)
+            secret = await asyncio.to_thread(self._secret)
             headers |= {TIME_HEADER: timestamp, SIGNATURE_HEADER: signature(secret, timestamp, body)}
         # What the receiver says is not read: it may be of any length.
         async with self._http.stream("POST", self._url, content=body, headers=headers) as answer:

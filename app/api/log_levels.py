@@ -56,7 +56,7 @@ async def list_log_levels(services: ServicesOf) -> Response:
     return JSONResponse(body)
 
 
-@router.put("/{module:segment}", **answers(LevelChange, 400, 503, 504))
+@router.put("/{module:segment}", **answers(LevelChange, 400, 404, 503, 504))
 async def change_log_level(module: Module, body: LevelRequest, services: ServicesOf) -> Response:
     """Change the level of a module, and of all modules inside it that have none of their own, in every process
     of the installation until the time is over."""
@@ -70,7 +70,7 @@ async def change_log_level(module: Module, body: LevelRequest, services: Service
     return JSONResponse(_shown(module, change))
 
 
-@router.delete("/{module:segment}", **answers(LevelReset, 400, 503, 504))
+@router.delete("/{module:segment}", **answers(LevelReset, 400, 404, 503, 504))
 async def reset_log_level(module: Module, services: ServicesOf) -> Response:
     """The module has its default level again."""
     checked_module(module)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from pathlib import Path
+from functools import partial
 
 from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.alerts.webhook import Webhook
+from app.configuration.secret_files import read_secret
 from app.configuration.settings import Settings
 from app.views.readiness_probe import controller_name
 from rebalance.core.keys import Keyspace
@@ -30,7 +31,8 @@ def open_alerts(
     stores = (metastore, mirror, keyspace, controller_name())
     if not settings.alert_webhook_url:
         return AlertWatch(facts.facts, *stores, divisor=divisor, measures=measures)
-    secret: Path | None = settings.alert_webhook_secret_file
+    file = settings.alert_webhook_secret_file
+    secret = None if file is None else partial(read_secret, file)
     webhook = Webhook(settings.alert_webhook_url, secret, settings.url or "", measures, divisor)
     stack.push_async_callback(webhook.close)
     return AlertWatch(facts.facts, *stores, divisor=divisor, send=webhook.send, measures=measures)

@@ -21,6 +21,7 @@ from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.groups.member_scrape import MemberScrape
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.hosting.background import Background, Work, kept
 from rebalance.hosting.etcd_binary import choose, dotted
@@ -91,6 +92,8 @@ async def run_node(settings: Settings) -> None:
         )
         follower = LogLevelFollower(metastore, keyspace, set_levels)
         await stack.enter_async_context(kept(background, "log levels", follower.run))
+        scrape = MemberScrape(host, metrics, settings.tls)
+        await stack.enter_async_context(kept(background, "metrics: members", scrape.run))
         await open_process(
             *(node.name, Role.NODE, settings, metastore, metrics, background, stack), settings.data_dir
         )

@@ -144,7 +144,11 @@ async def serve(
         sessions = SessionView(access, catalog) if access is not None else None
         watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
         line = StatementLine(settings.line_limits)
-        facts = FactReader(catalog.snapshot, metastore, mirror, views, guard, relay, settings.https_certificate)
+        facts = FactReader(
+            *(catalog.snapshot, metastore, mirror, views, guard, relay),
+            certificate=settings.https_certificate,
+            divisor=settings.alert_times_divisor,
+        )
         alerts = open_alerts(settings, facts, metastore, mirror, keyspace, metrics, stack)
         engine = SqlEngine(
             catalog,

@@ -15,7 +15,7 @@ from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, ObjectFormat, make_
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient
-    from app.diagnosis.doctor import Target
+    from app.diagnosis.examination import Target
 
 SELECT_S = 10.0
 VALUE_CHARACTERS = 60
@@ -54,7 +54,7 @@ def doctor(
     from app.cli.output import print_table
     from app.cli.say import say, say_json
     from app.diagnosis.checks import CheckVerdict, report, worst
-    from app.diagnosis.doctor import examine
+    from app.diagnosis.examination import examine
 
     begun = time.monotonic()
     with ExitStack() as stack:
@@ -93,8 +93,8 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
     from app.cli.address import find_address
     from app.cli.client import ApiClient
     from app.client.local_server import local_server
-    from app.diagnosis.doctor import Target
-    from app.diagnosis.place import read_place
+    from app.diagnosis.examination import Target
+    from app.diagnosis.whereabouts import read_place
 
     settings = make_settings(data_dir=data_dir)
     near = ""

@@ -61,6 +61,12 @@ class OperationBody(TypedDict):
     started: str
     begun: Annotated[str | None, About("when its first partition began to move")]
     ended: str | None
+    last_progress: Annotated[
+        str | None, About("when a partition ended, reached a stage or got bytes, or was last held back")
+    ]
+    stuck: Annotated[
+        bool, About("nothing has moved for ten minutes, and no pause, window, limit or drain holds it back")
+    ]
     partitions_to_move: Annotated[int, About("placed otherwise than by the target before")]
     progress: OperationProgress
 

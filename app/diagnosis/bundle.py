@@ -17,12 +17,12 @@ from pathlib import Path
 from app.diagnosis import bundle_answers, bundle_files
 from app.diagnosis.bundle_files import BundleEntry
 from app.diagnosis.checks import report
-from app.diagnosis.doctor import Target, examine
-from app.diagnosis.metastore import MetastoreMember
+from app.diagnosis.examination import Target, examine
+from app.diagnosis.metastore_probes import MetastoreMember
 from app.diagnosis.rounds import gather
 from app.diagnosis.scrubbing import Scrubber
+from rebalance.hosting.age import age_of_this_process_s
 from rebalance.hosting.private_files import replace_privately
-from rebalance.hosting.process_age import age_of_this_process_s
 
 COLLECTED_S, WRITTEN_S = 30.0, 45.0
 """From the start of the process: until then parts are collected, and entries written."""

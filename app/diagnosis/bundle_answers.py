@@ -10,9 +10,9 @@ from http import HTTPStatus
 from typing import Any
 
 from app.diagnosis.bundle_files import BundleEntry
-from app.diagnosis.metastore import MetastoreMember
+from app.diagnosis.metastore_probes import MetastoreMember
 from app.diagnosis.scrubbing import without_literals
-from app.diagnosis.server import Ask, Query
+from app.diagnosis.server_probes import Ask, Query
 
 CALL_S = 8.0
 ANSWERS: Mapping[str, str] = {

@@ -12,10 +12,10 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from app.configuration.settings import Settings
-from app.diagnosis.machine import java
-from app.diagnosis.place import Place
+from app.diagnosis.machine_probes import java
 from app.diagnosis.scrubbing import HIDDEN, is_secret, secrets_in
-from app.diagnosis.server import own_version
+from app.diagnosis.server_probes import own_version
+from app.diagnosis.whereabouts import Place
 
 LOG_BYTES_MAX = 2 << 20
 LOGS_BYTES_MAX = 24 << 20

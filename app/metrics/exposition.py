@@ -1,29 +1,24 @@
 """The one registry of a process: takes what shells measure, and writes it in Prometheus's text format.
 
-Counters and histograms are prometheus_client's; gauges are kept here, so that one that was never set is absent
-and not 0. Only what the process may say by the table is accepted.
+Values are kept here: measuring costs some microseconds, and a gauge that was never set is absent and not 0.
+prometheus_client asks for them and writes them. Only what the process may say by the table is accepted.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 
 import structlog
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    GCCollector,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
-from rebalance.core.metric_row import OTHER, MetricType, Role
+from rebalance.core.metric_row import OTHER, MetricRow, MetricType, Role
 from rebalance.core.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
@@ -38,26 +33,42 @@ Probe = Callable[[], None]
 """Sets gauges that are cheap to ask for. Called in each scrape: it walks nothing that grows."""
 
 
+Labels = tuple[str, ...]
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+class _Histogram:
+    """``counts`` of each bucket alone; the last one is of what is above all bounds."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self, bounds: int) -> None:
+        self.counts = [0] * (bounds + 1)
+        self.total = 0.0
+
+
 class Exposition(Collector):
     """Implements ``rebalance.ports.measures.Measures``."""
 
     def __init__(self, roles: Iterable[Role], version: str = "") -> None:
         """``roles``: what runs in the process; ``version``: of the build."""
-        self._roles = frozenset(roles)
-        self._registry = CollectorRegistry(auto_describe=False)
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the package is typed, this one is not
-        self._vectors: dict[Metric, Counter | Histogram] = {}
-        self._series: dict[Metric, dict[tuple[str, ...], Counter | Histogram]] = {}
-        self._gauges: dict[Metric, dict[tuple[str, ...], float]] = {}
+        said = frozenset(roles)
+        rows = [metric for metric in Metric if metric.row.roles & said]
+        self._counters: dict[Metric, dict[Labels, float]] = _of_type(rows, MetricType.COUNTER)
+        self._gauges: dict[Metric, dict[Labels, float]] = _of_type(rows, MetricType.GAUGE)
+        self._histograms: dict[Metric, dict[Labels, _Histogram]] = {
+            metric: {} for metric in rows if metric.row.type is MetricType.HISTOGRAM
+        }
+        for metric, values in self._counters.items():
+            if not metric.row.labels:
+                values[()] = 0.0
         self._probes: list[Probe] = []
         self._lock = threading.Lock()
-        for metric in Metric:
-            if metric.row.roles & self._roles:
-                self._open(metric)
+        self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        for role in sorted(self._roles, key=lambda role: role.value):
+        for role in sorted(said, key=lambda role: role.value):
             self.set(Metric.BUILD_INFO, 1, version, role.value)
 
     def ask(self, probe: Probe) -> None:
@@ -65,14 +76,26 @@ class Exposition(Collector):
         self._probes.append(probe)
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
-        series = self._of(metric, labels, COUNTER_SERIES_MAX)
-        if isinstance(series, Counter):
-            series.inc(by)
+        values = self._counters.get(metric)
+        if values is not None:
+            with self._lock:
+                if labels not in values and len(values) >= COUNTER_SERIES_MAX:
+                    labels = _other(labels)
+                values[labels] = values.get(labels, 0.0) + by
 
     def observe(self, metric: Metric, seconds: float, *labels: str) -> None:
-        series = self._of(metric, labels, HISTOGRAM_SERIES_MAX)
-        if isinstance(series, Histogram):
-            series.observe(seconds)
+        series = self._histograms.get(metric)
+        if series is None:
+            return
+        bounds = metric.row.buckets
+        with self._lock:
+            if labels not in series and len(series) >= HISTOGRAM_SERIES_MAX:
+                labels = _other(labels)
+            histogram = series.get(labels)
+            if histogram is None:
+                histogram = series[labels] = _Histogram(len(bounds))
+            histogram.counts[bisect_left(bounds, seconds)] += 1
+            histogram.total += seconds
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         values = self._gauges.get(metric)
@@ -80,7 +103,7 @@ class Exposition(Collector):
             with self._lock:
                 values[labels] = value
 
-    def replace(self, metric: Metric, series: Iterable[tuple[tuple[str, ...], float]]) -> None:
+    def replace(self, metric: Metric, series: Iterable[tuple[Labels, float]]) -> None:
         if metric in self._gauges:
             values = dict(series)
             with self._lock:
@@ -107,40 +130,36 @@ class Exposition(Collector):
         self.set(Metric.SCRAPE_SECONDS, time.perf_counter() - begun)
         return text
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The gauges, for prometheus_client."""
-        for metric, values in self._gauges.items():
+    def collect(self) -> Iterable[Family]:
+        """For prometheus_client. A metric of which nothing is known is left out."""
+        for kind, measured in ((CounterMetricFamily, self._counters), (GaugeMetricFamily, self._gauges)):
+            for metric, values in measured.items():
+                with self._lock:
+                    known = list(values.items())
+                if known:
+                    family = kind(metric.row.name, metric.row.help, labels=metric.row.labels)
+                    for labels, value in known:
+                        family.add_metric(labels, value)
+                    yield family
+        for metric, series in self._histograms.items():
             with self._lock:
-                series = list(values.items())
-            if not series:
-                continue
-            row = metric.row
-            family = GaugeMetricFamily(row.name, row.help, labels=row.labels)
-            for labels, value in series:
-                family.add_metric(labels, value)
-            yield family
+                copied = [(labels, [*each.counts], each.total) for labels, each in series.items()]
+            if copied:
+                yield _family(metric.row, copied)
 
-    def _open(self, metric: Metric) -> None:
-        row = metric.row
-        if row.type is MetricType.GAUGE:
-            self._gauges[metric] = {}
-        elif row.type is MetricType.COUNTER:
-            self._vectors[metric] = Counter(row.name, row.help, row.labels, registry=self._registry)
-        else:
-            self._vectors[metric] = Histogram(
-                row.name, row.help, row.labels, buckets=row.buckets, registry=self._registry
-            )
-        if row.type is not MetricType.GAUGE:
-            self._series[metric] = {} if row.labels else {(): self._vectors[metric]}
 
-    def _of(self, metric: Metric, labels: tuple[str, ...], most: int) -> Counter | Histogram | None:
-        """None: the process does not say it."""
-        known = self._series.get(metric)
-        if known is None:
-            return None
-        series = known.get(labels)
-        if series is None:
-            if len(known) >= most:
-                return self._vectors[metric].labels(*(OTHER for _ in labels))
-            series = known[labels] = self._vectors[metric].labels(*labels)
-        return series
+def _of_type(rows: Iterable[Metric], kind: MetricType) -> dict[Metric, dict[Labels, float]]:
+    return {metric: {} for metric in rows if metric.row.type is kind}
+
+
+def _other(labels: Labels) -> Labels:
+    return tuple(OTHER for _ in labels)
+
+
+def _family(row: MetricRow, series: Iterable[tuple[Labels, list[int], float]]) -> HistogramMetricFamily:
+    """Buckets as Prometheus has them: each with all that are below."""
+    family = HistogramMetricFamily(row.name, row.help, labels=row.labels)
+    bounds = [*map(floatToGoString, row.buckets), "+Inf"]
+    for labels, counts, total in series:
+        family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+    return family

@@ -17,7 +17,6 @@ from operator import or_
 import structlog
 from sortedcontainers import SortedList
 
-from app.metrics.partition_facts import UNREAD, MoveStage, PartitionFacts, cause_label, facts_of
 from app.metrics.zone_tally import Tally, ZoneSeries, ZoneTally, zone_series
 from app.views.keyspace_views import KeyspaceViews
 from app.views.placed_zone import PlacedZone
@@ -26,9 +25,11 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.assignments import nodes_of
+from rebalance.core.causes import labels_of
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.metric_rows import Metric
 from rebalance.core.move_status import MoveState, PartitionView
+from rebalance.core.partition_facts import UNREAD, MoveStage, PartitionFacts, facts_of
 from rebalance.core.readable import Unreadable, read
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
 from rebalance.ports.measures import Measures
@@ -163,7 +164,7 @@ class PartitionCount:
             numbers = set(range(intent.zone.partitions))
             if views.placed(zone_id) is None:
                 whole = PartitionFacts(
-                    MoveState.WAITING, MoveStage.PLACEMENT, cause_label(views.whole_wait(intent))
+                    MoveState.WAITING, MoveStage.PLACEMENT, labels_of(views.whole_wait(intent)).cause
                 )
                 await self._note_whole(zone_id, whole)
                 changes.partitions.pop(zone_id, None)
@@ -237,7 +238,7 @@ class PartitionCount:
         tally, replace, put = self._tally, self._measures.replace, self._measures.set
         replace(Metric.PARTITIONS, (((state.value,), tally.states[state]) for state in MoveState))
         moves = tally.moves.items()
-        replace(Metric.MOVES, (((stage.value, cause), count) for (stage, cause), count in moves))
+        replace(Metric.MOVES, (((stage.value, cause.value), count) for (stage, cause), count in moves))
         put(Metric.PARTITIONS_WITHOUT_MAJORITY, tally.without_majority)
         put(Metric.PARTITIONS_WITHOUT_LEADER, tally.without_leader)
         put(Metric.PARTITIONS_LOST, tally.lost)

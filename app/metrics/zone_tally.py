@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
-from app.metrics.partition_facts import MoveStage, PartitionFacts
 from catalog.core.zone import ZoneId
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.core.metric_row import OTHER, ZONES_SHOWN_MAX
 from rebalance.core.move_status import MoveState
+from rebalance.core.partition_facts import MoveStage, PartitionFacts
 
 ZoneGauges = dict[tuple[str, ...], float]
 
@@ -48,7 +49,7 @@ class Tally:
     def __init__(self) -> None:
         self.zones: dict[ZoneId, ZoneTally] = {}
         self.states: Counter[MoveState] = Counter()
-        self.moves: Counter[tuple[MoveStage, str]] = Counter()
+        self.moves: Counter[tuple[MoveStage, Cause]] = Counter()
         self.without_majority = self.without_leader = self.lost = self.unreadable = 0
         self._since: dict[MoveStage, dict[PartitionId, float]] = {}
 
@@ -104,7 +105,7 @@ class Tally:
         self.without_leader += by * facts.lacks_leader
         self.lost += by * facts.is_lost
         self.unreadable += by * facts.is_unreadable
-        if facts.stage is not MoveStage.REST or facts.cause:
+        if facts.stage is not MoveStage.REST or facts.cause is not Cause.NONE:
             key = facts.stage, facts.cause
             self.moves[key] += by
             if not self.moves[key]:

@@ -30,9 +30,9 @@ from app.supervision.installation_state import (
 )
 from app.supervision.privacy import keep_private
 from rebalance.groups.reservations import without_tls
+from rebalance.hosting.age import age_of_this_process_s
 from rebalance.hosting.etcd_binary import dotted, remember
 from rebalance.hosting.heartbeat import dump_on_signal
-from rebalance.hosting.process_age import age_of_this_process_s
 from rebalance.hosting.tls import TlsFiles
 
 PROBE_TIMEOUT_S = 0.5

@@ -99,7 +99,7 @@ class OperationViews:
 
     def summary(self, operation: Operation, item: KeyValue, now_ms: int) -> OperationBody:
         """As a list shows it: counts are those of the record."""
-        return _record(operation, item, _progress(operation, operation.tally, now_ms))
+        return _record(operation, item, _progress(operation, operation.tally, now_ms), now_ms)
 
     def detail(
         self, operation: Operation, item: KeyValue, now_ms: int, *, with_plan: bool = True
@@ -111,7 +111,7 @@ class OperationViews:
         states = [step.state for step in steps]
         progress["partitions"]["moving"] = states.count(MoveState.MOVING)
         progress["partitions"]["waiting"] = states.count(MoveState.WAITING)
-        body = cast(OperationDetail, _record(operation, item, progress))
+        body = cast(OperationDetail, _record(operation, item, progress, now_ms))
         body["history"] = history_of(operation)
         body["waiting"] = [
             {"cause": cause.cause, "partitions": cause.count, "numbers": list(cause.partitions)}
@@ -207,7 +207,7 @@ class OperationViews:
         return sizes
 
 
-def _record(operation: Operation, item: KeyValue, progress: OperationProgress) -> OperationBody:
+def _record(operation: Operation, item: KeyValue, progress: OperationProgress, now_ms: int) -> OperationBody:
     return {
         "operation_id": operation.operation_id,
         "kind": operation.kind.value,
@@ -230,6 +230,8 @@ def _record(operation: Operation, item: KeyValue, progress: OperationProgress) -
         "started": utc(operation.started_ms),
         "begun": _moment(operation.begun_ms),
         "ended": _moment(operation.ended_ms),
+        "last_progress": _moment(operation.movement.at_ms or None),
+        "stuck": operation.is_stuck(now_ms),
         "partitions_to_move": operation.moves,
         "progress": progress,
     }

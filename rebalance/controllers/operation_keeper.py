@@ -32,6 +32,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.metric_rows import Metric
 from rebalance.core.move_status import MoveState, StoreOwners
 from rebalance.core.operation import Operation, OperationKind, OperationState, Step
+from rebalance.core.operation_movement import moved
 from rebalance.core.operation_progress import PartitionStep, advance, given_up_cause, is_finished, step_of
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.target import StoredTarget, TargetPointer, available_target
@@ -72,10 +73,12 @@ class _Still:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What one look found. ``moving``: some partition moves to the target now."""
+    """What one look found. ``moving``: some partition moves to the target now. ``leaving``: drained nodes that
+    do not live."""
 
     steps: tuple[PartitionStep, ...]
     moving: bool
+    leaving: frozenset[str]
 
     @property
     def untouched(self) -> list[int]:
@@ -97,7 +100,9 @@ class OperationKeeper:
         background: Background | None = None,
         owners: Owners = lambda zone_id, partition: None,
         measures: Measures = NO_MEASURES,
+        drained: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        self._drained = drained
         self._measures = measures
         self._owners = owners
         self._background = background or Background(restarts=False)
@@ -280,7 +285,9 @@ class OperationKeeper:
         grown = operation.tally.at_ms > 0
         tally = advance(operation.tally, seen.steps, now_ms)
         grown = grown and tally.done > operation.tally.done
-        counted = replace(operation, tally=tally)
+        limited = self._limits().holds(now_ms)
+        movement = moved(operation.movement, seen.steps, now_ms, limited=limited, leaving=seen.leaving)
+        counted = replace(operation, tally=tally, movement=movement)
         if is_finished(seen.steps):
             cause = given_up_cause(seen.steps)
             failed = counted.after(Step.FAILED, now_ms, cause) if cause else None
@@ -317,7 +324,7 @@ class OperationKeeper:
             step, moves = _step(operation, reading, number, copies[number] if copies else 0, self._owners)
             steps.append(step)
             moving |= moves
-        return _Seen(tuple(steps), moving)
+        return _Seen(tuple(steps), moving, frozenset(self._drained()) - reading.alive)
 
     async def _copies_of(self, operation: Operation, reading: ZoneReading) -> tuple[int, ...]:
         """How many copies the operation makes of each partition; empty: not known."""

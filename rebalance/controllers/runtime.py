@@ -39,7 +39,7 @@ from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Compare, Put, Txn, as_read
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue
-from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.mirror import KeyspaceMirror, names_below
 from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
@@ -142,7 +142,10 @@ class ControllerRuntime:
                 map_period_s,
             )
         self._operations = OperationKeeper(
-            metastore, keyspace, clock, lambda: self._admission.limits, self._background, self._owners, measures
+            *(metastore, keyspace, clock),
+            lambda: self._admission.limits,
+            *(self._background, self._owners, measures),
+            lambda: names_below(self._drains, keyspace.drains),
         )
         self._operations.listen(self._look_at_turn)
         self._admission = MoveAdmission(

@@ -17,6 +17,7 @@ from typing import Any
 
 from catalog.core.codec import Codec, Extensible, Form, Record, natural, sequence
 from catalog.core.zone import PARTITIONS_LIMIT, ZoneId
+from rebalance.core.operation_movement import Movement
 from rebalance.core.operation_progress import Tally
 
 KEPT_MAX = 200
@@ -24,6 +25,7 @@ KEPT_MAX = 200
 NOTES_MAX = 20
 """Notes of one operation that are kept, the newest."""
 NOTHING_YET = Tally()
+NEVER_LOOKED = Movement()
 
 
 class OperationKind(Enum):
@@ -172,6 +174,7 @@ class Operation(Record):
     tally: Tally = NOTHING_YET
     partitions: tuple[int, ...] = ()
     notes: tuple[Note, ...] = ()
+    movement: Movement = NEVER_LOOKED
 
     @property
     def operation_id(self) -> str:
@@ -181,6 +184,10 @@ class Operation(Record):
     def is_over(self) -> bool:
         """Whether nothing of it is left: it moves nothing any more, and nothing will change by it."""
         return self.ended_ms is not None
+
+    def is_stuck(self, now_ms: int) -> bool:
+        """Whether nothing of it has moved for ten minutes, and nobody has asked for that."""
+        return self.state.is_open and not self.is_over and self.movement.is_stuck(now_ms)
 
     def after(self, step: Step, now_ms: int, cause: str = "") -> Operation | None:
         """The operation after ``step``; None: that cannot happen to it now.
@@ -224,7 +231,7 @@ def _numbers(value: Any) -> tuple[int, ...]:
 Operation.codec = Codec(
     Operation,
     # Left out where there are none: so the document is what earlier builds read.
-    omit=("notes",),
+    omit=("notes", "movement"),
     required=("tally", "partitions", "state"),
     forms={"partitions": Form(_numbers, list)},
 )

@@ -50,6 +50,8 @@ class PartitionStep:
     copy_bytes: int = 0
     untouched: bool = False
     given_up: bool = False
+    copied: int = 0
+    """By what joining members say, while they catch up; in no unit, only to see it grow."""
 
 
 def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int = 0) -> PartitionStep:
@@ -67,12 +69,13 @@ def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int
         return PartitionStep(number, MoveState.DONE)
     if cause := joiner_gone(view):
         return PartitionStep(number, MoveState.WAITING, cause, copies * size, given_up=True)
+    copied = sum(member.copied for member in view.members.values())
     status = partition_status(view, alive)
     if _is_there(view) and at_rest:
         return PartitionStep(number, MoveState.DONE, copy_bytes=copies * size)
     if status.state is MoveState.DONE:
         return PartitionStep(number, MoveState.WAITING, Cause.PLANNED_NEXT.text(), copies * size, untouched)
-    return PartitionStep(number, status.state, status.cause, copies * size, untouched)
+    return PartitionStep(number, status.state, status.cause, copies * size, untouched, copied=copied)
 
 
 def _is_there(view: PartitionView) -> bool:

@@ -17,23 +17,29 @@ class MemberMeasures:
     def __init__(self, measures: Measures) -> None:
         self._measures = measures
         self._seen: dict[PartitionId, MemberStatus] = {}
+        self._terms: dict[PartitionId, int] = {}
 
     def note(self, partition: PartitionId, status: MemberStatus) -> None:
         """A later term is an election, whoever has won it."""
         before = self._seen.get(partition)
         self._seen[partition] = status
+        term = self._terms.get(partition, 0)
+        if status.term > term:
+            # A member that does not answer for a moment has term 0.
+            self._terms[partition] = status.term
+            if term:
+                self._measures.count(Metric.NODE_LEADER_CHANGES)
         if before is None:
             return
         arrived = status.received - before.received
         if before.received and arrived > 0:
             self._measures.count(Metric.COPIED_BYTES, by=arrived)
-        if before.term and status.term > before.term:
-            self._measures.count(Metric.NODE_LEADER_CHANGES)
 
     def publish(self, held: Collection[PartitionId]) -> None:
         """``held``: partitions that the host has something of; all others are forgotten."""
         for gone in self._seen.keys() - set(held):
             del self._seen[gone]
+            self._terms.pop(gone, None)
         states = Counter(status.life.value for status in self._seen.values())
         members = (((state,), float(count)) for state, count in states.items())
         self._measures.replace(Metric.NODE_MEMBERS, members)

@@ -48,6 +48,11 @@ class KeyspaceCopy:
             yield self._items[key]
 
 
+def names_below(keys: KeyspaceCopy, prefix: str) -> frozenset[str]:
+    """What the keys below ``prefix`` are called."""
+    return frozenset(item.key.removeprefix(prefix) for item in keys.below(prefix))
+
+
 class KeyspaceMirror(KeyspaceCopy):
     """Keys below ``prefix``; ``run`` keeps them current until it is cancelled."""
 

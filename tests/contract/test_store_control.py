@@ -18,7 +18,7 @@ from rebalance.core.limit_options import JOINER_S
 from rebalance.core.operation import OperationKind, OperationState
 from rebalance.core.records import GivenUpRecord
 from rebalance.core.topology_version import TopologyVersion, Trigger
-from rebalance.core.txn import Put, Txn, TxnResult
+from rebalance.core.txn import KeyValue, Put, Txn, TxnResult
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, Snapshot
 from rebalance.store.core.ring_codec import decode_event
 from tests.fixtures.ring_world import LIMIT_S, TTL_MS, ZONE, RingWorld, owned
@@ -150,6 +150,27 @@ async def test_two_controllers_that_believe_to_lead_write_one_sequence(world: Ri
     events = await world.events()
     assert sorted(node for trigger, node in events if trigger is Trigger.NODE_JOINED) == ["n1", "n2", "n3"]
     assert [trigger for trigger, node in events if not node] == [Trigger.ZONE_START]
+
+
+async def test_an_event_that_comes_before_a_join_is_written_is_seen(world: RingWorld) -> None:
+    """The other controller joins the same server while this one reads the epoch for its own event."""
+    joined = asyncio.Event()
+
+    class LateEpoch(Wrapped):
+        async def get(self, key: str) -> KeyValue | None:
+            if key == world.keyspace.epoch and not joined.is_set():
+                async with world.control():
+                    await world.until(lambda state: "n1" in state.cluster.servers)
+                # Until the mirror of the controller that asks has the event, too.
+                await asyncio.sleep(1)
+                joined.set()
+            return await world.store.get(key)
+
+    async with world.control(LateEpoch(world)):
+        await world.beat("n1")
+        await joined.wait()
+        await world.join("n2")
+    assert await world.events() == [(Trigger.NODE_JOINED, "n1"), (Trigger.NODE_JOINED, "n2")]
 
 
 async def test_old_events_give_way_to_the_ring_s_state(world: RingWorld) -> None:

@@ -134,14 +134,21 @@ def test_it_describes_the_installation_and_holds_no_secret(
     assert found.keys() >= {
         *("doctor.json", "versions.json", "settings.json", "keyspace.csv", "manifest.json"),
         *("server/readiness.json", "views/zones.csv", "views/users.csv", "views/audit.csv"),
-        *("logs/server.log", "logs/n1.log", "logs/etcd.log.1", f"metrics/etcd-{endpoint}.txt"),
+        *(
+            "logs/server.log",
+            "logs/n1.log",
+            "logs/etcd.log.1",
+            f"metrics/etcd-{endpoint}.txt",
+            "metrics/server.txt",
+        ),
     }
     everything = "\n".join([*found, *found.values(), done.stdout, done.stderr])
     assert [secret for secret in secrets if secret in everything] == []
     # What nobody hides is there, or the search above proves nothing.
     assert "ORDERS" in found["views/zones.csv"]
     assert "spy" in found["views/users.csv"]
-    assert found["logs/n1.log"].rstrip().endswith("the last line")
+    assert found["logs/etcd.log.1"].endswith("the last line\n")
+    assert "\nthe last line\n" in found["logs/n1.log"]
     assert json.loads(found["settings.json"])["this process"]["ZONEKEEPER_HTTP_IDLE_TIMEOUT_S"] == "7"
     rows = list(csv.DictReader(io.StringIO(found["keyspace.csv"])))
     assert int(next(row for row in rows if row["key"] == "zonekeeper/nodes/n1")["bytes"]) > 0

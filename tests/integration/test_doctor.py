@@ -13,7 +13,7 @@ import threading
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -65,6 +65,18 @@ def examined(directory: Path, *options: str, **environment: str) -> Findings:
     return Findings(done)
 
 
+def examined_when_ok(names: Sequence[str], directory: Path, *options: str, **environment: str) -> Findings:
+    """The findings once these checks are ok: a busy machine may not answer within the doctor's limit."""
+    runs: list[Findings] = []
+
+    def is_ok() -> bool:
+        runs.append(examined(directory, *options, **environment))
+        return all(runs[-1].checks.get(name, {}).get("verdict") == "ok" for name in names)
+
+    until(is_ok, SERVED_WITHIN_S, lambda: str(runs[-1].checks))
+    return runs[-1]
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Up]]:
     quiet = without_spark(tmp_path_factory.mktemp("quiet"))
@@ -100,10 +112,9 @@ def files_of(directory: Path) -> dict[str, tuple[int, int, str]]:
 
 
 def test_an_installation_that_runs_passes(up: Up) -> None:
-    found = examined(up.directory)
     # Disks and limits are this machine's; all else is the installation's.
     named = (*INSTALLATION, *STORES, "processes of `zonectl up`", "port of etcd", "port of API over HTTPS")
-    assert {name: found.checks[name]["verdict"] for name in named} == dict.fromkeys(named, "ok")
+    found = examined_when_ok(named, up.directory)
     # Without a Java.
     assert "SPARK_DOWN" in found.checks["server"]["value"]
     assert found.checks["server"]["verdict"] == "warn"
@@ -118,27 +129,24 @@ def test_an_installation_that_runs_passes(up: Up) -> None:
 def test_a_url_asks_that_server_and_looks_at_no_directory(up: Up, tmp_path: Path) -> None:
     run = up.run_file()
     login = {"ZONEKEEPER_TOKEN_FILE": run["token_file"], "ZONEKEEPER_CA_FILE": run["authority"]}
-    found = examined(tmp_path / "nothing", "--server", run["url"], **login)
-    assert {name: found.checks[name]["verdict"] for name in INSTALLATION} == dict.fromkeys(INSTALLATION, "ok")
+    found = examined_when_ok(INSTALLATION, tmp_path / "nothing", "--server", run["url"], **login)
     assert not {"schema of the catalog", "alarms of etcd", "processes of `zonectl up`"} & set(found.checks)
 
 
 def test_an_etcd_that_stands_still_is_named_and_not_waited_for(up: Up) -> None:
     endpoint = up.run_file()["addresses"]["etcd"]
     with standing_still(up.pid_of("etcd")):
-        found = examined(up.directory)
+        found = examined_when_ok(["schema of the catalog"], up.directory)
     assert found.code == 2
     assert found.failed() >= {f"etcd {endpoint}", "alarms of etcd, leases of nodes"}
-    assert found.checks["schema of the catalog"]["verdict"] == "ok"
     assert found.seconds < PATIENCE_S
 
 
 def test_a_server_that_stands_still_is_named_and_not_waited_for(up: Up) -> None:
     with standing_still(up.process.pid), standing_still(up.pid_of("server")):
-        found = examined(up.directory)
+        found = examined_when_ok(["leases of nodes"], up.directory)
     assert found.code == 2
     assert found.failed() >= {"server", "nodes that live"}
-    assert found.checks["leases of nodes"]["verdict"] == "ok"
     assert found.seconds < PATIENCE_S
 
 

@@ -116,6 +116,23 @@ def test_what_is_done_is_counted(up: Up) -> None:
     assert "kv/key" not in scraped(up)
 
 
+@pytest.mark.slow("members are asked for what their disks take once a minute")
+def test_a_node_tells_of_its_members_at_its_own_address(up: Up) -> None:
+    with LocalAccess.of(up.directory).client(60) as client:
+        targets = client.get("/api/v1/metrics/targets").json()
+    (node,) = [entry for entry in targets if entry["labels"]["role"] == "node"]
+    url = f"{node['labels']['__scheme__']}://{node['targets'][0]}{node['labels']['__metrics_path__']}"
+
+    def text() -> str:
+        return httpx.get(url, timeout=60, trust_env=False, verify=LocalAccess.of(up.directory).verify).text
+
+    until(lambda: 'zonekeeper_node_members{state="RUNNING"} 2.0' in text(), LIMIT_S, text)
+    assert "zonekeeper_node_leads 2.0" in text()
+    assert re.search(r"^zonekeeper_node_disk_free_bytes [1-9]", text(), re.M)
+    synced = re.compile(r"^zonekeeper_node_member_fsyncs_total [1-9]", re.M)
+    until(lambda: synced.search(text()) is not None, 2 * LIMIT_S, text)
+
+
 def test_without_the_metastore_it_answers_with_what_is_known(up: Up) -> None:
     """The last test of the file."""
     etcd = up.pid_of("etcd")

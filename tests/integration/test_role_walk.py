@@ -62,6 +62,7 @@ def address(path: str, zone_id: int) -> str:
         # Refused after the authorisation, so that nobody waits for a group that does not run.
         "{key:key}": "k?read=unknown",
         "{node:segment}": "nowhere",
+        "{module:segment}": "app.edge",
         "{statement_id:segment}": "unknown",
         "{token_id:segment}": "unknown",
         "{token}": "0",

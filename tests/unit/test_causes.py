@@ -30,14 +30,10 @@ from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 ROOT = Path(__file__).parents[2]
 LAYERS = ("app", "catalog", "rebalance", "spark")
 FIRST_WORD = re.compile(r"([A-Z]{2,}(?:_[A-Z]+)*): ")
+SAYS_CAUSES = ("rebalance/", "spark/", "app/views/")
+"""Where a text that begins like a cause is one, known or not."""
 NO_CAUSES = {
-    "JOINER": "describes the values of a field",
-    "REQUESTED": "describes the values of a field",
-    "NULL": "a comment of a column",
-    "JSON": "a comment of a column",
-    "KEY": "an example of a command's argument",
     "TLS": "begins the message of a setting's error",
-    "RECOVERED": "begins a line of the status",
     "WRONG_GENERATION": "begins the message of an error",
 }
 EXAMPLES = ("app/contract/health.py",)
@@ -58,10 +54,11 @@ def written_causes(source: str) -> Iterator[str]:
 def test_no_cause_is_written_where_the_enumeration_is_not() -> None:
     paths = [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py")]
     found = {
-        (str(path.relative_to(ROOT)), word)
+        (place, word)
         for path in paths
+        if (place := str(path.relative_to(ROOT))) not in EXAMPLES
         for word in written_causes(path.read_text())
-        if word not in NO_CAUSES and str(path.relative_to(ROOT)) not in EXAMPLES
+        if word in Cause.__members__ or (place.startswith(SAYS_CAUSES) and word not in NO_CAUSES)
     }
     assert len(paths) > 500
     assert not found

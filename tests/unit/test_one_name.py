@@ -25,6 +25,7 @@ SUBJECTS = {
     "joiners",
     "keys",
     "kv",
+    "log_levels",
     "metastore",
     "metastore_mark",
     "names",

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.alert_state import Alert, AlertRecord, AlertState
 from rebalance.core.drain import Drain
 from rebalance.core.keys import PartitionId
+from rebalance.core.operation import Operation, OperationKind, OperationState
+from rebalance.core.operation_movement import STUCK_MS, Movement
 from rebalance.core.records import MemberRecord, MemberState
 from rebalance.core.self_reports import EngineRecord
 from rebalance.core.txn import Delete, Txn, TxnResult
@@ -171,6 +174,37 @@ async def test_no_controller_and_no_spark(judged: Judged) -> None:
     assert await judged.firing() == {"SparkAway": {}}
     await removed(judged.world, keys.controller_leader)
     assert await judged.firing() == {"NoController": {}}, "nobody knows of Spark then"
+
+
+async def test_a_move_without_progress_for_ten_minutes_is_stuck_unless_it_is_held_or_over(
+    judged: Judged,
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    long_ago = Movement(1, 0, now_ms - STUCK_MS - 5_000)
+    moving = Operation(
+        OperationKind.ALTER_ZONE,
+        ZoneId(1),
+        "ORDERS",
+        12,
+        2,
+        now_ms,
+        state=OperationState.RUNNING,
+        movement=long_ago,
+    )
+    others = [
+        replace(moving, event_revision=13, movement=replace(long_ago, held=True)),
+        replace(moving, event_revision=14, movement=replace(long_ago, at_ms=now_ms)),
+        replace(moving, event_revision=15, ended_ms=now_ms),
+    ]
+    for operation in (moving, *others):
+        await judged.world.put(judged.world.keyspace.operation(operation.operation_id), operation.encode())
+    (stuck,) = (await judged.facts()).stuck_moves.items()
+    assert stuck[0] == "1-12"
+    assert stuck[1] >= STUCK_MS / 1_000 + 5
+    assert await judged.firing() == {"MoveStuck": {"operation": "1-12"}}
+    done = replace(moving, movement=replace(long_ago, stages=2, at_ms=time.time_ns() // 1_000_000))
+    await judged.world.put(judged.world.keyspace.operation(done.operation_id), done.encode())
+    assert await judged.firing() == {}
 
 
 async def test_a_catalog_that_fails_is_told_in_a_line(judged: Judged) -> None:

@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from app.alerts.webhook import Webhook
 from app.alerts.webhook_message import ALERTS_MAX, messages
+from app.configuration.secret_files import read_secret
 from rebalance.core.alert_state import Alert, AlertState
 from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import NoMeasures
@@ -198,7 +200,10 @@ async def test_a_message_is_signed_over_its_time_and_body_with_the_secret_that_i
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("first\n")
-    async with receiving() as receiver, webhook(receiver, secret_file=secret, divisor=1e6) as sender:
+    async with (
+        receiving() as receiver,
+        webhook(receiver, secret=partial(read_secret, secret), divisor=1e6) as sender,
+    ):
         secret.write_text("second\n")
 
         async def look() -> None:
@@ -257,4 +262,4 @@ def test_an_address_that_is_none_stops_the_start(url: str) -> None:
 
 def test_a_secret_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="secret file"):
-        Webhook("https://hooks.example/x", tmp_path / "missing")
+        Webhook("https://hooks.example/x", partial(read_secret, tmp_path / "missing"))

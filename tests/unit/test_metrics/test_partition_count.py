@@ -13,14 +13,15 @@ import pytest
 
 from app.metrics.exposition import Exposition
 from app.metrics.partition_count import PartitionCount
-from app.metrics.partition_facts import MoveStage, PartitionFacts
 from app.metrics.zone_tally import Tally, ZoneTally, zone_series
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.ring_mirror import RingReader
+from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.core.metric_row import ZONES_SHOWN_MAX, Role
 from rebalance.core.move_status import MoveState, partition_status
+from rebalance.core.partition_facts import MoveStage, PartitionFacts
 from rebalance.core.records import MemberRecord, MemberState
 from rebalance.core.txn import Delete, Txn
 from tests.fixtures.scraped import samples, value
@@ -146,9 +147,9 @@ async def test_a_record_that_cannot_be_read_is_counted_and_the_others_are(world:
 
 STATES = [
     PartitionFacts(MoveState.DONE, MoveStage.REST),
-    PartitionFacts(MoveState.WAITING, MoveStage.REST, "NO_MAJORITY", lacks_majority=True),
-    PartitionFacts(MoveState.WAITING, MoveStage.ADMISSION, "PAUSED"),
-    PartitionFacts(MoveState.MOVING, MoveStage.JOINT, "JOINT", lacks_leader=True),
+    PartitionFacts(MoveState.WAITING, MoveStage.REST, Cause.NO_MAJORITY, lacks_majority=True),
+    PartitionFacts(MoveState.WAITING, MoveStage.ADMISSION, Cause.PAUSED),
+    PartitionFacts(MoveState.MOVING, MoveStage.JOINT, Cause.HEALTH_INTERVAL, lacks_leader=True),
 ]
 
 
@@ -176,7 +177,7 @@ def test_a_tally_of_single_changes_is_the_count_of_the_whole(seed: int) -> None:
         facts[partition], sizes[partition] = after, size
         tally.note(partition, after, 0, size, now)
     assert +tally.states == Counter(each.state for each in facts.values())
-    at = Counter((each.stage, each.cause) for each in facts.values() if each.cause)
+    at = Counter((each.stage, each.cause) for each in facts.values() if each.cause is not Cause.NONE)
     assert tally.moves == at
     assert tally.without_majority == sum(each.lacks_majority for each in facts.values())
     assert tally.without_leader == sum(each.lacks_leader for each in facts.values())

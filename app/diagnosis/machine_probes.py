@@ -16,7 +16,7 @@ from cryptography import x509
 
 from app.diagnosis import checks
 from app.diagnosis.checks import Check, CheckVerdict
-from app.diagnosis.place import Place, alive
+from app.diagnosis.whereabouts import Place, alive
 from rebalance.hosting.etcd_binary import INSTALL, EtcdVersionError, choose
 from rebalance.hosting.free_ports import is_free
 from spark.errors import JavaMissingError

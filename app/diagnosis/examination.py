@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from app.diagnosis import machine, metastore, server
+from app.diagnosis import machine_probes, metastore_probes, server_probes
 from app.diagnosis.checks import Check, not_seen
-from app.diagnosis.metastore import MetastoreMember
-from app.diagnosis.place import Place
+from app.diagnosis.metastore_probes import MetastoreMember
 from app.diagnosis.rounds import Probe, run_probes
-from app.diagnosis.server import Ask, Query
-from rebalance.hosting.process_age import age_of_this_process_s
+from app.diagnosis.server_probes import Ask, Query
+from app.diagnosis.whereabouts import Place
+from rebalance.hosting.age import age_of_this_process_s
 
 LIMIT_S = 12.0
 """From the start of the process, so that a busy machine on which Python starts slowly has less for probes."""
@@ -53,18 +53,18 @@ def _of_server(target: Target) -> Iterator[Probe]:
     ask = target.ask
     if ask is None:
         return
-    yield Probe("server", partial(server.readiness, ask), SERVER)
-    yield Probe("nodes that live", partial(server.nodes, ask), SERVER)
-    yield Probe("version of the server", partial(server.document, ask), SERVER)
-    yield Probe("certificate that the server shows", partial(server.certificate, target.url), SERVER)
+    yield Probe("server", partial(server_probes.readiness, ask), SERVER)
+    yield Probe("nodes that live", partial(server_probes.nodes, ask), SERVER)
+    yield Probe("version of the server", partial(server_probes.document, ask), SERVER)
+    yield Probe("certificate that the server shows", partial(server_probes.certificate, target.url), SERVER)
 
 
 def _of_metastore(place: Place) -> Iterator[Probe]:
     members = [MetastoreMember(endpoint, place.tls) for endpoint in place.endpoints]
     for one in members:
-        yield Probe(f"etcd {one.endpoint}", partial(metastore.member, one), ETCD)
+        yield Probe(f"etcd {one.endpoint}", partial(metastore_probes.member, one), ETCD)
     if members:
-        yield Probe("alarms of etcd, leases of nodes", partial(metastore.cluster, members, place), ETCD)
+        yield Probe("alarms of etcd, leases of nodes", partial(metastore_probes.cluster, members, place), ETCD)
 
 
 def _of_machine(target: Target) -> Iterator[Probe]:
@@ -72,29 +72,29 @@ def _of_machine(target: Target) -> Iterator[Probe]:
     if place.catalog is not None:
         yield Probe("schema of the catalog", partial(_schema, place), CATALOG)
     if place.data_dir is not None and place.listening:
-        yield Probe("processes of `zonectl up`", partial(machine.processes, place), MACHINE)
-        looked = partial(machine.ports, place.listening, is_running=place.is_running)
+        yield Probe("processes of `zonectl up`", partial(machine_probes.processes, place), MACHINE)
+        looked = partial(machine_probes.ports, place.listening, is_running=place.is_running)
         yield Probe("ports", looked, MACHINE)
-    yield Probe("certificates", partial(machine.certificates, place.certificates), MACHINE)
+    yield Probe("certificates", partial(machine_probes.certificates, place.certificates), MACHINE)
     for directory in _directories(place):
-        yield Probe(f"free space of {directory}", partial(machine.disk, directory), DISK)
-        yield Probe(f"fsync time of {directory}", partial(machine.fsync, directory), DISK)
-    yield Probe("limits", partial(machine.limits, place.pids), MACHINE)
-    yield Probe("versions", machine.versions, MACHINE)
+        yield Probe(f"free space of {directory}", partial(machine_probes.disk, directory), DISK)
+        yield Probe(f"fsync time of {directory}", partial(machine_probes.fsync, directory), DISK)
+    yield Probe("limits", partial(machine_probes.limits, place.pids), MACHINE)
+    yield Probe("versions", machine_probes.versions, MACHINE)
     if place.data_dir is not None:
-        yield Probe("etcd to start", partial(machine.etcd_program, place.data_dir, target.etcd), MACHINE)
+        yield Probe("etcd to start", partial(machine_probes.etcd_program, place.data_dir, target.etcd), MACHINE)
 
 
 def _schema(place: Place) -> Iterator[Check]:
     # A second of a processor, which no other check waits for.
-    from app.diagnosis import catalog
+    from app.diagnosis import catalog_probes
 
     assert place.catalog is not None, "probed only where it is known"
-    yield from catalog.schema(place.catalog())
+    yield from catalog_probes.schema(place.catalog())
 
 
 def _directories(place: Place) -> list[Path]:
     """The data directory, and those of nodes that are on other disks."""
     if place.data_dir is None:
         return []
-    return machine.distinct_disks([place.data_dir, *sorted((place.data_dir / "nodes").glob("*"))])
+    return machine_probes.distinct_disks([place.data_dir, *sorted((place.data_dir / "nodes").glob("*"))])

@@ -14,7 +14,7 @@ import httpx
 
 from app.diagnosis import checks
 from app.diagnosis.checks import Check, CheckVerdict
-from app.diagnosis.place import Place
+from app.diagnosis.whereabouts import Place
 from rebalance.hosting.tls import TlsFiles
 
 CALL_S = 4.0

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 
-from catalog.core.quorum import majority
-from rebalance.core.metric_row import OTHER
+from rebalance.core.causes import Cause, labels_of
+from rebalance.core.majority_fact import lacks_majority
 from rebalance.core.move_status import MoveState, MoveStatus, PartitionView, partition_status
-from rebalance.core.records import MemberState, Stage
-
-_FIRST_WORD = re.compile(r"[A-Z][A-Z_]*")
+from rebalance.core.records import Stage
 
 
 class MoveStage(Enum):
@@ -33,18 +30,18 @@ class MoveStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """``cause``: what it waits for, as a label; empty: nothing. Many partitions share one value."""
+    """``cause``: what it waits for; NONE: nothing. Many partitions share one value."""
 
     state: MoveState
     stage: MoveStage
-    cause: str = ""
+    cause: Cause = Cause.NONE
     lacks_majority: bool = False
     lacks_leader: bool = False
     is_lost: bool = False
     is_unreadable: bool = False
 
 
-UNREAD = PartitionFacts(MoveState.WAITING, MoveStage.PLACEMENT, "UNREADABLE", is_unreadable=True)
+UNREAD = PartitionFacts(MoveState.WAITING, MoveStage.PLACEMENT, Cause.UNREADABLE, is_unreadable=True)
 
 
 def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
@@ -54,20 +51,12 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
     return PartitionFacts(
         status.state,
         _stage(view, status),
-        cause_label(status.cause),
-        lacks_majority=_lacks_majority(view, alive),
+        labels_of(status.cause).cause,
+        lacks_majority=not _is_founded_anew(view) and lacks_majority(view, alive),
         lacks_leader=is_founded and view.stable is not None and not view.leader,
         is_lost=view.owners is not None and view.owners.is_lost,
         is_unreadable=bool(view.unreadable),
     )
-
-
-def cause_label(cause: str) -> str:
-    """The first word, which is one of few; the rest names nodes and numbers."""
-    if not cause:
-        return ""
-    word = _FIRST_WORD.match(cause)
-    return word[0] if word is not None else OTHER
 
 
 def _stage(view: PartitionView, status: MoveStatus) -> MoveStage:
@@ -83,18 +72,6 @@ def _stage(view: PartitionView, status: MoveStatus) -> MoveStage:
     return MoveStage.BEGIN if stage is Stage.NONE else MoveStage(stage.value)
 
 
-def _lacks_majority(view: PartitionView, alive: frozenset[str]) -> bool:
-    """Of a group that was founded: fewer voters of what is stable live and run than make a majority. One that
-    is being founded anew has none to lose."""
-    if view.owners is not None:
-        return view.owners.is_lost
-    if view.stable is None or view.configuration is None or (view.pending is not None and view.pending.forced):
-        return False
-    running = [
-        node
-        for node in view.stable.peers
-        if node in alive
-        and (member := view.members.get(node)) is not None
-        and member.state is MemberState.RUNNING
-    ]
-    return len(running) < majority(len(view.stable.peers))
+def _is_founded_anew(view: PartitionView) -> bool:
+    """It has no majority to lose until that is done."""
+    return view.pending is not None and bool(view.pending.forced)

@@ -22,6 +22,7 @@ from rebalance.core.log_levels import (
     FOR_S_DEFAULT,
     FOR_S_MAX,
     MODULE_MAX,
+    MODULE_PATTERN,
     OTHERS,
     LineLevel,
     LogLevel,
@@ -31,7 +32,12 @@ from rebalance.core.log_levels import (
 router = APIRouter(prefix="/api/v1/log-levels", tags=["logs"])
 
 Module = Annotated[
-    str, Path(description=f"at most {MODULE_MAX} characters", examples=["rebalance.nodes", "app.edge"])
+    str,
+    Path(
+        description=f"at most {MODULE_MAX} characters",
+        examples=["rebalance.nodes", "app.edge"],
+        json_schema_extra={"pattern": MODULE_PATTERN, "maxLength": MODULE_MAX},
+    ),
 ]
 
 

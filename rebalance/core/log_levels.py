@@ -44,7 +44,9 @@ LIBRARIES: Mapping[str, LineLevel] = {
 write parameters of statements at INFO are not listed."""
 DEFAULTS: Mapping[str, LineLevel] = {**dict.fromkeys(OURS, LineLevel.INFO), **LIBRARIES}
 
-_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+MODULE_PATTERN = rf"^({'|'.join(map(re.escape, DEFAULTS))})(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+"""Of the modules whose level can be changed."""
+_MODULE = re.compile(MODULE_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,8 @@ def routes() -> list[tuple[str, str, str]]:
 
 
 def verdict(answer: httpx.Response, *, hidden: set[str]) -> Verdict:
-    name = answer.json().get("name") if "json" in answer.headers.get("content-type", "") else None
+    body = answer.json() if "json" in answer.headers.get("content-type", "") else None
+    name = body.get("name") if isinstance(body, dict) else None
     if name == "PRIVILEGE_MISSING":
         return Verdict.MISSING
     return Verdict.HIDDEN if answer.status_code == 404 and answer.text in hidden else Verdict.ALLOWED

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from app.cli.address import addresses_of
@@ -19,6 +20,7 @@ from app.client.problem import JsonObject
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient
+    from app.contract.alerts import AlertBody
     from app.contract.zones import ZoneBody
 
 ZONE_FIELDS = ("partitions", "replicas", "quorum_size", "voters", "learners", "storage_profiles")
@@ -48,7 +50,7 @@ def status(api: Api) -> int:
         nodes = list(client.nodes()) if ready["ready"] else []
         zones = [_with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
         limits = _limits(client) if answers else None
-        alerts = client.alerts()["alerts"]
+        alerts = _alerts(client)
         url = client.address.url
     addresses = addresses_of(url, api.data_dir)
     body = {"url": url, "ready": ready, "nodes": nodes, "zones": zones, "limits": limits, "alerts": alerts}
@@ -98,6 +100,16 @@ def _limits(client: ApiClient) -> JsonObject | None:
         if error.problem.name != "RECORD_NOT_READABLE":
             raise
         return None
+
+
+def _alerts(client: ApiClient) -> Sequence[AlertBody]:
+    """Empty, too, of a server of an earlier build, which judges none."""
+    try:
+        return client.alerts()["alerts"]
+    except ProblemError as error:
+        if error.problem.status != HTTPStatus.NOT_FOUND:
+            raise
+        return ()
 
 
 def _lines(url: str, ready: JsonObject, addresses: JsonObject | None) -> Iterator[str]:

@@ -1,0 +1,81 @@
+"""What is shown of alerts, to whom, and how ``zonectl`` shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import TypeAdapter
+
+from app.alerts.shown_alerts import alert_body, seen_alerts
+from app.application import build_app
+from app.cli.alerts import firing_lines
+from app.contract.alerts import Alerts
+from catalog.core.zone import ZoneId
+from rebalance.core.alert_state import Alert, AlertState
+from tests.fixtures.partial_services import services_with
+
+LOST = Alert(
+    *(
+        "PartitionWithoutMajority",
+        (("zone", "ORDERS"),),
+        AlertState.FIRING,
+        0,
+        "1 partition is lost",
+    ),
+    starts_ms=60_000,
+)
+STUCK = Alert("MoveStuck", (("operation", "7-12"),), AlertState.FIRING, 0, "it stands", 1_000, is_known=False)
+DOWN = Alert("NodeDown", (("node", "n3"),), AlertState.PENDING, 0, "1 replica not served")
+OVER = Alert("RelayLag", (), AlertState.RESOLVED, 0, "late", 1_000, 2_000)
+EVERY = [LOST, STUCK, DOWN, OVER]
+
+
+@pytest.mark.parametrize(
+    ("zones", "shown"),
+    [
+        (None, EVERY),
+        ({}, [DOWN, OVER]),
+        ({"ORDERS": ZoneId(3)}, [LOST, DOWN, OVER]),
+        ({"SALES": ZoneId(7)}, [STUCK, DOWN, OVER]),
+    ],
+)
+def test_alerts_of_a_zone_are_for_those_who_see_the_zone(
+    zones: dict[str, ZoneId] | None, shown: list[Alert]
+) -> None:
+    assert seen_alerts(EVERY, zones) == shown
+
+
+async def test_the_route_answers_without_a_catalog_as_it_documents() -> None:
+    async def no_catalog() -> Any:
+        raise AssertionError("nobody has to log in, so nobody's zones are asked for")
+
+    watch = SimpleNamespace(alerts=EVERY, judged_ms=120_000)
+    app = build_app(services_with(alerts=watch, snapshot=no_catalog))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        body = (await client.get("/api/v1/alerts")).json()
+    assert TypeAdapter(Alerts).validate_python(body) == body
+    assert body["judged_at"] == "1970-01-01T00:02:00Z"
+    assert [alert["name"] for alert in body["alerts"]] == [alert.name for alert in EVERY]
+
+
+def test_a_body_says_since_when_and_where_to_read_on() -> None:
+    body = alert_body(LOST)
+    assert (body["state"], body["severity"], body["labels"]) == ("firing", "page", {"zone": "ORDERS"})
+    assert (body["since"], body["starts_at"], body["ends_at"]) == (
+        "1970-01-01T00:00:00Z",
+        "1970-01-01T00:01:00Z",
+        None,
+    )
+    assert (Path(__file__).parents[3] / body["runbook"]).is_file()
+
+
+def test_status_has_a_line_for_what_fires_alone() -> None:
+    assert list(firing_lines([alert_body(alert) for alert in EVERY])) == [
+        f"ALERT {LOST.name}: 1 partition is lost; see docs/runbook/{LOST.name}.md",
+        "ALERT MoveStuck: it stands (cannot be told now); see docs/runbook/MoveStuck.md",
+    ]

@@ -21,6 +21,7 @@ from tests.fixtures.staged_faults import (
     majority_lost,
     metastore_restored,
     metastore_stopped,
+    move_stuck,
     no_controller,
     node_directory,
     short_certificate,
@@ -116,6 +117,7 @@ def stage(installation: Installation, alert: str, fault: Fault, server: ServerJu
         ("CertificateExpires", short_certificate),
         ("PartitionWithoutMajority", majority_lost),
         ("Divergence", metastore_restored),
+        pytest.param("MoveStuck", move_stuck, marks=pytest.mark.soak),
     ],
 )
 def test_a_fault_is_told_until_it_is_mended(

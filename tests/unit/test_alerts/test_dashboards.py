@@ -15,7 +15,7 @@ from app.dashboards.grafana import COLUMNS
 from app.dashboards.panel_rows import DASHBOARDS, Dashboard
 from rebalance.core.metric_row import MetricType, Scope
 from rebalance.core.metric_rows import Metric
-from tests.unit.test_alerts.test_rules import METRICS, promtool
+from tests.fixtures.promtool import METRICS, promtool
 
 FOLDER = Path(__file__).parents[3] / "monitoring"
 ROWS = {metric.row.name: metric.row for metric in Metric}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,29 +15,14 @@ import pytest
 from app.alerts.alert_rows import AlertRow
 from app.alerts.burn_rows import ALERT_ROWS, PUT_S, STATEMENT_S
 from app.alerts.prometheus_rules import rules
-from rebalance.core.metric_row import REQUEST_BUCKETS_S, MetricType
-from rebalance.core.metric_rows import Metric
+from rebalance.core.metric_row import REQUEST_BUCKETS_S
 from tests.fixtures.alert_series import CASES, Case, Series, absent_test, unit_test
+from tests.fixtures.promtool import METRICS, promtool
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "monitoring" / "rules" / "zonekeeper.yml"
-SUFFIXES = {
-    MetricType.COUNTER: ("",),
-    MetricType.GAUGE: ("",),
-    MetricType.HISTOGRAM: ("_count", "_sum", "_bucket"),
-}
-METRICS = {f"{metric.row.name}{suffix}" for metric in Metric for suffix in SUFFIXES[metric.row.type]}
 BY_NAME = {row.name: row for row in ALERT_ROWS}
 WITHOUT_SERIES = {"NoServer", "Watchdog"}
-
-
-def promtool(*arguments: str) -> str:
-    path = shutil.which("promtool")
-    if path is None:
-        pytest.fail("promtool is missing: scripts/system-tools.sh, or apt-get install prometheus, installs it")
-    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 def try_out(directory: Path, tests: list[dict[str, object]]) -> None:

@@ -36,7 +36,7 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -77,7 +77,7 @@ class Services:
     """Of the console; None: nobody has to log in."""
     watch: StandingWatch | None = None
     """None: nobody has to log in."""
-    metrics: Exposition = field(default_factory=lambda: Exposition((Role.SERVER,)))
+    metrics: Exposition = field(default_factory=lambda: Exposition((ProcessRole.SERVER,)))
 
     async def while_allowed(self, work: Coroutine[Any, Any, T]) -> T:
         """``work`` that takes long, which ends with an error when the caller may not go on."""

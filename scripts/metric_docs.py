@@ -11,7 +11,7 @@ from rebalance.core.metric_row import (
     MOVE_BUCKETS_S,
     REQUEST_BUCKETS_S,
     MetricRow,
-    Role,
+    ProcessRole,
 )
 from rebalance.core.metric_rows import Metric
 
@@ -40,7 +40,9 @@ def cells(row: MetricRow) -> tuple[str, ...]:
     kind = row.type.value
     if row.buckets:
         kind += " of requests" if row.buckets == REQUEST_BUCKETS_S else " of moves"
-    roles = "all" if row.roles == frozenset(Role) else ", ".join(sorted(role.value for role in row.roles))
+    roles = (
+        "all" if row.roles == frozenset(ProcessRole) else ", ".join(sorted(role.value for role in row.roles))
+    )
     labels = ", ".join(f"`{label}`" for label in row.labels)
     return f"`{row.name}`", kind, labels, row.unit, row.scope.value, roles, row.help
 

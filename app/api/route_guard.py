@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 
 from app.login import current_login
-from app.metrics.requests import note_route
+from app.metrics.request_meter import note_route
 from app.security.policy import ROUTES, Guard, Subject, check_complete
 from app.services import Services
 from app.views.zone_directory import zone_not_found

@@ -11,11 +11,11 @@ from app.configuration.settings import Settings
 from app.log_levels import LogLevelFollower
 from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
-from app.metrics.placement import MeasuredPlacement
+from app.metrics.measured_placement import MeasuredPlacement
 from app.views.readiness_probe import controller_name
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.core.topology import HoldRule
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.serving_probe import LinearizableProbe
@@ -32,13 +32,15 @@ async def control(settings: Settings) -> None:
     """Until cancelled. Several may run: one leads."""
     configure("controller")
     async with AsyncExitStack() as stack:
-        metrics = exposition_of(Role.CONTROLLER)
+        metrics = exposition_of(ProcessRole.CONTROLLER)
         background = Background()
         measure_process(metrics, settings, background)
         metastore = open_metastore(settings, stack, metrics)
         follower = LogLevelFollower(metastore, Keyspace(settings.metastore_prefix), set_levels)
         await stack.enter_async_context(kept(background, "log levels", follower.run))
-        await open_process(controller_name(), Role.CONTROLLER, settings, metastore, metrics, background, stack)
+        await open_process(
+            controller_name(), ProcessRole.CONTROLLER, settings, metastore, metrics, background, stack
+        )
         await open_controllers(settings, metastore, stack, background, metrics).run()
 
 

@@ -30,14 +30,14 @@ from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.background import Background, Work
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 
 
-def exposition_of(*roles: Role) -> Exposition:
+def exposition_of(*roles: ProcessRole) -> Exposition:
     """The one registry of a process with these roles."""
     return Exposition(roles, version("zonekeeper"))
 

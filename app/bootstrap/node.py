@@ -16,7 +16,7 @@ from app.logs import configure, set_levels
 from app.supervision.child_plan import NODE_INHERITS, zonectl
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
@@ -40,7 +40,7 @@ async def run_node(settings: Settings) -> None:
     node = node_of(settings)
     configure(node.name)
     background = Background()
-    metrics = exposition_of(Role.NODE)
+    metrics = exposition_of(ProcessRole.NODE)
     measure_process(metrics, settings, background)
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack, metrics)
@@ -95,7 +95,7 @@ async def run_node(settings: Settings) -> None:
         scrape = MemberScrape(host, metrics, settings.tls)
         await stack.enter_async_context(kept(background, "metrics: members", scrape.run))
         await open_process(
-            *(node.name, Role.NODE, settings, metastore, metrics, background, stack), settings.data_dir
+            *(node.name, ProcessRole.NODE, settings, metastore, metrics, background, stack), settings.data_dir
         )
         await agent.run()
 

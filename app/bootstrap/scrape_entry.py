@@ -16,7 +16,7 @@ from app.security.protections import is_loopback
 from app.security.server_certificate import ServerCertificate
 from catalog.core.codec import FORMAT
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.core.self_reports import ProcessRecord
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.metrics_listener import MetricsListener
@@ -24,7 +24,7 @@ from rebalance.metastore.registered_process import ProcessReport
 from rebalance.ports.metastore import Metastore
 
 
-def entry_of(role: Role, metrics_url: str) -> ProcessRecord:
+def entry_of(role: ProcessRole, metrics_url: str) -> ProcessRecord:
     """``metrics_url``: where Prometheus reads what the process measures."""
     return ProcessRecord(role.value, build=version("zonekeeper"), formats=(FORMAT,), metrics=metrics_url)
 
@@ -36,7 +36,7 @@ def scraped_url(scheme: str, host: str, port: int) -> str:
 
 async def open_process(
     name: str,
-    role: Role,
+    role: ProcessRole,
     settings: Settings,
     metastore: Metastore,
     metrics: Exposition,

@@ -28,7 +28,7 @@ from app.edge.uvicorn_server import listen, serve_http
 from app.log_levels import LogLevelFollower, LogLevelKeeper
 from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
-from app.metrics.requests import RequestMeter
+from app.metrics.request_meter import RequestMeter
 from app.request_audit import Audit
 from app.security.passwords import hash_password
 from app.security.protections import left_open
@@ -67,7 +67,7 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.core.metric_rows import Metric
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
@@ -94,7 +94,7 @@ async def serve(
     """
     configure("server")
     keyspace = Keyspace(settings.metastore_prefix)
-    roles = (Role.SERVER, Role.CONTROLLER) if controllers else (Role.SERVER,)
+    roles = (ProcessRole.SERVER, ProcessRole.CONTROLLER) if controllers else (ProcessRole.SERVER,)
     metrics = exposition_of(*roles)
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listen(settings.host, settings.port))
@@ -237,7 +237,7 @@ async def serve(
             "log levels": LogLevelFollower(metastore, keyspace, set_levels).run,
         }
         scheme, port = ("http", listener.getsockname()[1]) if https_port is None else ("https", https_port)
-        entry = entry_of(Role.SERVER, scraped_url(scheme, settings.host, port))
+        entry = entry_of(ProcessRole.SERVER, scraped_url(scheme, settings.host, port))
         works["process"] = ProcessReport(metastore, keyspace, controller_name(), entry, background).run
         if settings.metrics_targets is not None:
             works["scrape targets"] = partial(keep_targets_file, settings.metrics_targets, mirror, keyspace)

@@ -9,14 +9,14 @@ from typing_extensions import TypedDict
 from app.contract.marks import About, OneOf
 from catalog.core.zone import Strategy
 from rebalance.core.affinity import CopyState
-from rebalance.core.causes import Cause as MoveCause
+from rebalance.core.causes import Cause
 from rebalance.core.move_status import MoveState
 from rebalance.core.partition_state import LocalState
 from rebalance.core.phases import PhaseName, PhaseState
 from rebalance.core.records import MemberRole, MemberState, Stage
 from rebalance.ports.placement import Engine
 
-MemberStateName = Annotated[str, OneOf(MemberState, MoveCause.NODE_DOWN.value, less=MemberState.NONE)]
+MemberStateName = Annotated[str, OneOf(MemberState, Cause.NODE_DOWN.value, less=MemberState.NONE)]
 RoleName = Annotated[str, OneOf(MemberRole)]
 
 
@@ -139,7 +139,7 @@ class Counts(TypedDict):
     waiting: int
 
 
-class Cause(TypedDict):
+class CauseCount(TypedDict):
     cause: str
     partitions: int
 
@@ -155,7 +155,7 @@ class Progress(TypedDict):
     catalog_version: int | None
     state: Literal["CONVERGED", "MOVING"]
     partitions: Counts
-    causes: list[Cause]
+    causes: list[CauseCount]
     engine: Annotated[str, OneOf(Engine)] | None
     copies: Annotated[CopyCounts | None, About("of a store zone that is placed; null: of any other")]
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import Measures
-from rebalance.ports.metastore import MemberStatus, MetastoreError
+from rebalance.ports.metastore import MemberHealth, MetastoreError
 
 PERIOD_S = 15.0
 
@@ -15,7 +15,7 @@ PERIOD_S = 15.0
 class AskedMembers(Protocol):
     """A metastore whose members can be asked one by one."""
 
-    async def statuses(self) -> tuple[MemberStatus, ...]: ...
+    async def statuses(self) -> tuple[MemberHealth, ...]: ...
 
     async def leases(self) -> int: ...
 
@@ -31,7 +31,7 @@ async def follow_members(metastore: AskedMembers, measures: Measures, quota: int
         await asyncio.sleep(PERIOD_S)
 
 
-def publish_members(statuses: tuple[MemberStatus, ...], measures: Measures, quota: int) -> None:
+def publish_members(statuses: tuple[MemberHealth, ...], measures: Measures, quota: int) -> None:
     """Nothing but that is said of a member that does not answer."""
     up = [status for status in statuses if status.is_up]
     replace = measures.replace

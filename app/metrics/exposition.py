@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from rebalance.core.metric_row import OTHER, MetricRow, MetricType, Role
+from rebalance.core.metric_row import OTHER, MetricRow, MetricType, ProcessRole
 from rebalance.core.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class _Histogram:
 class Exposition(Collector):
     """Implements ``rebalance.ports.measures.Measures``."""
 
-    def __init__(self, roles: Iterable[Role], version: str = "") -> None:
+    def __init__(self, roles: Iterable[ProcessRole], version: str = "") -> None:
         """``roles``: what runs in the process; ``version``: of the build."""
         said = frozenset(roles)
         rows = [metric for metric in Metric if metric.row.roles & said]

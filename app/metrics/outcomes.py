@@ -14,7 +14,7 @@ from rebalance.ports.measures import Measures
 SERVER_ERROR = 500
 
 
-class Outcome(Enum):
+class AnswerOutcome(Enum):
     """REFUSED: the statement, the request or its sender is at fault, and not the installation."""
 
     OK = "ok"
@@ -22,12 +22,12 @@ class Outcome(Enum):
     FAILED = "failed"
 
 
-def outcome_of(error: BaseException | None) -> tuple[Outcome, str]:
+def outcome_of(error: BaseException | None) -> tuple[AnswerOutcome, str]:
     """The outcome and the error's name, which is empty of what succeeded."""
     if error is None:
-        return Outcome.OK, ""
+        return AnswerOutcome.OK, ""
     kind = error.kind if isinstance(error, StatementError) else ErrorKind.INTERNAL_ERROR
-    return (Outcome.FAILED if kind.http_status >= SERVER_ERROR else Outcome.REFUSED), kind.name
+    return (AnswerOutcome.FAILED if kind.http_status >= SERVER_ERROR else AnswerOutcome.REFUSED), kind.name
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from operator import or_
 import structlog
 from sortedcontainers import SortedList
 
-from app.metrics.zone_tally import Tally, ZoneSeries, ZoneTally, zone_series
+from app.metrics.zone_tally import ZoneCounts, ZoneSeries, ZoneTally, zone_series
 from app.views.keyspace_views import KeyspaceViews
 from app.views.placed_zone import PlacedZone
 from app.views.wait_causes import WaitCauses
@@ -66,7 +66,7 @@ class PartitionCount:
         self._keyspace = keyspace
         self._ring = ring
         self._measures = measures
-        self._tally = Tally()
+        self._tally = ZoneCounts()
         self._changes = _Changes()
         self._ownership = StoreOwnership()
         self._alive: frozenset[str] = frozenset()

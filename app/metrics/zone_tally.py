@@ -43,7 +43,7 @@ class ZoneTally:
         return -self.without_majority, -self.without_leader, -waiting, -moving, self.name
 
 
-class Tally:
+class ZoneCounts:
     """All zones. ``moves`` counts partitions by stage and cause."""
 
     def __init__(self) -> None:

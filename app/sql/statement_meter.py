@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.metrics.outcomes import Outcome, outcome_of
+from app.metrics.outcomes import AnswerOutcome, outcome_of
 from app.sql.statements import ScriptError
 from catalog.core.messages import Command
 from parser.calls import Call
@@ -88,7 +88,7 @@ class StatementMeter:
         if isinstance(error, ScriptError):
             done = min(len(error.results), len(kinds) - 1)
         for kind in kinds[:done]:
-            self._measures.count(Metric.STATEMENTS, kind, Outcome.OK.value, "")
+            self._measures.count(Metric.STATEMENTS, kind, AnswerOutcome.OK.value, "")
         if error is not None:
             at = getattr(error, "statement", None) or done + 1
             self._measures.count(Metric.STATEMENTS, kinds[min(at, len(kinds)) - 1], outcome.value, code)

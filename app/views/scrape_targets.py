@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from app.contract.metrics import ScrapeTarget
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.self_reports import ProcessRecord
 from rebalance.metastore.mirror import KeyspaceCopy
@@ -28,7 +28,7 @@ def scrape_targets(mirror: KeyspaceCopy, keyspace: Keyspace) -> list[ScrapeTarge
             "process": name,
             "role": record.role,
         }
-        if record.role == Role.NODE.value:
+        if record.role == ProcessRole.NODE.value:
             labels["node"] = name
         targets.append({"targets": [url.netloc], "labels": labels})
     return targets

@@ -37,7 +37,7 @@ class Scope(Enum):
     INSTALLATION = "installation"
 
 
-class Role(Enum):
+class ProcessRole(Enum):
     """Which process says it. A server that runs controllers says theirs too."""
 
     SERVER = "server"
@@ -54,7 +54,7 @@ class MetricRow:
     help: str
     labels: tuple[str, ...] = ()
     scope: Scope = Scope.PROCESS
-    roles: frozenset[Role] = field(default_factory=lambda: frozenset(Role))
+    roles: frozenset[ProcessRole] = field(default_factory=lambda: frozenset(ProcessRole))
     buckets: tuple[float, ...] = ()
 
     @property

@@ -13,21 +13,21 @@ from rebalance.core.metric_row import (
     REQUEST_BUCKETS_S,
     MetricRow,
     MetricType,
-    Role,
+    ProcessRole,
     Scope,
 )
 
-_SERVER = frozenset({Role.SERVER})
-_CONTROLLER = frozenset({Role.CONTROLLER})
-_NODE = frozenset({Role.NODE})
-_ALL = frozenset(Role)
+_SERVER = frozenset({ProcessRole.SERVER})
+_CONTROLLER = frozenset({ProcessRole.CONTROLLER})
+_NODE = frozenset({ProcessRole.NODE})
+_ALL = frozenset(ProcessRole)
 
 
-def _counter(name: str, text: str, *labels: str, roles: frozenset[Role] = _SERVER) -> MetricRow:
+def _counter(name: str, text: str, *labels: str, roles: frozenset[ProcessRole] = _SERVER) -> MetricRow:
     return MetricRow(f"{PREFIX}{name}_total", MetricType.COUNTER, text, labels, Scope.PROCESS, roles)
 
 
-def _gauge(name: str, text: str, *labels: str, roles: frozenset[Role] = _SERVER) -> MetricRow:
+def _gauge(name: str, text: str, *labels: str, roles: frozenset[ProcessRole] = _SERVER) -> MetricRow:
     return MetricRow(PREFIX + name, MetricType.GAUGE, text, labels, Scope.PROCESS, roles)
 
 
@@ -36,12 +36,12 @@ def _seen(name: str, text: str, *labels: str) -> MetricRow:
     return MetricRow(PREFIX + name, MetricType.GAUGE, text, labels, Scope.INSTALLATION, _SERVER)
 
 
-def _requests(name: str, text: str, *labels: str, roles: frozenset[Role] = _SERVER) -> MetricRow:
+def _requests(name: str, text: str, *labels: str, roles: frozenset[ProcessRole] = _SERVER) -> MetricRow:
     kind = MetricType.HISTOGRAM
     return MetricRow(PREFIX + name, kind, text, labels, Scope.PROCESS, roles, REQUEST_BUCKETS_S)
 
 
-def _moves(name: str, text: str, *labels: str, roles: frozenset[Role] = _CONTROLLER) -> MetricRow:
+def _moves(name: str, text: str, *labels: str, roles: frozenset[ProcessRole] = _CONTROLLER) -> MetricRow:
     return MetricRow(PREFIX + name, MetricType.HISTOGRAM, text, labels, Scope.PROCESS, roles, MOVE_BUCKETS_S)
 
 

@@ -30,7 +30,7 @@ from rebalance.ports.metastore import (
     Condition,
     HistoryGoneError,
     LeaseLostError,
-    MemberStatus,
+    MemberHealth,
     MetastoreError,
     MetastoreUnavailableError,
     Newest,
@@ -221,7 +221,7 @@ class EtcdMetastore:
         full = [error for error in reply.errors if "NOSPACE" in error]
         return Condition(f"{reply.header.cluster_id:x}", "; ".join(full), reply.header.revision)
 
-    async def statuses(self) -> tuple[MemberStatus, ...]:
+    async def statuses(self) -> tuple[MemberHealth, ...]:
         """Of each member that this process was told of, all asked at once and once each. It never raises."""
         return tuple(await asyncio.gather(*map(self._status_of, self._endpoints)))
 
@@ -233,14 +233,14 @@ class EtcdMetastore:
         )
         return len(reply.leases)
 
-    async def _status_of(self, endpoint: str) -> MemberStatus:
+    async def _status_of(self, endpoint: str) -> MemberHealth:
         request = rpc.StatusRequest()
         try:
             reply = await rpc.MaintenanceStub(self._channel(endpoint)).Status(request, timeout=STATUS_S)
         except rpc.AioRpcError:
-            return MemberStatus(endpoint, is_up=False)
+            return MemberHealth(endpoint, is_up=False)
         alarms = tuple(word for word in ALARMS if any(word in error for error in reply.errors))
-        return MemberStatus(
+        return MemberHealth(
             endpoint, True, bool(reply.leader), reply.dbSizeInUse or reply.dbSize, reply.dbSize, alarms
         )
 

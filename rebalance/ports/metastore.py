@@ -149,7 +149,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberStatus:
+class MemberHealth:
     """One member of the metastore, by its own words. ``name``: where it listens. Sizes are bytes. ``alarms``:
     those that it has raised."""
 

@@ -18,7 +18,7 @@ from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
 from app.sql.statement_meter import StatementMeter
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.measures import NO_MEASURES, Measures
 from tests.fixtures.large_zone import world_of
@@ -57,7 +57,7 @@ async def mirrored() -> AsyncIterator[tuple[KeyspaceMirror, PartitionCount, Expo
     mirror = KeyspaceMirror(world.store, keyspace.prefix)
     watching = asyncio.create_task(mirror.run())
     await mirror.loaded()
-    exposition = Exposition((Role.SERVER, Role.CONTROLLER))
+    exposition = Exposition((ProcessRole.SERVER, ProcessRole.CONTROLLER))
     yield mirror, PartitionCount(mirror, keyspace, RingReader(mirror, keyspace), exposition), exposition
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
@@ -120,7 +120,7 @@ async def spent(engine: SqlEngine) -> float:
 async def test_a_statement(tmp_path: Path) -> None:
     async with opened(tmp_path) as world:
         await world.run("CREATE ZONE a (PARTITIONS 4)")
-        off, on = engine_of(world, NO_MEASURES), engine_of(world, Exposition((Role.SERVER,)))
+        off, on = engine_of(world, NO_MEASURES), engine_of(world, Exposition((ProcessRole.SERVER,)))
         await spent(off)
         costs: dict[str, list[float]] = {"off": [], "on": []}
         for _ in range(ROUNDS):

@@ -28,6 +28,7 @@ SUBJECTS = {
     "log_levels",
     "metastore",
     "metastore_mark",
+    "metrics",
     "names",
     "node",
     "nodes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from app.metrics.exposition import Exposition
-from app.metrics.outcomes import Outcome
+from app.metrics.outcomes import AnswerOutcome
 from app.metrics.partition_count import PartitionCount
 from app.security.policy import ROUTES
 from app.security.statement_policy import COMMANDS
@@ -13,7 +13,7 @@ from catalog.core.error_kinds import ErrorKind
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.core.metric_rows import Metric
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -37,12 +37,12 @@ def busy(exposition: Exposition) -> None:
     for area in ("api", "console", "sql", "health"):
         exposition.observe(Metric.HTTP_REQUEST_SECONDS, 0.1, area)
     for kind in KINDS:
-        for outcome in Outcome:
+        for outcome in AnswerOutcome:
             exposition.observe(Metric.STATEMENT_SECONDS, 0.1, kind, outcome.value)
         for error in errors:
-            exposition.count(Metric.STATEMENTS, kind, Outcome.REFUSED.value, error.name)
+            exposition.count(Metric.STATEMENTS, kind, AnswerOutcome.REFUSED.value, error.name)
     for error in errors:
-        exposition.count(Metric.PUTS, Outcome.REFUSED.value, error.name)
+        exposition.count(Metric.PUTS, AnswerOutcome.REFUSED.value, error.name)
         exposition.count(Metric.REFUSALS, error.name)
 
 
@@ -58,7 +58,7 @@ async def test_ten_thousand_zones_are_few_series() -> None:
         puts.append(Put(keyspace.intent(zone.zone_id), ZoneIntent(1, zone).encode()))
     for start in range(0, len(puts), PUTS):
         await store.commit(Txn((), tuple(puts[start : start + PUTS])))
-    exposition = Exposition((Role.SERVER, Role.CONTROLLER), "1.2.3")
+    exposition = Exposition((ProcessRole.SERVER, ProcessRole.CONTROLLER), "1.2.3")
     busy(exposition)
     count = PartitionCount(mirror, keyspace, RingReader(mirror, keyspace), exposition)
     counting = asyncio.create_task(count.run())

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from app.metrics.exposition import COUNTER_SERIES_MAX, Exposition
-from rebalance.core.metric_row import MetricType, Role
+from rebalance.core.metric_row import MetricType, ProcessRole
 from rebalance.core.metric_rows import Metric
 from tests.fixtures.scraped import samples, value
 
@@ -28,7 +28,7 @@ def measured_once(exposition: Exposition) -> None:
 
 
 def test_counters_add_gauges_stay_and_histograms_sort() -> None:
-    exposition = Exposition((Role.SERVER,))
+    exposition = Exposition((ProcessRole.SERVER,))
     for _ in range(2):
         exposition.count(Metric.RELAY_ROWS, by=3)
         exposition.set(Metric.MIRROR_KEYS, 7)
@@ -41,14 +41,14 @@ def test_counters_add_gauges_stay_and_histograms_sort() -> None:
 
 
 def test_a_gauge_that_nobody_has_set_is_absent() -> None:
-    exposition = Exposition((Role.SERVER,))
+    exposition = Exposition((ProcessRole.SERVER,))
     assert value(exposition, "zonekeeper_spark_up") is None
     exposition.set(Metric.SPARK_UP, 0)
     assert value(exposition, "zonekeeper_spark_up") == 0
 
 
 def test_series_that_are_replaced_go() -> None:
-    exposition = Exposition((Role.SERVER,))
+    exposition = Exposition((ProcessRole.SERVER,))
     exposition.replace(Metric.NODE_UP, [(("n1",), 1), (("n2",), 0)])
     exposition.replace(Metric.NODE_UP, [(("n2",), 1)])
     assert value(exposition, "zonekeeper_node_up", node="n1") is None
@@ -56,7 +56,7 @@ def test_series_that_are_replaced_go() -> None:
 
 
 def test_a_process_says_what_its_roles_say() -> None:
-    node = Exposition((Role.NODE,), "1.2.3")
+    node = Exposition((ProcessRole.NODE,), "1.2.3")
     measured_once(node)
     said = {name for name, _ in samples(node)}
     assert "zonekeeper_copied_bytes_total" in said
@@ -65,7 +65,7 @@ def test_a_process_says_what_its_roles_say() -> None:
 
 
 def test_labels_without_end_become_one_series() -> None:
-    exposition = Exposition((Role.SERVER,))
+    exposition = Exposition((ProcessRole.SERVER,))
     for number in range(COUNTER_SERIES_MAX + 100):
         exposition.count(Metric.REFUSALS, f"code {number}")
     assert value(exposition, "zonekeeper_refusals_total", code="_other") == 100
@@ -73,7 +73,7 @@ def test_labels_without_end_become_one_series() -> None:
 
 
 def test_a_probe_that_fails_costs_its_own_gauges_only() -> None:
-    exposition = Exposition((Role.SERVER,))
+    exposition = Exposition((ProcessRole.SERVER,))
 
     def broken() -> None:
         raise RuntimeError("the metastore is gone")
@@ -84,20 +84,20 @@ def test_a_probe_that_fails_costs_its_own_gauges_only() -> None:
 
 
 def test_a_scrape_tells_of_the_one_before() -> None:
-    exposition = Exposition((Role.SERVER,))
+    exposition = Exposition((ProcessRole.SERVER,))
     first = len(samples(exposition))
     assert value(exposition, "zonekeeper_series") == first
     assert samples(exposition)["zonekeeper_scrape_seconds", frozenset()] > 0
 
 
 def test_nothing_tells_when_a_series_began() -> None:
-    exposition = Exposition(Role)
+    exposition = Exposition(ProcessRole)
     measured_once(exposition)
     assert not [name for name, _ in samples(exposition) if name.endswith("_created")]
 
 
-@pytest.mark.parametrize("roles", [(role,) for role in Role] + [tuple(Role)])
-def test_promtool_accepts_what_every_process_says(roles: tuple[Role, ...]) -> None:
+@pytest.mark.parametrize("roles", [(role,) for role in ProcessRole] + [tuple(ProcessRole)])
+def test_promtool_accepts_what_every_process_says(roles: tuple[ProcessRole, ...]) -> None:
     assert shutil.which("promtool"), INSTALL
     exposition = Exposition(roles, "1.2.3")
     measured_once(exposition)

@@ -15,7 +15,7 @@ from rebalance.core.metric_row import (
     REQUEST_BUCKETS_S,
     ZONE_GAUGES_MAX,
     MetricType,
-    Role,
+    ProcessRole,
     Scope,
 )
 from rebalance.core.metric_rows import Metric
@@ -43,7 +43,7 @@ def test_a_name_says_what_it_is(metric: Metric) -> None:
 def test_what_every_server_says_is_a_gauge_of_servers(metric: Metric) -> None:
     if metric.row.scope is Scope.INSTALLATION:
         assert metric.row.type is MetricType.GAUGE
-        assert metric.row.roles == {Role.SERVER}
+        assert metric.row.roles == {ProcessRole.SERVER}
 
 
 @rows

@@ -7,7 +7,7 @@ from dataclasses import replace
 from app.metrics.exposition import Exposition
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.core.records import Stage
 from rebalance.groups.member_measures import MemberMeasures
 from rebalance.groups.member_scrape import MemberTotals
@@ -33,7 +33,7 @@ def lines(fsyncs: float, seconds: float) -> bytes:
 
 
 def test_what_members_count_is_added_and_never_falls() -> None:
-    exposition = Exposition((Role.NODE,))
+    exposition = Exposition((ProcessRole.NODE,))
     totals = MemberTotals(exposition)
     counted = []
     for partition, fsyncs, seconds in (
@@ -51,7 +51,7 @@ def test_what_members_count_is_added_and_never_falls() -> None:
 
 
 def test_a_member_that_left_and_came_back_is_new() -> None:
-    exposition = Exposition((Role.NODE,))
+    exposition = Exposition((ProcessRole.NODE,))
     totals = MemberTotals(exposition)
     totals.note(FIRST, lines(100, 1))
     totals.keep([SECOND])
@@ -60,7 +60,7 @@ def test_a_member_that_left_and_came_back_is_new() -> None:
 
 
 def test_members_are_counted_by_state_and_forgotten_when_they_go() -> None:
-    exposition = Exposition((Role.NODE,))
+    exposition = Exposition((ProcessRole.NODE,))
     members = MemberMeasures(exposition)
     members.note(FIRST, replace(RUNNING, is_leader=True))
     members.note(SECOND, replace(RUNNING, life=MemberLife.STARTING, size_bytes=0))
@@ -74,7 +74,7 @@ def test_members_are_counted_by_state_and_forgotten_when_they_go() -> None:
 
 
 def test_a_later_term_is_an_election_and_what_arrives_is_copied() -> None:
-    exposition = Exposition((Role.NODE,))
+    exposition = Exposition((ProcessRole.NODE,))
     members = MemberMeasures(exposition)
     for status in (
         RUNNING,
@@ -91,7 +91,7 @@ def test_a_later_term_is_an_election_and_what_arrives_is_copied() -> None:
 
 
 def test_a_move_and_its_stages_take_their_time() -> None:
-    exposition = Exposition((Role.NODE,))
+    exposition = Exposition((ProcessRole.NODE,))
     now = [0.0]
     times = MoveTimes(exposition, lambda: now[0])
     for at, stage in ((0, Stage.NONE), (10, Stage.CATCHING_UP), (12, Stage.CATCHING_UP), (40, Stage.JOINT)):
@@ -106,7 +106,7 @@ def test_a_move_and_its_stages_take_their_time() -> None:
 
 
 def test_a_move_that_another_node_ends_is_not_told() -> None:
-    exposition = Exposition((Role.NODE,))
+    exposition = Exposition((ProcessRole.NODE,))
     times = MoveTimes(exposition)
     times.note(FIRST, Stage.JOINT)
     times.forget(FIRST)

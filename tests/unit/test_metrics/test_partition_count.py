@@ -13,13 +13,13 @@ import pytest
 
 from app.metrics.exposition import Exposition
 from app.metrics.partition_count import PartitionCount
-from app.metrics.zone_tally import Tally, ZoneTally, zone_series
+from app.metrics.zone_tally import ZoneCounts, ZoneTally, zone_series
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
-from rebalance.core.metric_row import ZONES_SHOWN_MAX, Role
+from rebalance.core.metric_row import ZONES_SHOWN_MAX, ProcessRole
 from rebalance.core.move_status import MoveState, partition_status
 from rebalance.core.partition_facts import MoveStage, PartitionFacts
 from rebalance.core.records import MemberRecord, MemberState
@@ -33,7 +33,7 @@ ZONE = "CREATE ZONE {} WITH REPLICAS=3, PARTITIONS={}, STORAGE_PROFILES='default
 @asynccontextmanager
 async def counted(world: World) -> AsyncIterator[Exposition]:
     """Whoever is asked for it counts first."""
-    exposition = Exposition((Role.SERVER,))
+    exposition = Exposition((ProcessRole.SERVER,))
     ring = RingReader(world.mirror, world.keyspace)
     count = PartitionCount(world.mirror, world.keyspace, ring, exposition)
     running = asyncio.create_task(count.run())
@@ -155,7 +155,7 @@ STATES = [
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_tally_of_single_changes_is_the_count_of_the_whole(seed: int) -> None:
-    chance, tally, now = random.Random(seed), Tally(), 0.0
+    chance, tally, now = random.Random(seed), ZoneCounts(), 0.0
     facts: dict[PartitionId, PartitionFacts] = {}
     sizes: dict[PartitionId, int] = {}
     since: dict[PartitionId, float] = {}

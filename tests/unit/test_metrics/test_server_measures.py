@@ -18,23 +18,23 @@ from app.metrics.certificates import certificate_probe
 from app.metrics.etcd_gauges import publish_members
 from app.metrics.exposition import Exposition
 from app.metrics.outcomes import measured_put
-from app.metrics.requests import RequestMeter, note_route
+from app.metrics.request_meter import RequestMeter, note_route
 from app.metrics.server_gauges import MirrorAge
 from app.security.server_certificate import expiry_of
 from app.sql.statement_meter import StatementMeter
 from app.sql.statements import ScriptError
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from rebalance.core.metric_row import Role
+from rebalance.core.metric_row import ProcessRole
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.metastore import Condition, MemberStatus, MetastoreUnavailableError
+from rebalance.ports.metastore import Condition, MemberHealth, MetastoreUnavailableError
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.fixtures.scraped import samples, value
 
 
 @pytest.fixture
 def exposition() -> Exposition:
-    return Exposition((Role.SERVER,))
+    return Exposition((ProcessRole.SERVER,))
 
 
 async def zone(request: Request) -> Response:
@@ -169,8 +169,8 @@ async def test_a_mirror_ages_while_it_does_not_reach_what_the_metastore_has(expo
 
 def test_of_a_member_that_does_not_answer_only_that_is_said(exposition: Exposition) -> None:
     both = (
-        MemberStatus("a:1", True, has_leader=True, in_use=10, allocated=20, alarms=("NOSPACE",)),
-        MemberStatus("b:1", False),
+        MemberHealth("a:1", True, has_leader=True, in_use=10, allocated=20, alarms=("NOSPACE",)),
+        MemberHealth("b:1", False),
     )
     publish_members(both, exposition, 100)
     assert value(exposition, "zonekeeper_etcd_member_up", member="a:1") == 1

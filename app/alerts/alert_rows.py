@@ -134,7 +134,7 @@ LEVEL_ROWS = (
         Severity.TICKET,
         AlertGroup.CONTROL,
         300,
-        "Spark is down; placements are computed by the controller itself.",
+        "Spark takes no placements; the controller computes them itself.",
         "max(zonekeeper_spark_up) == 0 and max(zonekeeper_controller_present) == 1",
         _OLD,
         conditions.spark_away,

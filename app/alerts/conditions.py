@@ -60,9 +60,11 @@ def disk_full(facts: InstallationFacts) -> Findings:
 
 
 def spark_away(facts: InstallationFacts) -> Findings:
-    if facts.spark != "down":
+    """One that is started again and again is away as well."""
+    if facts.spark not in ("starting", "down"):
         return NONE
-    return _whole(f"placements are computed without Spark: {facts.spark_message}")
+    message = f": {facts.spark_message}" if facts.spark_message else ""
+    return _whole(f"placements are computed without Spark, which is {facts.spark}{message}")
 
 
 def certificate_expires(facts: InstallationFacts) -> Findings:

@@ -35,8 +35,8 @@ FAULTS: dict[str, tuple[dict[str, Any], Findings]] = {
     ),
     "NoController": ({"controller": None}, {(): "no controller leads: nothing is placed or moved"}),
     "SparkAway": (
-        {"spark": "down", "spark_message": "no Java"},
-        {(): "placements are computed without Spark: no Java"},
+        {"spark": "starting", "spark_message": "no Java"},
+        {(): "placements are computed without Spark, which is starting: no Java"},
     ),
     "MetastoreUnreachable": (
         {"metastore": "no answer within 2 s"},
@@ -78,7 +78,7 @@ def test_each_fault_is_its_own_condition_and_no_other(name: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"spark": "starting"},
+        {"spark": ""},
         {"relay_lag_s": RELAY_LATE_S - 1},
         {"certificate_s": None},
         {"mirror_age_s": STALE_S},

@@ -253,11 +253,14 @@ class PartitionCount:
 
     def _publish_nodes(self, named: frozenset[str]) -> None:
         drains = self._keyspace.drains
-        draining = sum(self._mirror.get(f"{drains}{node}") is not None for node in self._alive)
         down = named - self._alive
+        drained = {node for node in self._alive | down if self._mirror.get(f"{drains}{node}") is not None}
+        draining = len(self._alive & drained)
         states = {"alive": len(self._alive) - draining, "draining": draining, "down": len(down)}
         self._measures.replace(Metric.NODES, (((state,), count) for state, count in states.items()))
-        nodes = [*((node, 0.0) for node in sorted(down)), *((node, 1.0) for node in sorted(self._alive))]
+        # Nobody misses a node that is drained, and switched off.
+        missed = sorted(down - drained)
+        nodes = [*((node, 0.0) for node in missed), *((node, 1.0) for node in sorted(self._alive))]
         self._measures.replace(Metric.NODE_UP, (((node,), up) for node, up in nodes[:NODES_SHOWN_MAX]))
 
     def _on_change(self, changed: frozenset[str]) -> None:

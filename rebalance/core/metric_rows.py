@@ -238,7 +238,11 @@ class Metric(Enum):
 
     # Nodes.
     NODES = _seen("nodes", "Nodes by state: alive, draining or down (a partition counts on it).", "state")
-    NODE_UP = _seen("node_up", "Whether a node is registered: 1, or 0 where a partition counts on it.", "node")
+    NODE_UP = _seen(
+        "node_up",
+        "Whether a node is registered: 1, or 0 where a partition counts on it and it is not drained.",
+        "node",
+    )
     NODE_MEMBERS = _gauge("node_members", "Members that the node keeps, by state.", "state", roles=_NODE)
     NODE_MEMBER_BYTES = _gauge("node_member_bytes", "Bytes that the node's members have on disk.", roles=_NODE)
     NODE_DISK_FREE = _gauge(

@@ -18,6 +18,7 @@ from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.causes import Cause
+from rebalance.core.drain import Drain
 from rebalance.core.keys import PartitionId
 from rebalance.core.metric_row import ZONES_SHOWN_MAX, ProcessRole
 from rebalance.core.move_status import MoveState, partition_status
@@ -100,6 +101,11 @@ async def test_a_majority_is_lost_with_nodes_or_with_members_that_do_not_run(wor
         assert value(exposition, "zonekeeper_zone_partitions_without_majority", zone="A") == 4
         assert value(exposition, "zonekeeper_nodes", state="down") == 2
         assert value(exposition, "zonekeeper_node_up", node="n2") == 0
+        await world.put(world.keyspace.drain("n2"), Drain("anna", "", 1).encode())
+        async with asyncio.timeout(120):
+            while value(exposition, "zonekeeper_node_up", node="n2") is not None:
+                await asyncio.sleep(0.05)
+        assert value(exposition, "zonekeeper_node_up", node="n3") == 0, "nobody drains it"
 
 
 async def test_a_move_has_its_stage_and_its_cause(world: World) -> None:

@@ -162,7 +162,7 @@ def check_ends(clients: Clients, texts: Sequence[str], ids: Sequence[str]) -> No
     assert len(set(ids)) == len(texts)
     for text, statement_id in zip(texts, ids, strict=True):
         over = until(lambda one=statement_id: _over(clients.document(one)))
-        assert over["state"] == "SUCCEEDED", over
+        assert over["state"] == "SUCCEEDED", (text, over.get("error"))
         (result,) = over["results"]
         if text.startswith("SELECT"):
             assert result["data"] == [[int(text.split()[1])]]

@@ -147,6 +147,7 @@ def plan_children(
         env={
             **_tls_settings(tls),
             **_login_settings(https, login),
+            **_scrape_settings(login),
             "ZONEKEEPER_METASTORE_QUOTA_MB": str(QUOTA_BYTES >> 20),
             "ZONEKEEPER_METRICS_TARGETS": str(directory / TARGETS_FILE),
         },
@@ -157,7 +158,8 @@ def plan_children(
     agents = (
         _node_child(node, directory, endpoint, ports.nodes[node.name], member_limit, etcd) for node in nodes
     )
-    protected = (replace(agent, env={**agent.env, **_tls_settings(tls)}) for agent in agents)
+    more = {**_tls_settings(tls), **_scrape_settings(login)}
+    protected = (replace(agent, env={**agent.env, **more}) for agent in agents)
     return (metastore, server, *(replace(agent, silence_s=node_silence_s) for agent in protected))
 
 
@@ -178,6 +180,12 @@ def _login_settings(https: TlsFiles | None, login: LocalLogin | None) -> dict[st
         "ZONEKEEPER_HTTPS_KEY": str(https.key),
         "ZONEKEEPER_ADMIN_TOKEN_FILE": str(login.token_file),
     }
+
+
+def _scrape_settings(login: LocalLogin | None) -> dict[str, str]:
+    if login is None:
+        return {"ZONEKEEPER_AUTH": "false"}
+    return {"ZONEKEEPER_METRICS_TOKEN_FILE": str(login.scrape_token_file)}
 
 
 def zonectl(*arguments: str) -> tuple[str, ...]:

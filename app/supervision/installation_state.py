@@ -8,6 +8,8 @@
 | ``etcd.json`` | which etcd has written the directory |
 | ``run.json`` | addresses and pids, while it runs: clients find the API by it |
 | ``admin.token`` | a token of the administrator ``admin``, which the server keeps valid; with login only |
+| ``metrics.token`` | what scrapers show to every process, made once; with login only |
+| ``scrape-targets.json`` | what Prometheus scrapes, for its file_sd |
 """
 
 from __future__ import annotations
@@ -99,14 +101,15 @@ class DataDirectory:
 @dataclass(frozen=True, slots=True)
 class LocalLogin:
     """Where commands on this machine find what they log in with. ``authority``: PEM file, of the API's
-    certificate. ``token_file`` belongs to the owner of the data directory alone."""
+    certificate. ``token_file`` and ``scrape_token_file`` belong to the owner of the data directory alone."""
 
     authority: Path
     token_file: Path
+    scrape_token_file: Path
 
     @classmethod
     def of(cls, directory: Path, authority: Path) -> Self:
-        return cls(authority, directory / "admin.token")
+        return cls(authority, directory / "admin.token", directory / "metrics.token")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,11 @@ from app.log_levels import LogLevelFollower, LogLevelKeeper
 from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
 from app.metrics.request_meter import RequestMeter
+from app.metrics.scrape_door import ScrapeDoor
 from app.request_audit import Audit
 from app.security.passwords import hash_password
 from app.security.protections import left_open
-from app.security.scrape_token import ScrapeDoor, ScrapeToken
+from app.security.scrape_token import ScrapeToken
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from app.security.statement_policy import check_complete

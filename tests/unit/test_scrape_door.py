@@ -10,7 +10,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from app.metrics.exposition import Exposition
-from app.security.scrape_token import ScrapeDoor, ScrapeToken, keep_scrape_token
+from app.metrics.scrape_door import ScrapeDoor
+from app.security.scrape_token import ScrapeToken, keep_scrape_token
 from rebalance.core.metric_row import ProcessRole
 
 

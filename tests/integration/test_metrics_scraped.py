@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +16,11 @@ import pytest
 
 from tests.e2e.installation import without_spark
 from tests.fixtures.local_access import LocalAccess
+from tests.fixtures.promtool import promtool
 from tests.fixtures.up_process import ROOT, SERVED_WITHIN_S, Up, starting, until
 
 pytestmark = pytest.mark.timeout(600)
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
-INSTALL = "promtool is needed: apt-get install prometheus (scripts/system-tools.sh --browser does it)"
 LIMIT_S = 120.0
 
 
@@ -113,11 +112,7 @@ def test_the_scrapers_token_opens_the_metrics_and_nothing_else(up: Up) -> None:
 
 
 def test_promtool_accepts_a_scrape(up: Up) -> None:
-    assert shutil.which("promtool"), INSTALL
-    checked = subprocess.run(
-        ["promtool", "check", "metrics"], input=scraped(up), capture_output=True, text=True, timeout=120
-    )
-    assert (checked.returncode, checked.stderr) == (0, "")
+    assert promtool("check", "metrics", given=scraped(up)) == ""
 
 
 def test_what_is_done_is_counted(up: Up) -> None:
@@ -155,6 +150,7 @@ def test_a_node_tells_of_its_members_at_its_own_address(up: Up) -> None:
 
     until(lambda: 'zonekeeper_node_members{state="RUNNING"} 2.0' in text(), LIMIT_S, text)
     assert "zonekeeper_node_leads 2.0" in text()
+    assert promtool("check", "metrics", given=text()) == ""
     assert re.search(r"^zonekeeper_node_disk_free_bytes [1-9]", text(), re.M)
     synced = re.compile(r"^zonekeeper_node_member_fsyncs_total [1-9]", re.M)
 

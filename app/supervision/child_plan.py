@@ -11,6 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from app.client.local_server import TARGETS_FILE
 from app.configuration.node_profiles import profiles_of
 from app.configuration.settings import Settings
 from app.supervision.installation_state import PORTS_PER_MEMBER, LocalLogin, Ports, UpError
@@ -28,8 +29,6 @@ COMPACT_AFTER = "10m"
 SETTINGS = frozenset(f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields)
 # The server starts Spark. libpq has variables of its own, also for the catalog's password.
 SERVER_INHERITS = (*SPARK, *sorted(SETTINGS), "PG*")
-TARGETS_FILE = "scrape-targets.json"
-"""In the data directory: what Prometheus scrapes, for its file_sd."""
 CATALOG_SETTINGS = {"ZONEKEEPER_CATALOG_URL", "ZONEKEEPER_CATALOG_PASSWORD_FILE"}
 # Every setting but the catalog's, which lead to a password and are none of a node's business.
 NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - CATALOG_SETTINGS))

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from rebalance.core.causes import Cause, cause_of
 from rebalance.core.keys import PartitionId
 from rebalance.core.metric_rows import Metric
-from rebalance.ports.groups import MemberLife, MemberStatus
+from rebalance.ports.groups import MemberStatus
 from rebalance.ports.measures import Measures
 
 
@@ -44,8 +44,7 @@ class MemberMeasures:
         states = Counter(status.life.value for status in self._seen.values())
         members = (((state,), float(count)) for state, count in states.items())
         self._measures.replace(Metric.NODE_MEMBERS, members)
-        ended = [status for status in self._seen.values() if status.life is MemberLife.FAILED]
-        without_space = sum(cause_of(status.reason) is Cause.DISK_FULL for status in ended)
+        without_space = sum(cause_of(status.reason) is Cause.DISK_FULL for status in self._seen.values())
         self._measures.set(Metric.NODE_MEMBERS_WITHOUT_SPACE, without_space)
         sizes = sum(status.size_bytes for status in self._seen.values())
         self._measures.set(Metric.NODE_MEMBER_BYTES, sizes)

@@ -4,7 +4,7 @@ Prometheus with the shipped rules, let the alert fire, and end it; and the dashb
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.fixtures.second_server import SecondServer
 from tests.fixtures.staged_faults import (
     Fault,
     disk_full,
+    has_spark,
     majority_lost,
     metastore_restored,
     metastore_stopped,
@@ -101,6 +102,7 @@ def with_spark(tmp_path: Path) -> Iterator[Installation]:
     environment = {"JAVA_HOME": str(home), "ZONEKEEPER_SPARK_WAIT_S": "0", **QUICK_ALERTS}
     installation = Installation(tmp_path / "data", environment=environment)
     installation.start()
+    wait_for("Spark", lambda: has_spark(installation))
     yield installation
     installation.stop()
 
@@ -108,11 +110,17 @@ def with_spark(tmp_path: Path) -> Iterator[Installation]:
 def stage(installation: Installation, alert: str, fault: Fault, server: ServerJudge, rules: Prometheus) -> None:
     """The alert does not fire before, fires while it is so, and ends afterwards."""
     judges: dict[str, Judge] = {"the server": server, "Prometheus": rules}
-    assert not any(judge.firing(alert) for judge in judges.values())
+    none_fires(judges, alert)
     with fault(installation):
-        assert all_fire(judges, alert) < APART_S
-    none_fires(judges.values(), alert)
+        fired_s = all_fire(judges, alert)
+    ended_s = none_fires(judges, alert)
     assert server.resolved(alert)
+    print(f"{alert}: fired after {_said(fired_s)}; ended after {_said(ended_s)}")
+    assert max(fired_s.values()) - min(fired_s.values()) < APART_S
+
+
+def _said(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{each_s:.1f} s ({name})" for name, each_s in seconds.items())
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from app.alerts.alert_rows import STALE_S
 from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.alerts.facts import InstallationFacts
+from app.metrics.exposition import Exposition
 from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
 from app.views.keyspace_views import KeyspaceViews
@@ -30,6 +31,7 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.alert_state import Alert, AlertRecord, AlertState
 from rebalance.core.drain import Drain
 from rebalance.core.keys import PartitionId
+from rebalance.core.metric_row import ProcessRole
 from rebalance.core.operation import Operation, OperationKind, OperationState
 from rebalance.core.operation_movement import STUCK_MS, Movement
 from rebalance.core.records import MemberRecord, MemberState
@@ -37,6 +39,7 @@ from rebalance.core.self_reports import EngineRecord
 from rebalance.core.txn import Delete, Txn, TxnResult
 from rebalance.ports.metastore import MetastoreUnavailableError
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.fixtures.scraped import value
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 
 AT_ONCE = 1e9
@@ -64,6 +67,7 @@ class Judged:
         self.reader = FactReader(
             self.snapshot, world.metastore, world.mirror, self.views, self.guard, world.relay, certificate
         )
+        self.metrics = Exposition((ProcessRole.SERVER,))
         self.watch = self.server("s1")
 
     catalog_error: Exception | None = None
@@ -84,6 +88,7 @@ class Judged:
             *(self.reader.facts, world.metastore, world.mirror, world.keyspace, name),
             divisor=AT_ONCE,
             send=send,
+            measures=self.metrics,
         )
 
     async def facts(self) -> InstallationFacts:
@@ -202,9 +207,13 @@ async def test_a_move_without_progress_for_ten_minutes_is_stuck_unless_it_is_hel
     assert stuck[0] == "1-12"
     assert stuck[1] >= STUCK_MS / 1_000 + 5
     assert await judged.firing() == {"MoveStuck": {"operation": "1-12"}}
+    still_s = value(judged.metrics, "zonekeeper_operation_still_seconds", operation="1-12")
+    assert still_s is not None
+    assert still_s >= STUCK_MS / 1_000 + 5
     done = replace(moving, movement=replace(long_ago, stages=2, at_ms=time.time_ns() // 1_000_000))
     await judged.world.put(judged.world.keyspace.operation(done.operation_id), done.encode())
     assert await judged.firing() == {}
+    assert value(judged.metrics, "zonekeeper_operation_still_seconds", operation="1-12") is None
 
 
 async def test_a_catalog_that_fails_is_told_in_a_line(judged: Judged) -> None:

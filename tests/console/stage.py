@@ -29,6 +29,7 @@ from app.alerts.fact_reader import FactReader
 from app.application import build_app
 from app.client.zone_router import ZoneRouter
 from app.console.mount import Console
+from app.counts.partition_count import PartitionCount
 from app.edge.uvicorn_server import listen, serve_http
 from app.log_levels import LogLevelKeeper
 from app.logs import configure
@@ -71,10 +72,13 @@ async def services_of(world: World) -> AsyncIterator[Services]:
     groups = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
     views = KeyspaceViews(world.mirror, world.keyspace)
     control = OperationControl(world.metastore, world.keyspace, WallClock())
-    endpoints = ZoneEndpoints(world.mirror, RingReader(world.mirror, world.keyspace), groups, views.is_store)
+    ring = RingReader(world.mirror, world.keyspace)
+    endpoints = ZoneEndpoints(world.mirror, ring, groups, views.is_store)
     router, jobs = ZoneRouter(endpoints), StatementJobs(world.catalog)
-    facts = FactReader(world.catalog.snapshot, world.metastore, world.mirror, views, guard, world.relay)
-    watching = asyncio.gather(guard.run(), jobs.run())
+    count = PartitionCount(world.mirror, world.keyspace, ring)
+    stores = (world.metastore, world.mirror, count, world.keyspace)
+    facts = FactReader(world.catalog.snapshot, *stores, guard, world.relay)
+    watching = asyncio.gather(guard.run(), jobs.run(), count.run())
     try:
         yield Services(
             sql=world.engine,

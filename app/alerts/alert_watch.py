@@ -16,7 +16,8 @@ from functools import partial
 import structlog
 
 from app.alerts.alert_rows import BY_NAME, Severity, findings_of, for_ms
-from app.alerts.facts import OK, InstallationFacts
+from app.alerts.facts import InstallationFacts
+from app.views.answer_state import OK
 from rebalance.controllers.controller_leadership import ControllerLeadership
 from rebalance.core.alert_state import Alert, AlertRecord, Alerts, AlertState, adopted, judge, shown_order
 from rebalance.core.keys import Keyspace

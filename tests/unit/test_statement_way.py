@@ -208,4 +208,5 @@ async def test_each_text_is_read_once(tmp_path: Path) -> None:
         version = {"If-Match": str(plan["catalog_version"] + 2)}
         assert await read_for("/statements", sql="DROP ZONE b", headers=version) == one_change
         logged = {"Idempotency-Key": "once"}
-        assert await read_for("/statements", sql="DROP ZONE orders", headers=logged) == one_change
+        dropped = await read_for("/statements", sql="DROP ZONE orders", headers=logged, wait_timeout=50)
+        assert dropped == one_change

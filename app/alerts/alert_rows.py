@@ -41,7 +41,8 @@ class AlertGroup(Enum):
     MONITORING = "monitoring"
 
 
-Predicate = Callable[[InstallationFacts], Findings]
+Predicate = Callable[[InstallationFacts], Findings | None]
+"""None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,10 @@ def _whole(text: str) -> Findings:
     return {(): text}
 
 
-def _each(label: str, counts: Mapping[str, int], one: str, many: str) -> Findings:
-    """An alert for each zone or node; ``one`` and ``many`` say what is counted."""
+def _each(label: str, counts: Mapping[str, int] | None, one: str, many: str) -> Findings | None:
+    """An alert for each zone or node; ``one`` and ``many`` say what is counted. None: nothing was yet."""
+    if counts is None:
+        return None
     return {
         ((label, name),): f"{count} {one if count == 1 else many} {name}"
         for name, count in counts.items()
@@ -27,7 +29,7 @@ def _each(label: str, counts: Mapping[str, int], one: str, many: str) -> Finding
     }
 
 
-def partition_without_majority(facts: InstallationFacts) -> Findings:
+def partition_without_majority(facts: InstallationFacts) -> Findings | None:
     of = "without a majority of voters in zone"
     return _each("zone", facts.without_majority, f"partition {of}", f"partitions {of}")
 
@@ -53,10 +55,13 @@ def divergence(facts: InstallationFacts) -> Findings:
     return _whole(f"nothing is written: {facts.divergence}") if facts.divergence else NONE
 
 
-def disk_full(facts: InstallationFacts) -> Findings:
+def disk_full(facts: InstallationFacts) -> Findings | None:
     of = "ended because the disk is full on node"
+    ended = _each("node", facts.full_disks, f"member {of}", f"members {of}")
+    if ended is None:
+        return None
     full: Findings = {(("node", node),): f"the disk of node {node} is full" for node in facts.full_nodes}
-    return {**full, **_each("node", facts.full_disks, f"member {of}", f"members {of}")}
+    return {**full, **ended}
 
 
 def spark_away(facts: InstallationFacts) -> Findings:
@@ -83,7 +88,7 @@ def move_stuck(facts: InstallationFacts) -> Findings:
     }
 
 
-def node_down(facts: InstallationFacts) -> Findings:
+def node_down(facts: InstallationFacts) -> Findings | None:
     of = "not served by node"
     return _each("node", facts.absent_nodes, f"replica {of}", f"replicas {of}")
 

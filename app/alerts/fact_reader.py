@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from cryptography import x509
 
 from app.alerts.facts import OK, InstallationFacts
-from app.alerts.partition_counts import PartitionCounter
 from app.alerts.stuck_moves import StuckMoves
-from app.views.keyspace_views import KeyspaceViews
-from catalog.core.zone import ZoneId
+from app.counts.partition_count import PartitionCount
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
@@ -39,7 +36,8 @@ class FactReader:
         snapshot: Callable[[], Awaitable[object]],
         metastore: Metastore,
         mirror: KeyspaceMirror,
-        views: KeyspaceViews,
+        count: PartitionCount,
+        keyspace: Keyspace,
         guard: StoreGuard,
         relay: OutboxRelay,
         certificate: Path | None = None,
@@ -48,21 +46,19 @@ class FactReader:
         self._snapshot = snapshot
         self._metastore = metastore
         self._mirror = mirror
-        self._views = views
-        self._keyspace: Keyspace = views.keyspace
+        self._count = count
+        self._keyspace = keyspace
         self._guard = guard
         self._relay = relay
         self._certificate = certificate
-        self._stuck_moves = StuckMoves(mirror, views.keyspace, divisor)
-        self._counter = PartitionCounter(mirror, views.keyspace)
+        self._stuck_moves = StuckMoves(mirror, keyspace, divisor)
         self._current_s: float | None = None
 
     async def facts(self) -> InstallationFacts:
         """Takes up to some seconds when a store is silent; the event loop stays free."""
         catalog, metastore = await asyncio.gather(_state_of(self._snapshot()), _state_of(self._compare()))
-        views, state = self._views, self._guard.state
-        alive = views.alive()
-        counts = await self._counter.counts(alive, views.drains().keys())
+        state, count, tally = self._guard.state, self._count, self._count.tally
+        is_counted = count.counted_at is not None
         leader = self._mirror.value(self._keyspace.controller_leader)
         engine = read(self._mirror.get(self._keyspace.engine_status), EngineRecord.decode)
         told = engine if isinstance(engine, EngineRecord) and leader is not None else EngineRecord("", "")
@@ -77,9 +73,9 @@ class FactReader:
             metastore_full=state.full if state is not None else "",
             relay_lag_s=self._relay.lag_s(),
             certificate_s=await asyncio.to_thread(_valid_s, self._certificate),
-            without_majority=self._by_name(counts.without_majority + self._lost()),
-            absent_nodes=counts.absent_nodes,
-            full_disks=counts.full_disks,
+            without_majority=tally.unserved() if is_counted else None,
+            absent_nodes={node: tally.replicas[node] for node in count.missing} if is_counted else None,
+            full_disks=dict(tally.full) if is_counted else None,
             full_nodes=self._full_nodes(),
             stuck_moves=self._stuck_moves.still_s(time.time_ns() // 1_000_000),
         )
@@ -111,18 +107,6 @@ class FactReader:
             for key, record in records.items()
             if isinstance(record, ProcessRecord) and record.disk_full
         )
-
-    def _lost(self) -> Counter[ZoneId]:
-        """Partitions of store zones without an in-sync copy."""
-        ownership = self._views.ownership
-        return Counter({zone: ownership.lost_partitions(zone) for zone in ownership.ring.cluster.zones})
-
-    def _by_name(self, counts: Mapping[ZoneId, int]) -> dict[str, int]:
-        names: dict[str, int] = {}
-        for zone_id, count in counts.items():
-            intent = self._views.intent(zone_id)
-            names[intent.zone.name if intent is not None else str(zone_id)] = count
-        return names
 
 
 async def _state_of(question: Awaitable[object]) -> str:

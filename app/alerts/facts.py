@@ -15,11 +15,11 @@ class InstallationFacts:
     to hold all that the metastore has. ``controller`` None: no controller leads.
 
     ``without_majority``: partitions by zone, by the voters of stable that live and run; of a store zone those
-    without an in-sync copy. ``absent_nodes``: replicas that are kept on nodes that are gone, without nodes that
-    are drained. ``full_disks``: members by node that ended for want of space. ``full_nodes``: those whose disk
-    has hardly any left. ``stuck_moves``: seconds since the last progress, by operation. ``metastore_full``: the
-    alarm in etcd's words. ``certificate_s``: seconds for which the certificate of the API is still valid; None:
-    there is none."""
+    without a leader or an in-sync copy. ``absent_nodes``: replicas that are kept on nodes that are gone and not
+    drained. ``full_disks``: members by node that ended for want of space. All three are None until partitions
+    were counted once. ``full_nodes``: those whose disk has hardly any left. ``stuck_moves``: seconds since the
+    last progress, by operation. ``metastore_full``: the alarm in etcd's words. ``certificate_s``: seconds for
+    which the certificate of the API is still valid; None: there is none."""
 
     catalog: str = OK
     metastore: str = OK
@@ -31,8 +31,8 @@ class InstallationFacts:
     metastore_full: str = ""
     relay_lag_s: float = 0.0
     certificate_s: float | None = None
-    without_majority: Mapping[str, int] = field(default_factory=dict)
-    absent_nodes: Mapping[str, int] = field(default_factory=dict)
-    full_disks: Mapping[str, int] = field(default_factory=dict)
+    without_majority: Mapping[str, int] | None = field(default_factory=dict)
+    absent_nodes: Mapping[str, int] | None = field(default_factory=dict)
+    full_disks: Mapping[str, int] | None = field(default_factory=dict)
     full_nodes: frozenset[str] = frozenset()
     stuck_moves: Mapping[str, float] = field(default_factory=dict)

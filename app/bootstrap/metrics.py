@@ -7,11 +7,12 @@ from functools import partial
 from importlib.metadata import version
 
 from app.configuration.settings import Settings
+from app.counts.partition_count import PartitionCount
 from app.edge.connection_count import ConnectionCount
 from app.metrics.certificates import api_probe, machine_probe
 from app.metrics.etcd_gauges import follow_members
 from app.metrics.exposition import Exposition
-from app.metrics.partition_count import PartitionCount
+from app.metrics.partition_gauges import PartitionGauges
 from app.metrics.server_gauges import (
     Line,
     LoopLag,
@@ -27,7 +28,6 @@ from app.metrics.server_gauges import (
 from app.security.server_certificate import ServerCertificate
 from app.views.keyspace_views import KeyspaceViews
 from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
@@ -61,7 +61,7 @@ def measure_server(
     metastore: EtcdMetastore,
     mirror: KeyspaceMirror,
     keyspace: Keyspace,
-    ring: RingReader,
+    count: PartitionCount,
     views: KeyspaceViews,
     guard: StoreGuard,
     relay: OutboxRelay,
@@ -74,11 +74,10 @@ def measure_server(
     """What a server tells besides; the works must run beside it."""
     age = MirrorAge(mirror, metastore, metrics)
     gauges = ServerGauges(metrics, mirror, keyspace, views, guard, relay, age)
-    count = PartitionCount(mirror, keyspace, ring, metrics)
     measure_process(metrics, settings, background)
     for probe in (
         *gauges.probes(),
-        count.probe,
+        PartitionGauges(count, metrics).probe,
         connections_probe(connections, metrics),
         line_probe(line, metrics),
     ):
@@ -91,7 +90,6 @@ def measure_server(
     return {
         "metrics: event loop": lag.run,
         "metrics: mirror": age.run,
-        "metrics: partitions": count.run,
         "metrics: operations": OperationGauges(mirror, keyspace, metrics).run,
         "metrics: catalog": partial(follow_catalog, snapshot, metrics),
         "metrics: metastore": partial(follow_members, metastore, metrics, quota),

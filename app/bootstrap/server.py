@@ -22,6 +22,7 @@ from app.bootstrap.targets_file import keep_targets_file
 from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
 from app.console.mount import Console
+from app.counts.partition_count import PartitionCount
 from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, serve_http
@@ -29,9 +30,11 @@ from app.log_levels import LogLevelFollower, LogLevelKeeper
 from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
 from app.metrics.request_meter import RequestMeter
+from app.metrics.scrape_door import ScrapeDoor
 from app.request_audit import Audit
 from app.security.passwords import hash_password
 from app.security.protections import left_open
+from app.security.scrape_token import ScrapeToken
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from app.security.statement_policy import check_complete
@@ -144,8 +147,9 @@ async def serve(
         sessions = SessionView(access, catalog) if access is not None else None
         watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
         line = StatementLine(settings.line_limits)
+        count = PartitionCount(mirror, keyspace, ring)
         facts = FactReader(
-            *(catalog.snapshot, metastore, mirror, views, guard, relay),
+            *(catalog.snapshot, metastore, mirror, count, keyspace, guard, relay),
             certificate=settings.https_certificate,
             divisor=settings.alert_times_divisor,
         )
@@ -220,6 +224,8 @@ async def serve(
         app: ASGIApp = build_app(services, settings.identity_header, console)
         if services.sessions is not None:
             app = with_login(app, settings, services.sessions, watch, https_port, stack, metrics)
+            if settings.metrics_token_file is not None:
+                app = ScrapeDoor(app, ScrapeToken(settings.metrics_token_file), metrics)
         app = RequestMeter(app, metrics)
         connections = ConnectionCount(settings.http_connections_max, trust)
         edge = (trust, settings.http_limits)
@@ -229,9 +235,10 @@ async def serve(
             "store guard": guard.run,
             "outbox relay": relay.run,
             "statement log": jobs.run,
+            "partition count": count.run,
             "alerts": alerts.run,
             **measure_server(
-                *(metrics, settings, metastore, mirror, keyspace, ring, views, guard, relay, background),
+                *(metrics, settings, metastore, mirror, keyspace, count, views, guard, relay, background),
                 *(connections, certificate, catalog.snapshot, line),
             ),
             "log levels": LogLevelFollower(metastore, keyspace, set_levels).run,

@@ -134,7 +134,7 @@ class SystemSnapshot:
     def placed(self, zone: Zone) -> PlacedZone | None:
         """The newest target, if it covers the zone as the catalog has it."""
         placed = self.views.placed(zone.zone_id)
-        return placed if placed is not None and len(placed.rows) == zone.partitions else None
+        return placed if placed is not None and placed.pointer.partitions == zone.partitions else None
 
     def partitions(self, zone: Zone) -> Iterator[tuple[int, PartitionView]]:
         placed = self.placed(zone)

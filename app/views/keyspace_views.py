@@ -323,11 +323,10 @@ class KeyspaceViews:
             return None
         below = self._mirror.below(self._keyspace.target(zone_id, pointer.event_revision))
         target = StoredTarget(pointer, tuple(chunk.value for chunk in below))
-        try:
-            placed = PlacedZone(target, target.rows())
-        except ValueError:
+        if not target.is_whole:
             # A chunk is being replaced, or is not what was stored.
             return None
+        placed = PlacedZone(target)
         self._decoded[zone_id] = (item.mod_revision, placed)
         return placed
 
@@ -385,7 +384,7 @@ class KeyspaceViews:
     def _target(
         placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, reads: RecordReader
     ) -> Assignments | None:
-        if placed is None or partition.partition >= len(placed.rows):
+        if placed is None or partition.partition >= placed.pointer.partitions:
             return None
         try:
             return placed.target(partition.partition, stable)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rebalance.core.assignments import Assignments
@@ -11,11 +10,10 @@ from rebalance.core.target import StoredTarget, TargetPointer, available_target
 
 @dataclass(frozen=True, slots=True)
 class PlacedZone:
-    """A zone's newest target as the mirror has it; ``rows`` by partition number. They are read when they are
-    asked for: a zone may have many partitions, and most questions are about one."""
+    """A zone's newest target as the mirror has it; ``stored`` is whole. Rows are read when they are asked for:
+    a zone may have many partitions, and most questions are about one."""
 
     stored: StoredTarget
-    rows: Sequence[bytes]
 
     @property
     def pointer(self) -> TargetPointer:
@@ -23,8 +21,8 @@ class PlacedZone:
 
     @property
     def targets(self) -> tuple[Assignments, ...]:
-        return tuple(map(self.stored.assignments_of, self.rows))
+        return tuple(self.stored.assignments())
 
     def target(self, number: int, stable: Assignments | None) -> Assignments:
         """What the partition is to become, as the guarded write asks for it."""
-        return available_target(self.stored.assignments_of(self.rows[number]), stable, self.pointer.gone)
+        return available_target(self.stored.assignments_of(self.stored.row(number)), stable, self.pointer.gone)

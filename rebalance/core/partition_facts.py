@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from rebalance.core.causes import Cause, labels_of
+from rebalance.core.causes import Cause, cause_of, labels_of
 from rebalance.core.majority_fact import lacks_majority
 from rebalance.core.move_status import MoveState, MoveStatus, PartitionView, partition_status
-from rebalance.core.records import Stage
+from rebalance.core.records import MemberState, Stage
 
 
 class MoveStage(Enum):
@@ -59,6 +59,15 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
         is_lost=view.owners is not None and view.owners.is_lost,
         is_unreadable=bool(view.unreadable),
         is_filling=view.owners is not None and bool(view.owners.filling),
+    )
+
+
+def full_nodes(view: PartitionView) -> frozenset[str]:
+    """Nodes whose member ended because it found no space."""
+    return frozenset(
+        node
+        for node, member in view.members.items()
+        if member.state is MemberState.FAILED and cause_of(member.reason) is Cause.DISK_FULL
     )
 
 

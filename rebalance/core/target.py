@@ -131,6 +131,12 @@ class StoredTarget:
             raise ValueError(f"target {pointer.event_revision} is incomplete: {len(self.chunks)} chunks")
         return [chunk[start : start + size] for chunk in self.chunks for start in range(0, len(chunk), size)]
 
+    def row(self, number: int) -> bytes:
+        """Of one partition, without cutting all others. All chunks but the last have the same length."""
+        size = self.pointer.replicas * INDEX_BYTES
+        chunk, place = divmod(number * size, len(self.chunks[0]))
+        return self.chunks[chunk][place : place + size]
+
     def assignments_of(self, row: bytes) -> Assignments:
         pointer = self.pointer
         indexes = struct.unpack(f"<{pointer.replicas}i", row)

@@ -40,9 +40,10 @@ class KeyspaceCopy:
         item = self._items.get(key)
         return item.value if item else None
 
-    def below(self, prefix: str) -> Iterator[KeyValue]:
-        """In key order. Over a mirror, the caller must not yield to the loop while iterating."""
-        for key in self._keys.irange(prefix):
+    def below(self, prefix: str, after: str = "") -> Iterator[KeyValue]:
+        """In key order, beginning after the key ``after``. Over a mirror, the caller must not yield to the loop
+        while iterating."""
+        for key in self._keys.irange(max(prefix, after), inclusive=(after < prefix, True)):
             if not key.startswith(prefix):
                 return
             yield self._items[key]

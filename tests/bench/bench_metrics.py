@@ -12,8 +12,9 @@ from pathlib import Path
 
 import psutil
 
+from app.counts.partition_count import PartitionCount
 from app.metrics.exposition import Exposition
-from app.metrics.partition_count import PartitionCount
+from app.metrics.partition_gauges import PartitionGauges
 from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
 from app.sql.statement_meter import StatementMeter
@@ -58,7 +59,9 @@ async def mirrored() -> AsyncIterator[tuple[KeyspaceMirror, PartitionCount, Expo
     watching = asyncio.create_task(mirror.run())
     await mirror.loaded()
     exposition = Exposition((ProcessRole.SERVER, ProcessRole.CONTROLLER))
-    yield mirror, PartitionCount(mirror, keyspace, RingReader(mirror, keyspace), exposition), exposition
+    count = PartitionCount(mirror, keyspace, RingReader(mirror, keyspace))
+    exposition.ask(PartitionGauges(count, exposition).probe)
+    yield mirror, count, exposition
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
 

@@ -29,8 +29,10 @@ from app.alerts.fact_reader import FactReader
 from app.application import build_app
 from app.client.zone_router import ZoneRouter
 from app.console.mount import Console
+from app.counts.partition_count import PartitionCount
 from app.edge.uvicorn_server import listen, serve_http
 from app.log_levels import LogLevelKeeper
+from app.logs import configure
 from app.request_audit import Audit
 from app.security.administrator import LOCAL_ADMIN
 from app.services import Services
@@ -70,10 +72,13 @@ async def services_of(world: World) -> AsyncIterator[Services]:
     groups = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
     views = KeyspaceViews(world.mirror, world.keyspace)
     control = OperationControl(world.metastore, world.keyspace, WallClock())
-    endpoints = ZoneEndpoints(world.mirror, RingReader(world.mirror, world.keyspace), groups, views.is_store)
+    ring = RingReader(world.mirror, world.keyspace)
+    endpoints = ZoneEndpoints(world.mirror, ring, groups, views.is_store)
     router, jobs = ZoneRouter(endpoints), StatementJobs(world.catalog)
-    facts = FactReader(world.catalog.snapshot, world.metastore, world.mirror, views, guard, world.relay)
-    watching = asyncio.gather(guard.run(), jobs.run())
+    count = PartitionCount(world.mirror, world.keyspace, ring)
+    stores = (world.metastore, world.mirror, count, world.keyspace)
+    facts = FactReader(world.catalog.snapshot, *stores, guard, world.relay)
+    watching = asyncio.gather(guard.run(), jobs.run(), count.run())
     try:
         yield Services(
             sql=world.engine,
@@ -210,6 +215,8 @@ async def _line() -> str:
 
 
 def main() -> None:
+    # To standard error: nobody empties the pipe of standard output for what is not an address.
+    configure("stage")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scene", choices=sorted(ALL_SCENES), default="small")
     parser.add_argument("--port", type=int, default=0)

@@ -21,12 +21,13 @@ from app.alerts.alert_rows import STALE_S
 from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.alerts.facts import InstallationFacts
+from app.counts.partition_count import PartitionCount
 from app.metrics.exposition import Exposition
 from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
-from app.views.keyspace_views import KeyspaceViews
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import ZoneId
+from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.alert_state import Alert, AlertRecord, AlertState
 from rebalance.core.drain import Drain
@@ -37,7 +38,7 @@ from rebalance.core.operation_movement import STUCK_MS, Movement
 from rebalance.core.records import MemberRecord, MemberState
 from rebalance.core.self_reports import EngineRecord
 from rebalance.core.txn import Delete, Txn, TxnResult
-from rebalance.ports.metastore import MetastoreUnavailableError
+from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.fixtures.scraped import value
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
@@ -59,14 +60,12 @@ class Judged:
 
     def __init__(self, world: World, certificate: Path | None = None) -> None:
         self.world = world
-        self.views = KeyspaceViews(world.mirror, world.keyspace)
         self.guard = StoreGuard(
             world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once
         )
         self.sent: list[tuple[Alert, ...]] = []
-        self.reader = FactReader(
-            self.snapshot, world.metastore, world.mirror, self.views, self.guard, world.relay, certificate
-        )
+        self.count = PartitionCount(world.mirror, world.keyspace, RingReader(world.mirror, world.keyspace))
+        self.reader = self.reading(world.metastore, certificate)
         self.metrics = Exposition((ProcessRole.SERVER,))
         self.watch = self.server("s1")
 
@@ -76,6 +75,11 @@ class Judged:
         if self.catalog_error is not None:
             raise self.catalog_error
         return await self.world.catalog.snapshot()
+
+    def reading(self, metastore: Metastore, certificate: Path | None = None) -> FactReader:
+        world = self.world
+        stores = (metastore, world.mirror, self.count, world.keyspace, self.guard)
+        return FactReader(self.snapshot, *stores, world.relay, certificate)
 
     def server(self, name: str, sent: list[tuple[Alert, ...]] | None = None) -> AlertWatch:
         messages = self.sent if sent is None else sent
@@ -91,13 +95,18 @@ class Judged:
             measures=self.metrics,
         )
 
-    async def facts(self) -> InstallationFacts:
+    async def settle(self) -> None:
+        """Everything has happened, and was counted."""
         await self.world.settle()
+        await self.count.round()
+
+    async def facts(self) -> InstallationFacts:
+        await self.settle()
         return await self.reader.facts()
 
     async def firing(self) -> dict[str, dict[str, str]]:
         """Labels by name, after another look."""
-        await self.world.settle()
+        await self.settle()
         await self.watch.look()
         return {
             alert.name: dict(alert.labels) for alert in self.watch.alerts if alert.state is AlertState.FIRING
@@ -225,6 +234,7 @@ async def test_a_catalog_that_fails_is_told_in_a_line(judged: Judged) -> None:
 async def test_the_sender_stores_what_it_judged_and_a_restart_changes_no_begin(judged: Judged) -> None:
     keys = judged.world.keyspace
     await judged.world.set_nodes(*DEFAULT_NODES[:2])
+    await judged.settle()
     async with running(judged.watch):
         await until(appears(judged.world, keys.alerts))
     stored = AlertRecord.decode(judged.world.mirror.value(keys.alerts) or b"")
@@ -253,10 +263,7 @@ async def test_without_a_metastore_each_server_sends_and_nothing_that_it_said_ch
     await judged.world.set_nodes(*DEFAULT_NODES[:2])
     assert await judged.firing() == {"NodeDown": {"node": "n3"}}
     assert judged.sent == [], "nobody holds the lease"
-    judged.reader = FactReader(
-        *(judged.snapshot, SilentMetastore(), judged.world.mirror, judged.views, judged.guard),
-        judged.world.relay,
-    )
+    judged.reader = judged.reading(SilentMetastore())
     silent = judged.server("s2")
     await silent.look()
     (sent,) = judged.sent

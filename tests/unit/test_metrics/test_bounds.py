@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from app.counts.partition_count import PartitionCount
 from app.metrics.exposition import Exposition
 from app.metrics.outcomes import AnswerOutcome
-from app.metrics.partition_count import PartitionCount
+from app.metrics.partition_gauges import PartitionGauges
 from app.security.policy import ROUTES
 from app.security.statement_policy import COMMANDS
 from catalog.core.error_kinds import ErrorKind
@@ -60,7 +61,8 @@ async def test_ten_thousand_zones_are_few_series() -> None:
         await store.commit(Txn((), tuple(puts[start : start + PUTS])))
     exposition = Exposition((ProcessRole.SERVER, ProcessRole.CONTROLLER), "1.2.3")
     busy(exposition)
-    count = PartitionCount(mirror, keyspace, RingReader(mirror, keyspace), exposition)
+    count = PartitionCount(mirror, keyspace, RingReader(mirror, keyspace))
+    exposition.ask(PartitionGauges(count, exposition).probe)
     counting = asyncio.create_task(count.run())
     try:
         async with asyncio.timeout(120):

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from app.counts.partition_count import PartitionCount
+from app.counts.zone_tally import Reading, ZoneCounts, ZoneTally, number_of, states_of
 from app.metrics.exposition import Exposition
-from app.metrics.partition_count import PartitionCount
-from app.metrics.zone_tally import ZoneCounts, ZoneTally, zone_series
+from app.metrics.partition_gauges import PartitionGauges
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.ring_mirror import RingReader
@@ -36,7 +37,8 @@ async def counted(world: World) -> AsyncIterator[Exposition]:
     """Whoever is asked for it counts first."""
     exposition = Exposition((ProcessRole.SERVER,))
     ring = RingReader(world.mirror, world.keyspace)
-    count = PartitionCount(world.mirror, world.keyspace, ring, exposition)
+    count = PartitionCount(world.mirror, world.keyspace, ring)
+    exposition.ask(PartitionGauges(count, exposition).probe)
     running = asyncio.create_task(count.run())
     try:
         yield exposition
@@ -151,6 +153,7 @@ async def test_a_record_that_cannot_be_read_is_counted_and_the_others_are(world:
         await until(exposition, "zonekeeper_partitions_unreadable", 0)
 
 
+NODES = ["n1", "n2", "n3"]
 STATES = [
     PartitionFacts(MoveState.DONE, MoveStage.REST),
     PartitionFacts(MoveState.WAITING, MoveStage.REST, Cause.NO_MAJORITY, lacks_majority=True),
@@ -162,51 +165,65 @@ STATES = [
 @pytest.mark.parametrize("seed", range(20))
 def test_a_tally_of_single_changes_is_the_count_of_the_whole(seed: int) -> None:
     chance, tally, now = random.Random(seed), ZoneCounts(), 0.0
-    facts: dict[PartitionId, PartitionFacts] = {}
-    sizes: dict[PartitionId, int] = {}
+    readings: dict[PartitionId, Reading] = {}
     since: dict[PartitionId, float] = {}
     for _ in range(400):
         now += chance.random()
-        zone = ZoneId(chance.randrange(4))
+        zone_id = ZoneId(chance.randrange(4))
         if chance.random() < 0.03:
-            tally.forget(zone)
-            for known in (facts, sizes, since):
-                for gone in [partition for partition in known if partition.zone_id == zone]:
-                    del known[gone]
+            for _ in tally.forget(zone_id):
+                pass
+            for gone in [partition for partition in readings if partition.zone_id == zone_id]:
+                del readings[gone], since[gone]
             continue
-        if zone not in tally.zones:
-            tally.zones[zone] = ZoneTally.of(f"Z{zone}", 3)
-        partition = PartitionId(zone, chance.randrange(3))
-        after, size = chance.choice(STATES), chance.randrange(100)
-        if partition not in facts or facts[partition].stage is not after.stage:
+        if zone_id not in tally.zones:
+            tally.zones[zone_id] = ZoneTally.of(f"Z{zone_id}", 3)
+        partition = PartitionId(zone_id, chance.randrange(3))
+        kept, full = (tally.bits.of(chance.sample(NODES, 2)) for _ in range(2))
+        reading = Reading(chance.choice(STATES), kept, kept, full, chance.randrange(100))
+        if partition not in readings or readings[partition].facts.stage is not reading.facts.stage:
             since[partition] = now
-        facts[partition], sizes[partition] = after, size
-        tally.note(partition, after, 0, size, now)
-    assert +tally.states == Counter(each.state for each in facts.values())
-    at = Counter((each.stage, each.cause) for each in facts.values() if each.cause is not Cause.NONE)
-    assert tally.moves == at
-    assert tally.without_majority == sum(each.lacks_majority for each in facts.values())
-    assert tally.without_leader == sum(each.lacks_leader for each in facts.values())
-    assert sum(zone.bytes for zone in tally.zones.values()) == sum(sizes.values())
+        readings[partition] = reading
+        tally.note(partition, reading, now)
+        tally.rank(zone_id)
+    facts = [reading.facts for reading in readings.values()]
+    assert tally.counts == Counter(facts)
+    assert states_of(tally.counts) == Counter(each.state for each in facts)
+    assert number_of(tally.counts, lambda each: each.lacks_leader) == sum(each.lacks_leader for each in facts)
+    assert tally.bytes == sum(reading.size for reading in readings.values())
+    names = tally.bits.names
+    assert tally.replicas == Counter(node for each in readings.values() for node in names(each.kept))
+    assert tally.full == Counter(node for each in readings.values() for node in names(each.full))
+    lacking = Counter(f"Z{each.zone_id}" for each in readings if readings[each].facts.lacks_majority)
+    assert tally.unserved() == lacking
     begins: dict[MoveStage, float] = {}
-    for partition, each in facts.items():
-        if each.stage is not MoveStage.REST:
-            begins[each.stage] = min(begins.get(each.stage, now), since[partition])
+    for partition, each in readings.items():
+        if each.facts.stage is not MoveStage.REST:
+            begins[each.facts.stage] = min(begins.get(each.facts.stage, now), since[partition])
     assert tally.oldest(now) == {stage: now - begun for stage, begun in begins.items()}
 
 
-def test_the_worst_zones_have_series_and_the_others_are_one() -> None:
-    zones = []
-    for number in range(ZONES_SHOWN_MAX + 50):
-        zone = ZoneTally.of(f"Z{number:04d}", 1)
-        zone.states[MoveState.DONE] = 1
-        zones.append(zone)
-    zones[-1].without_majority = 1
-    zones[-2].states = {MoveState.WAITING: 1}
-    series = zone_series(zones)
-    names = {name for name, _ in series.partitions}
-    assert len(names) == ZONES_SHOWN_MAX + 1
-    assert {zones[-1].name, zones[-2].name, "Z0000", "_other"} <= names
-    assert f"Z{ZONES_SHOWN_MAX:04d}" not in names
-    assert sum(series.partitions.values()) == len(zones)
-    assert series.partitions["_other", "DONE"] == 50
+async def test_the_worst_zones_have_series_and_the_others_are_one(world: World) -> None:
+    ring = RingReader(world.mirror, world.keyspace)
+    count, exposition = PartitionCount(world.mirror, world.keyspace, ring), Exposition((ProcessRole.SERVER,))
+    exposition.ask(PartitionGauges(count, exposition).probe)
+    await count.round()
+    done, waiting, lacking = (Reading(facts, size=7) for facts in (STATES[0], STATES[2], STATES[1]))
+    last = ZONES_SHOWN_MAX + 49
+    for number in range(last + 1):
+        zone_id = ZoneId(number)
+        count.tally.zones[zone_id] = ZoneTally.of(f"Z{number:04d}", 1)
+        count.tally.note(PartitionId(zone_id, 0), {last: lacking, last - 1: waiting}.get(number, done), 1.0)
+        count.tally.rank(zone_id)
+    series = {
+        dict(labels)["zone"]: number
+        for (name, labels), number in samples(exposition).items()
+        if name == "zonekeeper_zone_bytes"
+    }
+    assert len(series) == ZONES_SHOWN_MAX + 1
+    assert {f"Z{last:04d}", f"Z{last - 1:04d}", "Z0000"} <= series.keys()
+    assert f"Z{ZONES_SHOWN_MAX:04d}" not in series
+    assert series["_other"] == 50 * 7
+    assert sum(series.values()) == (last + 1) * 7
+    assert value(exposition, "zonekeeper_zone_partitions", zone="_other", state="DONE") == 50
+    assert value(exposition, "zonekeeper_zone_partitions", zone="_other", state="WAITING") == 0

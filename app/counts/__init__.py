@@ -1,0 +1,1 @@
+"""Partitions, counted once for all that need their numbers: gauges, and the judge of alerts."""

@@ -151,8 +151,8 @@ ZONES = Dashboard(
             "Operations end, at this rate, in",
             Unit.SECONDS,
             (
-                "max(zonekeeper_operation_partitions_left)"
-                " / -min(deriv(zonekeeper_operation_partitions_left[10m]) < 0)",
+                "max(zonekeeper_operation_bytes_left)"
+                " / clamp_min(sum(rate(zonekeeper_copied_bytes_total[10m])), 1)",
                 "left",
             ),
         ),

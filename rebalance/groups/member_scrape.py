@@ -88,7 +88,7 @@ class MemberScrape:
                         self._totals.note(partition, await metrics_of(endpoints.client_url, context))
                 await asyncio.sleep(period_s / len(partitions))
             if not partitions:
-                await asyncio.sleep(IDLE_S)
+                await asyncio.sleep(min(IDLE_S, period_s))
 
 
 async def metrics_of(client_url: str, context: ssl.SSLContext | None) -> bytes:

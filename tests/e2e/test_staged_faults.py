@@ -142,9 +142,11 @@ def test_a_fault_is_told_until_it_is_mended(
 def test_every_query_of_the_dashboards_has_a_series(whole: Installation, rules: Prometheus) -> None:
     """With a number in it, at some second of the run."""
     with majority_lost(whole):
+        (altered,) = whole.sql("ALTER ZONE orders SET (REPLICAS 2)")
         wait_for("the loss", lambda: rules.values("max(zonekeeper_partitions_without_majority) > 0"))
+        wait_for("a move that waits", lambda: rules.values("max(zonekeeper_move_oldest_seconds) > 0"))
+    wait_for("the move", lambda: whole.converged(altered))
     with writing(whole, "ORDERS"):
-        whole.execute("ALTER ZONE orders SET (REPLICAS 2)")
         assert whole.request("POST", "/api/v1/statements", {"sql": "DROP ZONE nobody"}).is_client_error
         assert httpx.get(f"{whole.url}/api/v1/zones", verify=whole.access.verify).status_code == 401
         for name, query in dashboard_queries().items():

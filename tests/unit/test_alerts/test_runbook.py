@@ -29,6 +29,12 @@ def test_each_alert_has_a_page_with_four_parts_that_say_something(row: AlertRow)
     assert all(part.partition("\n")[2].strip() for part in parts)
 
 
+@pytest.mark.parametrize("row", ALERT_ROWS, ids=lambda row: row.name)
+def test_a_line_that_is_a_command_is_shown_as_one(row: AlertRow) -> None:
+    text = re.sub(r"^```.*?^```", "", (ROOT / row.page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^(?:zonectl|etcdctl|openssl) .*", text, flags=re.MULTILINE) == []
+
+
 def test_there_is_no_page_without_an_alert() -> None:
     assert {path.stem for path in PAGES.glob("*.md")} == {row.name for row in ALERT_ROWS} | {"README"}
 

@@ -114,7 +114,8 @@ LEVEL_ROWS = (
         AlertGroup.NODES,
         30,
         "The disk of a node is full, or was when members ended.",
-        "min by (node) (zonekeeper_node_disk_free_bytes / zonekeeper_node_disk_size_bytes) < "
+        "max by (node) (zonekeeper_node_members_without_space) > 0"
+        " or min by (node) (zonekeeper_node_disk_free_bytes / zonekeeper_node_disk_size_bytes) < "
         f"{DISK_FULL_SHARE:g}",
         _OF_NODES,
         conditions.disk_full,
@@ -177,7 +178,7 @@ LEVEL_ROWS = (
         AlertGroup.MOVES,
         0,
         "A move has made no progress for 10 minutes, and nothing permitted holds it.",
-        "max(zonekeeper_operations_stuck) > 0",
+        "max by (operation) (zonekeeper_operation_still_seconds) > 0",
         _OLD,
         conditions.move_stuck,
         label="operation",

@@ -16,7 +16,8 @@ from functools import partial
 import structlog
 
 from app.alerts.alert_rows import BY_NAME, Severity, findings_of, for_ms
-from app.alerts.facts import OK, InstallationFacts
+from app.alerts.facts import InstallationFacts
+from app.views.answer_state import OK
 from rebalance.controllers.controller_leadership import ControllerLeadership
 from rebalance.core.alert_state import Alert, AlertRecord, Alerts, AlertState, adopted, judge, shown_order
 from rebalance.core.keys import Keyspace
@@ -33,6 +34,8 @@ log = structlog.get_logger(__name__)
 JUDGE_S = 5.0
 JUDGE_LEAST_S = 0.5
 LEASE_S = 10
+STUCK_SHOWN_MAX = 20
+"""So many operations that are stuck have a series each."""
 
 Sent = Callable[[tuple[Alert, ...]], Awaitable[None]]
 
@@ -111,6 +114,10 @@ class AlertWatch:
         series = ((severity, counts[severity]) for severity in (Severity.PAGE, Severity.TICKET))
         self._measures.replace(Metric.ALERTS_FIRING, (((each.value,), count) for each, count in series))
         self._measures.set(Metric.OPERATIONS_STUCK, len(facts.stuck_moves))
+        stuck = sorted(facts.stuck_moves.items(), key=lambda item: item[1], reverse=True)[:STUCK_SHOWN_MAX]
+        self._measures.replace(
+            Metric.OPERATION_STILL_SECONDS, (((operation,), still_s) for operation, still_s in stuck)
+        )
 
     def _adopt(self) -> None:
         if not self._mirror.is_loaded:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.alerts.facts import OK, InstallationFacts
+from app.alerts.facts import InstallationFacts
+from app.views.answer_state import OK
 from rebalance.core.alert_state import Findings
 
 CERTIFICATE_S = 7 * 86_400.0

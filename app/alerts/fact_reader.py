@@ -10,9 +10,11 @@ from pathlib import Path
 
 from cryptography import x509
 
-from app.alerts.facts import OK, InstallationFacts
+from app.alerts.facts import InstallationFacts
 from app.alerts.stuck_moves import StuckMoves
+from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
+from app.views.answer_state import state_of
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
@@ -51,12 +53,14 @@ class FactReader:
         self._guard = guard
         self._relay = relay
         self._certificate = certificate
-        self._stuck_moves = StuckMoves(mirror, keyspace, divisor)
+        self._stuck_moves = StuckMoves(OpenOperations(mirror, keyspace), divisor)
         self._current_s: float | None = None
 
     async def facts(self) -> InstallationFacts:
         """Takes up to some seconds when a store is silent; the event loop stays free."""
-        catalog, metastore = await asyncio.gather(_state_of(self._snapshot()), _state_of(self._compare()))
+        catalog, metastore = await asyncio.gather(
+            state_of(self._snapshot(), ANSWER_S), state_of(self._compare(), ANSWER_S)
+        )
         state, count, tally = self._guard.state, self._count, self._count.tally
         is_counted = count.counted_at is not None
         leader = self._mirror.value(self._keyspace.controller_leader)
@@ -107,18 +111,6 @@ class FactReader:
             for key, record in records.items()
             if isinstance(record, ProcessRecord) and record.disk_full
         )
-
-
-async def _state_of(question: Awaitable[object]) -> str:
-    """ "ok", or what went wrong, in a line."""
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            await question
-    except TimeoutError:
-        return f"no answer within {ANSWER_S:.0f} s"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    return OK
 
 
 def _valid_s(certificate: Path | None) -> float | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-OK = "ok"
+from app.views.answer_state import OK
 
 
 @dataclass(frozen=True, slots=True)

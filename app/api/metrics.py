@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
@@ -24,10 +22,7 @@ router = APIRouter(tags=["health"])
 async def metrics(services: ServicesOf) -> Response:
     """What this server measures: `docs/metrics.md` says how to read it. It is answered without a catalog and
     without a metastore, with what is known."""
-    exposition = services.metrics
-    exposition.probe()
-    # Thousands of lines: the event loop has its turn in between.
-    return Response(await asyncio.to_thread(exposition.rendered), media_type=CONTENT_TYPE)
+    return Response(await services.metrics.scraped(), media_type=CONTENT_TYPE)
 
 
 @router.get("/api/v1/metrics/targets", **answers(list[ScrapeTarget], 503))

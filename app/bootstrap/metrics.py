@@ -7,6 +7,7 @@ from functools import partial
 from importlib.metadata import version
 
 from app.configuration.settings import Settings
+from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
 from app.edge.connection_count import ConnectionCount
 from app.metrics.certificates import api_probe, machine_probe
@@ -90,7 +91,7 @@ def measure_server(
     return {
         "metrics: event loop": lag.run,
         "metrics: mirror": age.run,
-        "metrics: operations": OperationGauges(mirror, keyspace, metrics).run,
+        "metrics: operations": OperationGauges(mirror, OpenOperations(mirror, keyspace), metrics).run,
         "metrics: catalog": partial(follow_catalog, snapshot, metrics),
         "metrics: metastore": partial(follow_members, metastore, metrics, quota),
     }

@@ -13,13 +13,14 @@ from app.edge.own_address import is_every_address, url_of
 from app.edge.uvicorn_server import listen
 from app.metrics.exposition import Exposition
 from app.security.protections import is_loopback
+from app.security.scrape_token import ScrapeToken
 from app.security.server_certificate import ServerCertificate
 from catalog.core.codec import FORMAT
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
 from rebalance.core.self_reports import ProcessRecord
 from rebalance.hosting.background import Background, kept
-from rebalance.hosting.metrics_listener import MetricsListener
+from rebalance.hosting.metrics_listener import Admission, MetricsListener
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.ports.metastore import Metastore
 
@@ -50,7 +51,7 @@ async def open_process(
     certificate = scraped_with(settings)
     listener = stack.enter_context(listen(settings.metrics_host, settings.metrics_port))
     context = certificate.context if certificate is not None else None
-    scraped = MetricsListener(listener, metrics.text, context)
+    scraped = MetricsListener(listener, metrics.text, admission_of(settings), context)
     await stack.enter_async_context(kept(background, "metrics", scraped.run))
     if certificate is not None:
         await stack.enter_async_context(kept(background, "certificate", certificate.follow))
@@ -60,6 +61,16 @@ async def open_process(
         metastore, Keyspace(settings.metastore_prefix), name, entry_of(role, url), background, directory
     )
     await stack.enter_async_context(kept(background, "process", report.run))
+
+
+def admission_of(settings: Settings) -> Admission:
+    """Who is answered with what is measured: whoever shows the token. Without one: whoever has shown a
+    certificate; on the loopback address, which every user of the machine reaches, all if nobody logs in, and
+    else nobody."""
+    if settings.metrics_token_file is not None:
+        return ScrapeToken(settings.metrics_token_file).is_in
+    is_open = not settings.auth or not is_loopback(settings.metrics_host)
+    return lambda _: is_open
 
 
 def scraped_with(settings: Settings) -> ServerCertificate | None:

@@ -30,9 +30,11 @@ from app.log_levels import LogLevelFollower, LogLevelKeeper
 from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
 from app.metrics.request_meter import RequestMeter
+from app.metrics.scrape_door import ScrapeDoor
 from app.request_audit import Audit
 from app.security.passwords import hash_password
 from app.security.protections import left_open
+from app.security.scrape_token import ScrapeToken
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from app.security.statement_policy import check_complete
@@ -222,6 +224,8 @@ async def serve(
         app: ASGIApp = build_app(services, settings.identity_header, console)
         if services.sessions is not None:
             app = with_login(app, settings, services.sessions, watch, https_port, stack, metrics)
+            if settings.metrics_token_file is not None:
+                app = ScrapeDoor(app, ScrapeToken(settings.metrics_token_file), metrics)
         app = RequestMeter(app, metrics)
         connections = ConnectionCount(settings.http_connections_max, trust)
         edge = (trust, settings.http_limits)

@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 RUN_FILE = "run.json"
+SCRAPE_TOKEN_FILE = "metrics.token"
+TARGETS_FILE = "scrape-targets.json"
+"""What Prometheus scrapes, for its file_sd."""
 DATA_DIR = Path("zonekeeper-data")
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_USE = stat.S_IRWXG | stat.S_IRWXO

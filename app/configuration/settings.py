@@ -57,6 +57,12 @@ class Settings(BaseSettings):
     metrics_port: int = Field(
         0, ge=0, le=65535, description="port at which a node or a controller is scraped; 0: a free one"
     )
+    metrics_token_file: Path | None = Field(
+        None,
+        description="file with the token, of 32 characters or more, that scrapers send as a bearer token: it "
+        "opens /metrics of servers, nodes and controllers, and nothing else; on the loopback address, nodes "
+        "and controllers without it answer scrapers only with ZONEKEEPER_AUTH=false",
+    )
     metrics_targets: Path | None = Field(
         None, description="file that a server keeps with what Prometheus scrapes, as its file_sd reads it"
     )

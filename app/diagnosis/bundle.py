@@ -78,6 +78,8 @@ def _parts(target: Target, environment: dict[str, str]) -> Iterator[Part]:
     yield Part("settings", partial(bundle_files.settings, place, environment))
     if target.ask is not None:
         yield Part("answers of the server", partial(bundle_answers.answers, target.ask))
+    if place.data_dir is not None:
+        yield Part("metrics of nodes", partial(bundle_answers.nodes, place.data_dir))
     for one in members:
         yield Part(f"metrics of etcd {one.endpoint}", partial(bundle_answers.member, one))
     if target.query is not None:

@@ -6,13 +6,19 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
+import httpx
+
+from app.client.local_server import SCRAPE_TOKEN_FILE, TARGETS_FILE
 from app.diagnosis.bundle_files import BundleEntry
 from app.diagnosis.metastore_probes import MetastoreMember
 from app.diagnosis.scrubbing import without_literals
 from app.diagnosis.server_probes import Ask, Query
+from rebalance.core.metric_row import ProcessRole
 
 CALL_S = 8.0
 ANSWERS: Mapping[str, str] = {
@@ -63,6 +69,26 @@ def views(query: Query) -> Iterator[BundleEntry]:
 def member(one: MetastoreMember) -> Iterator[BundleEntry]:
     """Metrics of a member of etcd."""
     yield BundleEntry(f"metrics/etcd-{one.endpoint.replace(':', '-')}.txt", one.get("/metrics").text)
+
+
+def nodes(data_dir: Path) -> Iterator[BundleEntry]:
+    """Metrics of the nodes on this machine that registered: they answer without a server. One that does not
+    answer is left out; an ``up`` that no server has run in knows none."""
+    try:
+        listed = json.loads((data_dir / TARGETS_FILE).read_text())
+        token = (data_dir / SCRAPE_TOKEN_FILE).read_text().strip()
+    except OSError:
+        return
+    for entry in listed:
+        labels = entry["labels"]
+        if labels["role"] != ProcessRole.NODE.value:
+            continue
+        url = f"{labels['__scheme__']}://{entry['targets'][0]}{labels['__metrics_path__']}"
+        with suppress(httpx.HTTPError):
+            answer = httpx.get(
+                url, headers={"Authorization": f"Bearer {token}"}, timeout=CALL_S, trust_env=False
+            )
+            yield BundleEntry(f"metrics/{labels['node']}.txt", answer.raise_for_status().text)
 
 
 def keyspace(members: Sequence[MetastoreMember], prefix: str) -> Iterator[BundleEntry]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
+from app.client.local_server import SCRAPE_TOKEN_FILE
 from app.configuration.settings import Settings
 from app.diagnosis.machine_probes import java
 from app.diagnosis.scrubbing import HIDDEN, is_secret, secrets_in
@@ -99,7 +100,7 @@ def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:
             continue
     files = [Path(value) for name, value in environment.items() if _names_secret_file(name) and value]
     if place.data_dir is not None:
-        files.append(place.data_dir / "admin.token")
+        files += [place.data_dir / name for name in ("admin.token", SCRAPE_TOKEN_FILE)]
     for path in files:
         try:
             text = path.read_bytes()[:SECRET_BYTES_MAX].decode(errors="replace").strip()

@@ -6,6 +6,7 @@ prometheus_client asks for them and writes them. Only what the process may say b
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from bisect import bisect_left
@@ -113,6 +114,11 @@ class Exposition(Collector):
         """All series, as of now; in the thread of the event loop. It never raises, and waits for nobody."""
         self.probe()
         return self.rendered()
+
+    async def scraped(self) -> bytes:
+        """As ``text``; the event loop has its turn while thousands of lines are written."""
+        self.probe()
+        return await asyncio.to_thread(self.rendered)
 
     def probe(self) -> None:
         """Asks for the gauges that are cheap to ask for; in the thread of the event loop."""

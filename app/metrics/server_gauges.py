@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
+from app.counts.open_operations import OpenOperations
 from app.edge.connection_count import ConnectionCount
 from app.views.keyspace_views import KeyspaceViews
 from app.views.store_servers import servers_down
@@ -19,7 +20,7 @@ from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_rows import Metric
-from rebalance.core.operation import Operation, OperationState
+from rebalance.core.operation import OperationState
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.self_reports import EngineRecord
 from rebalance.hosting.background import Background
@@ -144,48 +145,30 @@ class ServerGauges:
 
 
 class OperationGauges:
-    """Operations that have not ended: their records are read when they change."""
-
-    def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace, measures: Measures) -> None:
+    def __init__(self, mirror: KeyspaceMirror, operations: OpenOperations, measures: Measures) -> None:
         self._mirror = mirror
-        self._prefix = keyspace.operations
+        self._operations = operations
         self._measures = measures
-        self._open: dict[str, Operation] = {}
-        self._changed: set[str] = set()
 
     async def run(self) -> None:
         """Until cancelled."""
         await self._mirror.loaded()
-        stop = self._mirror.listen(self._on_change)
-        self._changed = {item.key for item in self._mirror.below(self._prefix)}
-        try:
-            while True:
-                self.look()
-                await asyncio.sleep(LOOK_S)
-        finally:
-            stop()
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_S)
 
     def look(self) -> None:
-        changed, self._changed = self._changed, set()
-        for key in changed:
-            operation = read(self._mirror.get(key), Operation.decode)
-            if operation is None or isinstance(operation, Unreadable) or operation.is_over:
-                self._open.pop(key, None)
-            else:
-                self._open[key] = operation
+        operations = self._operations.all()
         put, now_s = self._measures.set, time.time()
-        states = Counter(operation.state for operation in self._open.values())
+        states = Counter(operation.state for operation in operations)
         self._measures.replace(
             Metric.OPERATIONS, (((state.value,), states[state]) for state in OperationState if states[state])
         )
-        tallies = [operation.tally for operation in self._open.values()]
-        oldest = min((operation.started_ms for operation in self._open.values()), default=None)
+        tallies = [operation.tally for operation in operations]
+        oldest = min((operation.started_ms for operation in operations), default=None)
         put(Metric.OPERATION_OLDEST_SECONDS, max(now_s - oldest / 1_000, 0) if oldest is not None else 0)
         put(Metric.OPERATION_PARTITIONS_LEFT, sum(max(tally.total - tally.done, 0) for tally in tallies))
         put(Metric.OPERATION_BYTES_LEFT, sum(max(tally.bytes_total - tally.bytes_done, 0) for tally in tallies))
-
-    def _on_change(self, changed: frozenset[str]) -> None:
-        self._changed.update(key for key in changed if key.startswith(self._prefix))
 
 
 async def follow_catalog(snapshot: Callable[[], Awaitable[object]], measures: Measures) -> None:

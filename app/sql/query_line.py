@@ -85,8 +85,18 @@ class QueryLine:
         self._served_at: dict[QueryClient | str, int] = {}
         self._order: tuple[Ticket, ...] | None = None
 
-    def arrive(self, client: QueryClient, *, is_cheap: bool) -> Ticket:
-        """Puts a query at the end. Raises RefusedError: TOO_MANY_STATEMENTS, CLIENT_STATEMENT_LIMIT."""
+    def arrive(self, client: QueryClient, *, is_cheap: bool, has_waited: bool = False) -> Ticket:
+        """Puts a query at the end. ``has_waited``: in another line, whose limits it passed.
+        Raises RefusedError: TOO_MANY_STATEMENTS, CLIENT_STATEMENT_LIMIT."""
+        if not has_waited:
+            self._check_limits(client)
+        self._numbers += 1
+        self._order = None
+        ticket = Ticket(self._numbers, client, is_cheap)
+        self._waiting[ticket.number] = ticket
+        return ticket
+
+    def _check_limits(self, client: QueryClient) -> None:
         limits = self._limits
         waiting = self._waiting.values()
         if len(waiting) >= limits.waiting_max:
@@ -100,11 +110,6 @@ class QueryLine:
         if sum(query.client.network == client.network for query in waiting) >= limits.of_address:
             message = f"{limits.of_address} {limits.noun} of this address wait already"
             raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
-        self._numbers += 1
-        self._order = None
-        ticket = Ticket(self._numbers, client, is_cheap)
-        self._waiting[ticket.number] = ticket
-        return ticket
 
     def admit(self) -> tuple[Ticket, ...]:
         """The queries that begin now, in order; they have left the line and run."""

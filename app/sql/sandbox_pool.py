@@ -26,6 +26,7 @@ from app.sql.query_line import LineLimits, QueryClient, QueryEntry, QueryLine, T
 from app.sql.results import AnswerColumn, ResultSet, ResultType
 from app.sql.sandbox import UTC, read_frame, write_frame
 from app.sql.statement_ids import current_statement_id
+from app.sql.statement_line import has_waited
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import Position
 from parser.select import PreparedQuery
@@ -140,9 +141,8 @@ class SandboxPool:
     @asynccontextmanager
     async def _turn(self, query: PreparedQuery, is_cheap: bool) -> AsyncIterator[_Turn]:
         actor = current_actor()
-        ticket = self._line.arrive(
-            QueryClient(actor.address, actor.name, current_principal(), current_scope()), is_cheap=is_cheap
-        )
+        client = QueryClient(actor.address, actor.name, current_principal(), current_scope())
+        ticket = self._line.arrive(client, is_cheap=is_cheap, has_waited=has_waited())
         shown = " ".join(query.text.split())[:SHOWN_CHARS_MAX]
         turn = _Turn(ticket, current_statement_id(), shown, time.monotonic())
         self._turns[ticket.number] = turn

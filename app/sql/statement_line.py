@@ -25,12 +25,14 @@ def statement_limits(running_max: int = RUNNING_MAX, waiting_max: int = WAITING_
 
 
 class StatementTurn:
-    """Of one statement, from its acceptance to its end. ``number`` grows with each that is accepted."""
+    """Of one statement, from its acceptance to its end. ``number`` grows with each that is accepted;
+    ``has_waited``: it did not begin at once."""
 
     def __init__(self, line: StatementLine, number: int) -> None:
         self.line = line
         self.number = number
         self.is_over = False
+        self.has_waited = False
         self.begins = asyncio.Event()
 
 
@@ -45,6 +47,12 @@ def accepted(turn: StatementTurn) -> Iterator[None]:
         yield
     finally:
         _ACCEPTED.reset(before)
+
+
+def has_waited() -> bool:
+    """Whether what runs here was accepted, and waited for its turn: it is not to be refused any more."""
+    turn = _ACCEPTED.get()
+    return turn is not None and turn.has_waited
 
 
 class StatementLine:
@@ -71,6 +79,7 @@ class StatementLine:
         ticket = self._line.arrive(client, is_cheap=True)
         turn = self._turns[ticket.number] = StatementTurn(self, ticket.number)
         self._admit()
+        turn.has_waited = not turn.begins.is_set()
         return turn
 
     def leave(self, turn: StatementTurn) -> None:

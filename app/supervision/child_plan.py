@@ -11,6 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from app.client.local_server import TARGETS_FILE
 from app.configuration.node_profiles import profiles_of
 from app.configuration.settings import Settings
 from app.supervision.installation_state import PORTS_PER_MEMBER, LocalLogin, Ports, UpError
@@ -28,8 +29,6 @@ COMPACT_AFTER = "10m"
 SETTINGS = frozenset(f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields)
 # The server starts Spark. libpq has variables of its own, also for the catalog's password.
 SERVER_INHERITS = (*SPARK, *sorted(SETTINGS), "PG*")
-TARGETS_FILE = "scrape-targets.json"
-"""In the data directory: what Prometheus scrapes, for its file_sd."""
 CATALOG_SETTINGS = {"ZONEKEEPER_CATALOG_URL", "ZONEKEEPER_CATALOG_PASSWORD_FILE"}
 # Every setting but the catalog's, which lead to a password and are none of a node's business.
 NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - CATALOG_SETTINGS))
@@ -147,6 +146,7 @@ def plan_children(
         env={
             **_tls_settings(tls),
             **_login_settings(https, login),
+            **_scrape_settings(login),
             "ZONEKEEPER_METASTORE_QUOTA_MB": str(QUOTA_BYTES >> 20),
             "ZONEKEEPER_METRICS_TARGETS": str(directory / TARGETS_FILE),
         },
@@ -157,7 +157,8 @@ def plan_children(
     agents = (
         _node_child(node, directory, endpoint, ports.nodes[node.name], member_limit, etcd) for node in nodes
     )
-    protected = (replace(agent, env={**agent.env, **_tls_settings(tls)}) for agent in agents)
+    more = {**_tls_settings(tls), **_scrape_settings(login)}
+    protected = (replace(agent, env={**agent.env, **more}) for agent in agents)
     return (metastore, server, *(replace(agent, silence_s=node_silence_s) for agent in protected))
 
 
@@ -178,6 +179,12 @@ def _login_settings(https: TlsFiles | None, login: LocalLogin | None) -> dict[st
         "ZONEKEEPER_HTTPS_KEY": str(https.key),
         "ZONEKEEPER_ADMIN_TOKEN_FILE": str(login.token_file),
     }
+
+
+def _scrape_settings(login: LocalLogin | None) -> dict[str, str]:
+    if login is None:
+        return {"ZONEKEEPER_AUTH": "false"}
+    return {"ZONEKEEPER_METRICS_TOKEN_FILE": str(login.scrape_token_file)}
 
 
 def zonectl(*arguments: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from app.security.local_authority import LocalAuthority
+from app.security.scrape_token import keep_scrape_token
 from app.supervision.child_loop import Child, Supervisor
 from app.supervision.child_plan import DEMO_INHERITS, ChildSpec, NodeSpec, StopRank, plan_children, zonectl
 from app.supervision.console_link import new_console_link
@@ -102,6 +103,8 @@ def up(options: UpOptions) -> int:
         tls = options.tls or LocalAuthority.of_machines(directory.path).renewed(datetime.now(UTC))
         https = LocalAuthority.of_api(directory.path).renewed(datetime.now(UTC)) if rule.is_required else None
         login = None if https is None else LocalLogin.of(directory.path, https.ca)
+        if login is not None:
+            keep_scrape_token(login.scrape_token_file)
         remember(directory.path, etcd)
         _say_what_differs(earlier, ports, options)
         _say_who_logs_in(rule)

@@ -8,6 +8,8 @@
 | ``etcd.json`` | which etcd has written the directory |
 | ``run.json`` | addresses and pids, while it runs: clients find the API by it |
 | ``admin.token`` | a token of the administrator ``admin``, which the server keeps valid; with login only |
+| ``metrics.token`` | what scrapers show to every process, made once; with login only |
+| ``scrape-targets.json`` | what Prometheus scrapes, for its file_sd |
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from app.client.local_server import DATA_DIR
+from app.client.local_server import DATA_DIR, SCRAPE_TOKEN_FILE
 from app.security.protections import is_loopback
 from app.supervision.privacy import of_others
 from rebalance.hosting.etcd_binary import BUNDLED, MEMORY_FILE, EtcdBinary, EtcdVersionError, choose, remember
@@ -99,14 +101,15 @@ class DataDirectory:
 @dataclass(frozen=True, slots=True)
 class LocalLogin:
     """Where commands on this machine find what they log in with. ``authority``: PEM file, of the API's
-    certificate. ``token_file`` belongs to the owner of the data directory alone."""
+    certificate. ``token_file`` and ``scrape_token_file`` belong to the owner of the data directory alone."""
 
     authority: Path
     token_file: Path
+    scrape_token_file: Path
 
     @classmethod
     def of(cls, directory: Path, authority: Path) -> Self:
-        return cls(authority, directory / "admin.token")
+        return cls(authority, directory / "admin.token", directory / SCRAPE_TOKEN_FILE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ OURS = (
         "state.json*",
         "run.json*",
         "admin.token*",
+        "metrics.token*",
+        "scrape-targets.*",
         "logs",
         "etcd",
         "nodes",

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from app.contract.health import LostPartitions
+from app.views.answer_state import state_of
 from app.views.keyspace_views import KeyspaceViews
 from app.views.readiness_judge import judged
 from app.views.store_servers import servers_down
@@ -69,7 +70,9 @@ class ReadinessProbe:
         """The body of ``/readyz``, as ``app.api.models.Readiness`` describes it."""
         leader_key = self._keyspace.controller_leader
         catalog, answer, recovered = await asyncio.gather(
-            _state_of(self._snapshot()), _state_of(self._metastore.get(leader_key)), self._recovered()
+            state_of(self._snapshot(), TIME_LIMIT_S),
+            state_of(self._metastore.get(leader_key), TIME_LIMIT_S),
+            self._recovered(),
         )
         agreement = self._agreement()
         takes_statements = catalog == "ok" and self._mirror.is_loaded and agreement == "ok"
@@ -180,15 +183,3 @@ def _body(trouble: Trouble) -> dict[str, Any]:
 def _age_s(waiting: WaitingZone | None) -> float:
     """Of the leader's oldest waiting zone, by this machine's clock."""
     return round(max(time.time() - waiting.since_ms / 1_000, 0.0), 1) if waiting is not None else 0.0
-
-
-async def _state_of(question: Awaitable[object]) -> str:
-    """ "ok", or what went wrong, in a line."""
-    try:
-        async with asyncio.timeout(TIME_LIMIT_S):
-            await question
-    except TimeoutError:
-        return f"no answer within {TIME_LIMIT_S:.0f} s"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    return "ok"

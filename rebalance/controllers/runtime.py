@@ -107,6 +107,8 @@ class ControllerRuntime:
         ends ends all."""
         self._background = background or Background(restarts=False)
         self._measures = measures
+        # From 0 on, so that the first one is seen as growth.
+        measures.count(Metric.QUEUE_RETRIES, QUEUE, by=0)
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine

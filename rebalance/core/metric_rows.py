@@ -168,6 +168,11 @@ class Metric(Enum):
         "operations_stuck",
         "Operations that have not gone on for 10 minutes, though nothing permitted holds them.",
     )
+    OPERATION_STILL_SECONDS = _seen(
+        "operation_still_seconds",
+        "Time since the last progress of an operation that is stuck; the 20 that have stood for longest.",
+        "operation",
+    )
     OPERATION_PARTITIONS_LEFT = _seen(
         "operation_partitions_left", "Partitions that operations have not finished."
     )
@@ -244,6 +249,9 @@ class Metric(Enum):
         "node",
     )
     NODE_MEMBERS = _gauge("node_members", "Members that the node keeps, by state.", "state", roles=_NODE)
+    NODE_MEMBERS_WITHOUT_SPACE = _gauge(
+        "node_members_without_space", "Members that have ended because the node's disk is full.", roles=_NODE
+    )
     NODE_MEMBER_BYTES = _gauge("node_member_bytes", "Bytes that the node's members have on disk.", roles=_NODE)
     NODE_DISK_FREE = _gauge(
         "node_disk_free_bytes", "Free bytes on the disk of the node's data directory.", roles=_NODE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
+from rebalance.core.causes import Cause, cause_of
 from rebalance.core.keys import PartitionId
 from rebalance.core.metric_rows import Metric
 from rebalance.ports.groups import MemberStatus
@@ -43,6 +44,8 @@ class MemberMeasures:
         states = Counter(status.life.value for status in self._seen.values())
         members = (((state,), float(count)) for state, count in states.items())
         self._measures.replace(Metric.NODE_MEMBERS, members)
+        without_space = sum(cause_of(status.reason) is Cause.DISK_FULL for status in self._seen.values())
+        self._measures.set(Metric.NODE_MEMBERS_WITHOUT_SPACE, without_space)
         sizes = sum(status.size_bytes for status in self._seen.values())
         self._measures.set(Metric.NODE_MEMBER_BYTES, sizes)
         self._measures.set(Metric.NODE_LEADS, sum(status.is_leader for status in self._seen.values()))

@@ -21,6 +21,8 @@ from rebalance.ports.groups import MemberEndpoints
 from rebalance.ports.measures import Measures
 
 PERIOD_S = 60.0
+IDLE_S = 5.0
+"""A node without members looks so often whether it has got one."""
 ANSWER_S = 5.0
 ANSWER_BYTES_MAX = 4 << 20
 LINES: Mapping[bytes, Metric] = {
@@ -86,7 +88,7 @@ class MemberScrape:
                         self._totals.note(partition, await metrics_of(endpoints.client_url, context))
                 await asyncio.sleep(period_s / len(partitions))
             if not partitions:
-                await asyncio.sleep(period_s)
+                await asyncio.sleep(IDLE_S)
 
 
 async def metrics_of(client_url: str, context: ssl.SSLContext | None) -> bytes:

@@ -1,7 +1,7 @@
 """A small HTTP listener for ``GET /metrics`` and ``GET /livez``, for processes without an API.
 
-One request a connection, strict limits, nothing read after the headers. It knows neither who asks nor what is
-measured: whoever opens it sees to the address, and gives the body.
+One request a connection, strict limits, nothing read after the headers. It knows neither who may ask nor what
+is measured: whoever opens it sees to the address, and gives both.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 
 Body = Callable[[], bytes]
+Admission = Callable[[str], bool]
+"""Whether a request with this ``Authorization`` header, empty without one, is given what is measured."""
 
 
 class _RefusedError(Exception):
@@ -37,9 +39,12 @@ class MetricsListener:
     """``body``: all series in Prometheus's text format; called in the event loop, so it is small. ``tls`` None:
     plain HTTP."""
 
-    def __init__(self, listener: socket.socket, body: Body, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, listener: socket.socket, body: Body, admits: Admission, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._listener = listener
         self._body = body
+        self._admits = admits
         self._tls = tls
         self._open = 0
 
@@ -80,9 +85,11 @@ class MetricsListener:
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         try:
-            path = await _requested(reader)
+            path, authorization = await _requested(reader)
             if path == "/livez":
                 return _response(HTTPStatus.OK, b"ok\n")
+            if path == "/metrics" and not self._admits(authorization):
+                raise _RefusedError(HTTPStatus.UNAUTHORIZED)
             if path == "/metrics":
                 return _response(HTTPStatus.OK, self._body(), CONTENT_TYPE)
             raise _RefusedError(HTTPStatus.NOT_FOUND)
@@ -93,8 +100,8 @@ class MetricsListener:
             return _response(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the log\n")
 
 
-async def _requested(reader: asyncio.StreamReader) -> str:
-    """The path of a GET, without its query."""
+async def _requested(reader: asyncio.StreamReader) -> tuple[str, str]:
+    """The path of a GET, without its query, and what logs in; empty: nothing, or more than one header of it."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
@@ -106,13 +113,21 @@ async def _requested(reader: asyncio.StreamReader) -> str:
         raise _RefusedError(HTTPStatus.BAD_REQUEST)
     if words[0] != b"GET":
         raise _RefusedError(HTTPStatus.METHOD_NOT_ALLOWED)
-    return words[1].partition(b"?")[0].decode("latin-1")
+    fields = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    shown = [value.strip().decode("latin-1") for name, _, value in fields if name.lower() == b"authorization"]
+    return words[1].partition(b"?")[0].decode("latin-1"), shown[0] if len(shown) == 1 else ""
+
+
+_MORE = {
+    HTTPStatus.METHOD_NOT_ALLOWED: "Allow: GET\r\n",
+    HTTPStatus.UNAUTHORIZED: 'WWW-Authenticate: Bearer realm="metrics"\r\n',
+}
 
 
 def _response(status: HTTPStatus, body: bytes, content_type: str = PLAIN) -> bytes:
-    allow = "Allow: GET\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+    more = _MORE.get(status, "")
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
-        f"Content-Length: {len(body)}\r\nX-Content-Type-Options: nosniff\r\n{allow}Connection: close\r\n\r\n"
+        f"Content-Length: {len(body)}\r\nX-Content-Type-Options: nosniff\r\n{more}Connection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -18,6 +18,7 @@ import trustme
 from app.edge.http_limits import HttpLimits
 from app.edge.trust import Trust
 from app.edge.uvicorn_server import listen, serve_http
+from app.logs import configure
 from app.security.console_door import LOGIN
 from catalog.core.principals import local_user
 from tests.fixtures.open_console import open_console
@@ -50,6 +51,8 @@ async def _play(port: int) -> None:
 
 
 def main() -> None:
+    # To standard error: nobody empties the pipe of standard output for what is not an address.
+    configure("login stage")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     asyncio.run(_play(parser.parse_args().port))

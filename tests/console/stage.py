@@ -32,6 +32,7 @@ from app.console.mount import Console
 from app.counts.partition_count import PartitionCount
 from app.edge.uvicorn_server import listen, serve_http
 from app.log_levels import LogLevelKeeper
+from app.logs import configure
 from app.request_audit import Audit
 from app.security.administrator import LOCAL_ADMIN
 from app.services import Services
@@ -214,6 +215,8 @@ async def _line() -> str:
 
 
 def main() -> None:
+    # To standard error: nobody empties the pipe of standard output for what is not an address.
+    configure("stage")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scene", choices=sorted(ALL_SCENES), default="small")
     parser.add_argument("--port", type=int, default=0)

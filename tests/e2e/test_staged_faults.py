@@ -1,15 +1,18 @@
 """Faults of a real installation, with the times of the alerts divided by 30: both judges, a server and a
-Prometheus with the shipped rules, let the alert fire, and end it."""
+Prometheus with the shipped rules, let the alert fire, and end it; and the dashboards have something to show."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.e2e.installation import ANSWER_S, Installation, without_spark
+from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark, writing
+from tests.fixtures.dashboard_queries import dashboard_queries
 from tests.fixtures.databases import new_postgres
 from tests.fixtures.judged_alerts import DIVISOR, QUICK_ALERTS, Judge, ServerJudge, all_fire, none_fires
 from tests.fixtures.local_access import LocalAccess
@@ -18,6 +21,7 @@ from tests.fixtures.second_server import SecondServer
 from tests.fixtures.staged_faults import (
     Fault,
     disk_full,
+    has_spark,
     majority_lost,
     metastore_restored,
     metastore_stopped,
@@ -54,6 +58,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Ite
     is_mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
     try:
         installation.start()
+        installation.execute("CREATE ZONE orders (PARTITIONS 2, REPLICAS 1)")
+        installation.execute("ALTER ZONE orders SET (REPLICAS 3)")
         yield installation
         installation.stop()
     finally:
@@ -96,6 +102,7 @@ def with_spark(tmp_path: Path) -> Iterator[Installation]:
     environment = {"JAVA_HOME": str(home), "ZONEKEEPER_SPARK_WAIT_S": "0", **QUICK_ALERTS}
     installation = Installation(tmp_path / "data", environment=environment)
     installation.start()
+    wait_for("Spark", lambda: has_spark(installation))
     yield installation
     installation.stop()
 
@@ -103,11 +110,17 @@ def with_spark(tmp_path: Path) -> Iterator[Installation]:
 def stage(installation: Installation, alert: str, fault: Fault, server: ServerJudge, rules: Prometheus) -> None:
     """The alert does not fire before, fires while it is so, and ends afterwards."""
     judges: dict[str, Judge] = {"the server": server, "Prometheus": rules}
-    assert not any(judge.firing(alert) for judge in judges.values())
+    none_fires(judges, alert)
     with fault(installation):
-        assert all_fire(judges, alert) < APART_S
-    none_fires(judges.values(), alert)
+        fired_s = all_fire(judges, alert)
+    ended_s = none_fires(judges, alert)
     assert server.resolved(alert)
+    print(f"{alert}: fired after {_said(fired_s)}; ended after {_said(ended_s)}")
+    assert max(fired_s.values()) - min(fired_s.values()) < APART_S
+
+
+def _said(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{each_s:.1f} s ({name})" for name, each_s in seconds.items())
 
 
 @pytest.mark.parametrize(
@@ -124,6 +137,18 @@ def test_a_fault_is_told_until_it_is_mended(
     whole: Installation, rules: Prometheus, alert: str, fault: Fault
 ) -> None:
     stage(whole, alert, fault, ServerJudge(whole.get), rules)
+
+
+def test_every_query_of_the_dashboards_has_a_series(whole: Installation, rules: Prometheus) -> None:
+    """With a number in it, at some second of the run."""
+    with majority_lost(whole):
+        wait_for("the loss", lambda: rules.values("max(zonekeeper_partitions_without_majority) > 0"))
+    with writing(whole, "ORDERS"):
+        whole.execute("ALTER ZONE orders SET (REPLICAS 2)")
+        assert whole.request("POST", "/api/v1/statements", {"sql": "DROP ZONE nobody"}).is_client_error
+        assert httpx.get(f"{whole.url}/api/v1/zones", verify=whole.access.verify).status_code == 401
+        for name, query in dashboard_queries().items():
+            wait_for(f"a series of {name}", partial(rules.has_told, query), pause_s=1)
 
 
 @pytest.mark.soak

@@ -104,7 +104,8 @@ def secrets(up: Up) -> set[str]:
     }
     assert len(keys) >= 6
     canaries = {form for name in ("env", "url", "file", "user", "log") for form in forms(CANARIES[name])}
-    return canaries | keys | {token, (up.directory / "admin.token").read_text().strip(), "stored-value-canary"}
+    tokens = {(up.directory / name).read_text().strip() for name in ("admin.token", "metrics.token")}
+    return canaries | keys | tokens | {token, "stored-value-canary"}
 
 
 @pytest.fixture
@@ -140,12 +141,14 @@ def test_it_describes_the_installation_and_holds_no_secret(
             "logs/etcd.log.1",
             f"metrics/etcd-{endpoint}.txt",
             "metrics/server.txt",
+            "metrics/n1.txt",
         ),
     }
     everything = "\n".join([*found, *found.values(), done.stdout, done.stderr])
     assert [secret for secret in secrets if secret in everything] == []
     # What nobody hides is there, or the search above proves nothing.
     assert "ORDERS" in found["views/zones.csv"]
+    assert 'zonekeeper_build_info{role="node"' in found["metrics/n1.txt"]
     assert "spy" in found["views/users.csv"]
     assert found["logs/etcd.log.1"].endswith("the last line\n")
     assert "\nthe last line\n" in found["logs/n1.log"]

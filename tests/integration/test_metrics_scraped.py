@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -17,11 +16,11 @@ import pytest
 
 from tests.e2e.installation import without_spark
 from tests.fixtures.local_access import LocalAccess
+from tests.fixtures.promtool import promtool
 from tests.fixtures.up_process import ROOT, SERVED_WITHIN_S, Up, starting, until
 
 pytestmark = pytest.mark.timeout(600)
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
-INSTALL = "promtool is needed: apt-get install prometheus (scripts/system-tools.sh --browser does it)"
 LIMIT_S = 120.0
 
 
@@ -44,6 +43,10 @@ def scraped(up: Up) -> str:
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         return answer.text
+
+
+def scraper(up: Up) -> dict[str, str]:
+    return {"Authorization": f"Bearer {(up.directory / 'metrics.token').read_text().strip()}"}
 
 
 def number(up: Up, series: str) -> float | None:
@@ -92,12 +95,24 @@ def test_the_documented_commands_scrape_as_a_user_who_can_do_no_more(up: Up, tmp
     assert number(up, 'zonekeeper_refusals_total{code="PRIVILEGE_MISSING"}') == 1
 
 
-def test_promtool_accepts_a_scrape(up: Up) -> None:
-    assert shutil.which("promtool"), INSTALL
-    checked = subprocess.run(
-        ["promtool", "check", "metrics"], input=scraped(up), capture_output=True, text=True, timeout=120
+def test_the_scrapers_token_opens_the_metrics_and_nothing_else(up: Up) -> None:
+    access = LocalAccess.of(up.directory)
+    plain = str(json.loads((up.directory / "run.json").read_text())["addresses"]["health"]).removesuffix(
+        "/livez"
     )
-    assert (checked.returncode, checked.stderr) == (0, "")
+    with httpx.Client(verify=access.verify, trust_env=False, timeout=60, headers=scraper(up)) as client:
+        assert 'zonekeeper_build_info{role="server"' in client.get(f"{access.url}/metrics").text
+        statuses = [
+            client.get(f"{plain}/metrics").status_code,
+            client.post(f"{access.url}/metrics").status_code,
+            client.get(f"{access.url}/api/v1/zones").status_code,
+            client.get(f"{access.url}/console/").status_code,
+        ]
+    assert statuses == [403, 401, 401, 401]
+
+
+def test_promtool_accepts_a_scrape(up: Up) -> None:
+    assert promtool("check", "metrics", given=scraped(up)) == ""
 
 
 def test_what_is_done_is_counted(up: Up) -> None:
@@ -123,11 +138,19 @@ def test_a_node_tells_of_its_members_at_its_own_address(up: Up) -> None:
     (node,) = [entry for entry in targets if entry["labels"]["role"] == "node"]
     url = f"{node['labels']['__scheme__']}://{node['targets'][0]}{node['labels']['__metrics_path__']}"
 
+    def answer(headers: Mapping[str, str]) -> httpx.Response:
+        access = LocalAccess.of(up.directory)
+        return httpx.get(url, timeout=60, trust_env=False, verify=access.verify, headers=headers)
+
+    assert answer({}).status_code == 401
+    assert answer(LocalAccess.of(up.directory).headers).status_code == 401
+
     def text() -> str:
-        return httpx.get(url, timeout=60, trust_env=False, verify=LocalAccess.of(up.directory).verify).text
+        return answer(scraper(up)).text
 
     until(lambda: 'zonekeeper_node_members{state="RUNNING"} 2.0' in text(), LIMIT_S, text)
     assert "zonekeeper_node_leads 2.0" in text()
+    assert promtool("check", "metrics", given=text()) == ""
     assert re.search(r"^zonekeeper_node_disk_free_bytes [1-9]", text(), re.M)
     synced = re.compile(r"^zonekeeper_node_member_fsyncs_total [1-9]", re.M)
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +12,8 @@ import httpx
 import pytest
 
 from rebalance.core.keys import Keyspace
-from tests.e2e.installation import without_spark
 from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.controller_process import controlling
 from tests.fixtures.etcd_server import EtcdServer
 
 pytestmark = pytest.mark.timeout(600)
@@ -45,20 +41,6 @@ def until(condition: Callable[[], bool], tell: Callable[[], object]) -> None:
 def create_zone(server: ApiServer, name: str) -> int:
     body = {"sql": f"CREATE ZONE {name} (PARTITIONS 2)"}
     return httpx.post(f"{server.url}/api/v1/statements", json=body, trust_env=False, timeout=60).status_code
-
-
-@contextmanager
-def controlling(directory: Path, etcd: EtcdServer, keyspace: Keyspace) -> Iterator[None]:
-    command = [sys.executable, "-m", "app.cli", "controller", "--data-dir", str(directory / "controller")]
-    settings = {"ZONEKEEPER_METASTORE": etcd.endpoint, "ZONEKEEPER_METASTORE_PREFIX": keyspace.prefix}
-    environment = {**os.environ, **settings, **without_spark(directory)}
-    with (directory / "controller.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(WAIT_S)
 
 
 @pytest.mark.slow("each part is stopped and started in turn")

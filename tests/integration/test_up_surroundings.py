@@ -160,9 +160,10 @@ REFUSALS = (
 
 def refused(text: str, line: str = "") -> bool:
     """A Python worker of Spark gives its process's number before it asks for the secret. The API asks for a
-    login, and says of what is no request that it is none."""
+    login, a node for the token of scrapers, and both say of what is no request that it is none."""
     rest = text[PID_BYTES:] if "pyspark.daemon" in line else text
-    return not rest or rest.startswith(REFUSALS) or ("app.cli serve" in line and rest.startswith("HTTP/1.1 4"))
+    asks = "app.cli serve" in line or "app.cli node" in line
+    return not rest or rest.startswith(REFUSALS) or (asks and rest.startswith("HTTP/1.1 4"))
 
 
 def listening(up: Up) -> tuple[dict[int, str], set[str]]:

@@ -32,6 +32,16 @@ def test_one_network_does_not_fill_the_line() -> None:
     line.arrive(QueryClient(NEXT_DOOR, "berta"), is_cheap=True)
 
 
+def test_what_has_waited_in_another_line_is_not_refused_in_this_one() -> None:
+    line = QueryLine(LineLimits(places=1, kept=0, waiting_max=1, of_address=1, of_client=1))
+    client = QueryClient("192.0.2.1", "anna")
+    line.arrive(client, is_cheap=True)
+    with pytest.raises(RefusedError, match="wait already"):
+        line.arrive(client, is_cheap=True)
+    line.arrive(client, is_cheap=True, has_waited=True)
+    assert len(line.waiting()) == 2
+
+
 def test_of_two_networks_each_gets_a_place_however_many_addresses_one_sends_from() -> None:
     line = QueryLine(LineLimits(places=2, kept=0))
     for address in NETWORK:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from app.bootstrap.scrape_entry import scraped_url, scraped_with
+from app.bootstrap.scrape_entry import admission_of, scraped_url, scraped_with
 from app.configuration.settings import Settings
 from app.edge.uvicorn_server import listen
-from rebalance.hosting.metrics_listener import CONNECTIONS_MAX, HEAD_BYTES_MAX, Body, MetricsListener
+from app.security.scrape_token import TOKEN_CHARS_MIN, ScrapeToken, keep_scrape_token
+from rebalance.hosting.metrics_listener import CONNECTIONS_MAX, HEAD_BYTES_MAX, Admission, Body, MetricsListener
 from rebalance.hosting.tls import TlsFiles
 from tests.fixtures.tls_files import tls_files
 
@@ -22,10 +23,12 @@ PATIENCE_S = 60.0
 
 
 @asynccontextmanager
-async def listening(body: Body = lambda: b"up 1\n", tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def listening(
+    body: Body = lambda: b"up 1\n", tls: ssl.SSLContext | None = None, admits: Admission = lambda _: True
+) -> AsyncIterator[int]:
     """The port."""
     with listen("127.0.0.1", 0) as bound:
-        listener = MetricsListener(bound, body, tls)
+        listener = MetricsListener(bound, body, admits, tls)
         running = asyncio.create_task(listener.run())
         try:
             yield listener.port
@@ -75,6 +78,49 @@ async def test_it_refuses_everything_else(request_: bytes, status: int) -> None:
     async with listening() as port:
         assert (await sent(port, request_))[0] == status
         assert await sent(port, get("/livez")) == (200, b"ok\n")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Authorization: Bearer {token}\r\n", 200),
+        ("authorization:  bearer {token} \r\n", 200),
+        ("", 401),
+        ("Authorization: Bearer {token}x\r\n", 401),
+        ("Authorization: Basic {token}\r\n", 401),
+        ("Authorization: Bearer {token}\r\nAuthorization: Bearer {token}\r\n", 401),
+    ],
+)
+async def test_what_is_measured_is_for_who_shows_the_token(tmp_path: Path, headers: str, status: int) -> None:
+    path = tmp_path / "metrics.token"
+    keep_scrape_token(path)
+    asked = get("/metrics", headers=headers.format(token=path.read_text().strip()))
+    async with listening(admits=admission_of(Settings(metrics_token_file=path))) as port:
+        assert (await sent(port, asked))[0] == status
+        assert await sent(port, get("/livez")) == (200, b"ok\n")
+
+
+def test_a_token_is_made_once_for_its_owner_and_may_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.token"
+    token = ScrapeToken(path)
+    assert not token.is_in("Bearer ")
+    keep_scrape_token(path)
+    first = path.read_text()
+    keep_scrape_token(path)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (first, 0o600)
+    assert token.is_in(f"Bearer {first}")
+    path.write_text("n" * TOKEN_CHARS_MIN)
+    assert not token.is_in(f"Bearer {first}")
+    assert token.is_in(f"Bearer {'n' * TOKEN_CHARS_MIN}")
+    path.write_text("short")
+    assert not token.is_in("Bearer short")
+
+
+def test_without_a_token_strangers_on_the_machine_get_nothing_where_users_log_in(files: TlsFiles) -> None:
+    assert not admission_of(Settings())("")
+    assert admission_of(Settings(auth=False))("")
+    # What scrapers show there is a certificate.
+    assert admission_of(over_tls(files))("")
 
 
 async def test_what_cannot_be_measured_is_an_error_and_tells_no_more() -> None:

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import structlog
-from starlette.types import ASGIApp
 from structlog.testing import capture_logs
 from structlog.types import EventDict
 
-from app.edge.uvicorn_server import listen, serve_http
+from tests.fixtures.served_app import served
 from tests.unit.operations_world import operations_world
 
 OURS = re.compile("[0-9a-f]{32}")
-
-
-@asynccontextmanager
-async def served(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
-    started = asyncio.Event()
-    with listen("127.0.0.1", 0) as listener:
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        serving = asyncio.create_task(serve_http(app, listener, started.set))
-        await started.wait()
-        async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=120) as http:
-            yield http
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
 
 
 async def test_a_well_formed_id_is_kept_everywhere(tmp_path: Path) -> None:

@@ -16,13 +16,12 @@ from typing import Any
 
 import httpx
 from sqlalchemy import Connection, Engine, event
-from starlette.types import ASGIApp
 
 from app.actor import acting
-from app.edge.uvicorn_server import listen, serve_http
 from app.sql.statements import ScriptError
 from catalog.core.audit import Actor
 from catalog.core.errors import ErrorKind
+from tests.fixtures.served_app import served
 from tests.unit.operations_world import OperationsWorld, operations_world
 from tests.unit.sql_world import opened
 
@@ -70,20 +69,6 @@ def way_to_commit(loop: asyncio.AbstractEventLoop, before: set[asyncio.Task[Any]
             sides.append(codes)
     sides.append([code for code in thread_stack(inspect.currentframe()) if is_ours(code)])
     return [f"{Path(code.co_filename).relative_to(ROOT)}:{code.co_qualname}" for side in sides for code in side]
-
-
-@asynccontextmanager
-async def served(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
-    """The application on a socket, behind its edge."""
-    started = asyncio.Event()
-    with listen("127.0.0.1", 0) as listener:
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        serving = asyncio.create_task(serve_http(app, listener, started.set))
-        await started.wait()
-        async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=60) as http:
-            yield http
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
 
 
 @contextmanager
@@ -223,4 +208,5 @@ async def test_each_text_is_read_once(tmp_path: Path) -> None:
         version = {"If-Match": str(plan["catalog_version"] + 2)}
         assert await read_for("/statements", sql="DROP ZONE b", headers=version) == one_change
         logged = {"Idempotency-Key": "once"}
-        assert await read_for("/statements", sql="DROP ZONE orders", headers=logged) == one_change
+        dropped = await read_for("/statements", sql="DROP ZONE orders", headers=logged, wait_timeout=50)
+        assert dropped == one_change

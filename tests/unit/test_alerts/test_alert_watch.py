@@ -67,6 +67,7 @@ class Judged:
         self.sent: list[tuple[Alert, ...]] = []
         self.count = PartitionCount(world.mirror, world.keyspace, RingReader(world.mirror, world.keyspace))
         self.reader = self.reading(world.metastore, certificate)
+        self.metrics = Exposition((ProcessRole.SERVER,))
         self.watch = self.server("s1")
 
     catalog_error: Exception | None = None
@@ -92,6 +93,7 @@ class Judged:
             *(self.reader.facts, world.metastore, world.mirror, world.keyspace, name),
             divisor=AT_ONCE,
             send=send,
+            measures=self.metrics,
         )
 
     async def settle(self) -> None:
@@ -237,9 +239,13 @@ async def test_a_move_without_progress_for_ten_minutes_is_stuck_unless_it_is_hel
     assert stuck[0] == "1-12"
     assert stuck[1] >= STUCK_MS / 1_000 + 5
     assert await judged.firing() == {"MoveStuck": {"operation": "1-12"}}
+    still_s = value(judged.metrics, "zonekeeper_operation_still_seconds", operation="1-12")
+    assert still_s is not None
+    assert still_s >= STUCK_MS / 1_000 + 5
     done = replace(moving, movement=replace(long_ago, stages=2, at_ms=time.time_ns() // 1_000_000))
     await judged.world.put(judged.world.keyspace.operation(done.operation_id), done.encode())
     assert await judged.firing() == {}
+    assert value(judged.metrics, "zonekeeper_operation_still_seconds", operation="1-12") is None
 
 
 async def test_a_catalog_that_fails_is_told_in_a_line(judged: Judged) -> None:

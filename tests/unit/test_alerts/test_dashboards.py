@@ -15,6 +15,7 @@ from app.dashboards.grafana import COLUMNS
 from app.dashboards.panel_rows import DASHBOARDS, Dashboard
 from rebalance.core.metric_row import MetricType, Scope
 from rebalance.core.metric_rows import Metric
+from tests.fixtures.dashboard_queries import dashboard_queries
 from tests.fixtures.promtool import METRICS, promtool
 
 FOLDER = Path(__file__).parents[3] / "monitoring"
@@ -50,6 +51,12 @@ def test_what_every_server_says_is_not_summed(promql: str) -> None:
             assert re.search(rf"(max|min)[^+]*\(?{name}", promql), name
         if name in ROWS and ROWS[name].type is MetricType.COUNTER:
             assert re.search(rf"rate\({name}", promql), "a counter is shown as a rate"
+
+
+def test_a_query_means_the_same_wherever_it_is_asked() -> None:
+    """Without Grafana's variables, so that it can be tried without Grafana."""
+    assert len(dashboard_queries()) == len(QUERIES)
+    assert [query for query in dashboard_queries().values() if "$" in query] == []
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)

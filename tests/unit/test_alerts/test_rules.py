@@ -16,7 +16,7 @@ from app.alerts.alert_rows import AlertRow
 from app.alerts.burn_rows import ALERT_ROWS, PUT_S, STATEMENT_S
 from app.alerts.prometheus_rules import rules
 from rebalance.core.metric_row import REQUEST_BUCKETS_S
-from tests.fixtures.alert_series import CASES, Case, Series, absent_test, unit_test
+from tests.fixtures.alert_series import CASES, OTHER_CASES, Case, Series, absent_test, unit_test
 from tests.fixtures.promtool import METRICS, promtool
 
 ROOT = Path(__file__).parents[3]
@@ -60,7 +60,8 @@ def test_each_alert_has_its_series() -> None:
 
 
 def test_each_alert_fires_after_its_time_and_is_resolved(tmp_path: Path) -> None:
-    try_out(tmp_path, [unit_test(BY_NAME[name], case) for name, case in CASES.items()])
+    cases = (*CASES.items(), *OTHER_CASES)
+    try_out(tmp_path, [unit_test(BY_NAME[name], case) for name, case in cases])
 
 
 def test_without_series_nothing_fires_but_what_is_about_that(tmp_path: Path) -> None:

@@ -73,6 +73,24 @@ def test_members_are_counted_by_state_and_forgotten_when_they_go() -> None:
     assert value(exposition, "zonekeeper_node_members", state="STARTING") is None
 
 
+def test_members_that_found_no_space_are_counted_until_they_run_again() -> None:
+    exposition = Exposition((ProcessRole.NODE,))
+    members = MemberMeasures(exposition)
+    full = "DISK_FULL: the member ended with code 1"
+    counted = []
+    for life, reason in (
+        (MemberLife.RESERVED, ""),
+        (MemberLife.RESERVED, full),
+        (MemberLife.FAILED, full),
+        (MemberLife.FAILED, "EXIT 1: panic"),
+        (MemberLife.RUNNING, ""),
+    ):
+        members.note(FIRST, replace(RUNNING, life=life, reason=reason))
+        members.publish({FIRST})
+        counted.append(value(exposition, "zonekeeper_node_members_without_space"))
+    assert counted == [0, 1, 1, 0, 0]
+
+
 def test_a_later_term_is_an_election_and_what_arrives_is_copied() -> None:
     exposition = Exposition((ProcessRole.NODE,))
     members = MemberMeasures(exposition)

@@ -289,9 +289,11 @@ async def test_errors_of_the_work_are_its_own(world: World) -> None:
 
 
 @pytest.mark.parametrize("zone", [None, 1, 2])
-async def test_results_need_the_privileges_that_they_were_made_with(world: World, zone: int | None) -> None:
+async def test_results_need_sight_of_the_zones_that_they_show(world: World, zone: int | None) -> None:
     """Zone 1 is there, zone 2 is gone; None: of all zones."""
     target = ALL_ZONES if zone is None else zone_object(ZoneId(zone))
+    granted = world.access.granted.with_member(Membership(VIEWER, BERTA), is_member=False)
+    world.access.granted = replace(granted, held={})
     world.grant(Grant(BERTA, Privilege.READ, target))
     held = scope_text(Caller(BERTA).held(world.access.granted))
     with logged_in(PASSWORD):
@@ -301,8 +303,22 @@ async def test_results_need_the_privileges_that_they_were_made_with(world: World
         if zone == 2:
             await world.watch.require(held)
         else:
-            with pytest.raises(RefusedError, match="READ ON"):
+            with pytest.raises(RefusedError, match="the result was made with SEE ON"):
                 await world.watch.require(held)
+            world.grant(Grant(BERTA, Privilege.SEE, ALL_ZONES))
+            world.clock.now_s += HELD_S
+            await world.watch.require(held)
+
+
+async def test_results_that_show_the_system_need_the_same_of_it(world: World) -> None:
+    world.grant(Grant(BERTA, Privilege.AUDIT, SYSTEM))
+    held = scope_text(Caller(BERTA).held(world.access.granted))
+    with logged_in(PASSWORD):
+        world.grant(Grant(BERTA, Privilege.AUDIT, SYSTEM), is_held=False)
+        world.grant(Grant(BERTA, Privilege.SEE, SYSTEM))
+        world.clock.now_s += HELD_S
+        with pytest.raises(RefusedError, match="AUDIT ON SYSTEM, which local:berta does not have"):
+            await world.watch.require(held)
 
 
 async def test_work_of_nobody_is_not_watched(world: World) -> None:

@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 ROUND_S = 2.0
 SLICE_S = 0.002
 """The event loop is held for so long, and the time of one more partition."""
-SHARE = 0.25
+SHARE = 0.4
 """Of a core, while there is something to read."""
 INTENTS = 500
 """So many are looked at in one step."""
@@ -55,10 +55,6 @@ class _Changes:
     whole: set[ZoneId] = field(default_factory=set)
     nodes: bool = False
     limits: bool = False
-
-    @property
-    def any(self) -> bool:
-        return bool(self.partitions or self.zones or self.whole or self.nodes)
 
     def add(self, partition: PartitionId) -> None:
         self.partitions.setdefault(partition.zone_id, set()).add(partition.partition)
@@ -113,10 +109,10 @@ class PartitionCount:
         for zone_id in changes.whole:
             await self._read_zone(zone_id, range(len(self.tally.zones[zone_id].facts)), views)
         for zone_id, numbers in changes.partitions.items():
-            if zone_id not in changes.whole:
+            if zone_id in self.tally.zones and zone_id not in changes.whole:
                 await self._read_zone(zone_id, numbers, views)
         self._is_new, self.counted_at = False, begun
-        if changes.any:
+        if changes.partitions or changes.zones or changes.nodes:
             self.changed_at, self.took_s = begun, time.monotonic() - begun
 
     async def _changes(self) -> _Changes:
@@ -223,7 +219,8 @@ class PartitionCount:
         placed, whole, nothing = views.placed(zone_id), Cause.NONE, None
         if placed is None:
             intent = views.intent(zone_id)
-            whole = labels_of(views.whole_wait(intent)).cause if intent is not None else Cause.UNREADABLE
+            wait = Cause.RECORD_NOT_READABLE.text() if intent is None else views.whole_wait(intent)
+            whole = labels_of(wait).cause
             if next(self._mirror.below(self._keyspace.zone_partitions(zone_id)), None) is None:
                 nothing = Reading(PartitionFacts(MoveState.WAITING, MoveStage.PLACEMENT, whole))
         for number in numbers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from app.counts.partition_count import PartitionCount
 from app.counts.zone_tally import number_of, states_of
@@ -17,6 +17,18 @@ from rebalance.ports.measures import Measures
 
 NODES_SHOWN_MAX = 200
 """So many nodes have a series of their own, those that are down first."""
+
+_OF_ZONES: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
+    Metric.ZONE_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
+    Metric.ZONE_WITHOUT_LEADER: lambda facts: facts.lacks_leader,
+}
+_TOTALS: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
+    Metric.PARTITIONS_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
+    Metric.PARTITIONS_WITHOUT_LEADER: lambda facts: facts.lacks_leader,
+    Metric.PARTITIONS_LOST: lambda facts: facts.is_lost,
+    Metric.PARTITIONS_UNREADABLE: lambda facts: facts.is_unreadable,
+    Metric.STORE_FILLING: lambda facts: facts.is_filling,
+}
 
 
 class PartitionGauges:
@@ -51,11 +63,8 @@ class PartitionGauges:
         replace(Metric.MOVES, moves.items())
         states = states_of(counts)
         replace(Metric.PARTITIONS, (((state.value,), states[state]) for state in MoveState))
-        put(Metric.PARTITIONS_WITHOUT_MAJORITY, _without_majority(counts))
-        put(Metric.PARTITIONS_WITHOUT_LEADER, _without_leader(counts))
-        put(Metric.PARTITIONS_LOST, number_of(counts, lambda facts: facts.is_lost))
-        put(Metric.PARTITIONS_UNREADABLE, number_of(counts, lambda facts: facts.is_unreadable))
-        put(Metric.STORE_FILLING, number_of(counts, lambda facts: facts.is_filling))
+        for metric, holds in _TOTALS.items():
+            put(metric, number_of(counts, holds))
         put(Metric.ZONES, len(tally.zones))
 
     def _put_zones(self) -> None:
@@ -71,10 +80,8 @@ class PartitionGauges:
         by_state = [(name, states_of(counts)) for name, counts, _ in zones]
         series = (((name, state.value), states[state]) for name, states in by_state for state in MoveState)
         replace(Metric.ZONE_PARTITIONS, series)
-        lacking = ((name, _without_majority(counts)) for name, counts, _ in zones)
-        replace(Metric.ZONE_WITHOUT_MAJORITY, (((name,), number) for name, number in lacking))
-        leaderless = ((name, _without_leader(counts)) for name, counts, _ in zones)
-        replace(Metric.ZONE_WITHOUT_LEADER, (((name,), number) for name, number in leaderless))
+        for metric, holds in _OF_ZONES.items():
+            replace(metric, (((name,), number_of(counts, holds)) for name, counts, _ in zones))
         replace(Metric.ZONE_BYTES, (((name,), size) for name, _, size in zones))
 
     def _put_nodes(self) -> None:
@@ -86,11 +93,3 @@ class PartitionGauges:
         missing, alive = sorted(count.missing), sorted(count.alive)
         nodes = [*((node, 0.0) for node in missing), *((node, 1.0) for node in alive)]
         replace(Metric.NODE_UP, (((node,), up) for node, up in nodes[:NODES_SHOWN_MAX]))
-
-
-def _without_majority(counts: Mapping[PartitionFacts, int]) -> int:
-    return number_of(counts, lambda facts: facts.lacks_majority)
-
-
-def _without_leader(counts: Mapping[PartitionFacts, int]) -> int:
-    return number_of(counts, lambda facts: facts.lacks_leader)

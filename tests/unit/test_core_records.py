@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,6 +127,17 @@ def test_chunks_end_at_rows_and_stay_below_the_limit() -> None:
     chunks = cut_into_chunks(matrix, 7)
     assert b"".join(chunks) == matrix
     assert all(len(chunk) % 28 == 0 and len(chunk) <= CHUNK_BYTES for chunk in chunks)
+
+
+def test_a_single_row_is_that_of_all_rows_in_whichever_chunk_it_is() -> None:
+    partitions, replicas = 100_000, 7
+    matrix = b"".join(number.to_bytes(4 * replicas, "little") for number in range(partitions))
+    chunks = cut_into_chunks(matrix, replicas)
+    nodes = tuple(f"n{number}" for number in range(replicas))
+    pointer = replace(POINTER, chunks=3, partitions=partitions, replicas=replicas, nodes=nodes)
+    stored = StoredTarget(pointer, chunks)
+    assert len(chunks) == 3
+    assert [stored.row(number) for number in range(partitions)] == stored.rows()
 
 
 @pytest.mark.row("IEP-012", "IEP-020", "IEP-021", shows="core")

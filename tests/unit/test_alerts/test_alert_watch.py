@@ -23,6 +23,7 @@ from app.alerts.fact_reader import FactReader
 from app.alerts.facts import InstallationFacts
 from app.counts.partition_count import PartitionCount
 from app.metrics.exposition import Exposition
+from app.metrics.partition_gauges import PartitionGauges
 from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
 from catalog.core.errors import ErrorKind, StoreError
@@ -153,6 +154,28 @@ async def test_two_nodes_that_are_gone_take_the_majority_along(judged: Judged) -
     await judged.world.set_nodes(*DEFAULT_NODES)
     assert await judged.firing() == {}
     assert {alert.state for alert in judged.watch.alerts} == {AlertState.RESOLVED}
+
+
+async def test_nothing_is_said_of_partitions_before_they_were_counted(judged: Judged) -> None:
+    await judged.world.set_nodes(*DEFAULT_NODES[:1])
+    await judged.world.put(judged.world.keyspace.engine_status, EngineRecord("down", "no Java").encode())
+    await judged.world.settle()
+    facts = await judged.reader.facts()
+    assert (facts.without_majority, facts.absent_nodes, facts.full_disks) == (None, None, None)
+    await judged.watch.look()
+    assert {alert.name for alert in judged.watch.alerts} == {"SparkAway"}, "the others do not wait"
+    assert (await judged.firing()).keys() == {"SparkAway", "NodeDown", "PartitionWithoutMajority"}
+
+
+async def test_gauges_say_what_alerts_are_judged_by(judged: Judged) -> None:
+    await judged.world.set_nodes(*DEFAULT_NODES[:1])
+    facts, gauges = await judged.facts(), Exposition((ProcessRole.SERVER,))
+    gauges.ask(PartitionGauges(judged.count, gauges).probe)
+    assert facts.without_majority == {
+        "ORDERS": value(gauges, "zonekeeper_zone_partitions_without_majority", zone="ORDERS")
+    }
+    down = [node.name for node in DEFAULT_NODES if value(gauges, "zonekeeper_node_up", node=node.name) == 0]
+    assert down == sorted(facts.absent_nodes or ())
 
 
 async def test_a_member_that_does_not_run_does_not_vote(judged: Judged) -> None:

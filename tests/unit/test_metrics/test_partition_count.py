@@ -110,6 +110,17 @@ async def test_a_majority_is_lost_with_nodes_or_with_members_that_do_not_run(wor
         assert value(exposition, "zonekeeper_node_up", node="n3") == 0, "nobody drains it"
 
 
+async def test_of_a_zone_with_a_damaged_target_a_lost_majority_is_known_all_the_same(world: World) -> None:
+    zone_id = await placed_zone(world, "a", 4)
+    placed = KeyspaceViews(world.mirror, world.keyspace).placed(zone_id)
+    assert placed is not None
+    await world.put(world.keyspace.target_chunk(zone_id, placed.pointer.event_revision, 0), b"damaged")
+    await world.set_nodes(world.nodes[0])
+    async with counted(world) as exposition:
+        await until(exposition, "zonekeeper_partitions_without_majority", 4)
+        assert value(exposition, "zonekeeper_moves", stage="PLACEMENT", cause="RECORD_NOT_READABLE") == 4
+
+
 async def test_a_move_has_its_stage_and_its_cause(world: World) -> None:
     await placed_zone(world, "a", 2)
     async with counted(world) as exposition:

@@ -93,6 +93,7 @@ def timed(call: Call, client: httpx.Client, numbers: Iterator[int]) -> list[floa
     return seconds
 
 
+@pytest.mark.slow("servers with and without login, asked in turns")
 def test_calls_over_a_connection_that_stays(servers: dict[str, Server]) -> None:
     numbers = itertools.count()
     for server in servers.values():
@@ -115,6 +116,7 @@ def test_calls_over_a_connection_that_stays(servers: dict[str, Server]) -> None:
         )
 
 
+@pytest.mark.slow("each password takes a third of a second")
 def test_first_connections_and_passwords(servers: dict[str, Server]) -> None:
     """Each of the calls opens a connection of its own; a password that was right is remembered for 60 s."""
     server = servers[LOGIN]

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
 from app.counts.partition_count import PartitionCount
 from app.metrics.exposition import Exposition
@@ -66,6 +67,7 @@ async def mirrored() -> AsyncIterator[tuple[KeyspaceMirror, PartitionCount, Expo
     await asyncio.gather(watching, return_exceptions=True)
 
 
+@pytest.mark.slow("65,000 partitions are counted for the first time")
 async def test_counting_and_scraping() -> None:
     own = psutil.Process()
     async with mirrored() as (_, count, exposition):
@@ -120,6 +122,7 @@ async def spent(engine: SqlEngine) -> float:
     return (time.process_time() - begun) / STATEMENTS
 
 
+@pytest.mark.slow("statements one after the other, with and without metrics, in turns")
 async def test_a_statement(tmp_path: Path) -> None:
     async with opened(tmp_path) as world:
         await world.run("CREATE ZONE a (PARTITIONS 4)")

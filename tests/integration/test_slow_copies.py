@@ -34,10 +34,10 @@ PUTS = 8_192
 """More entries than a group keeps of its log: who joins gets a snapshot of everything."""
 MB = 1 << 20
 SLOW = "slow"
-JOINER_S = 3
+JOINER_S = 6
 STATEMENT_S = 5.0
 CONVERGENCE_S = 120.0
-CUT_S = 5 * JOINER_S
+CUT_S = 3 * JOINER_S
 PUT_PAUSE_S = 0.1
 
 

@@ -48,6 +48,4 @@ def register(site: Site) -> None:
                 searched = any(search.values())
                 table.show(render("audit", records=records, older=older, newest=newest, searched=searched))
 
-            # An entry is written after the change that it is about.
-            parts = Topic.ZONES, Topic.NODES, Topic.LIMITS, Topic.OPERATIONS, Topic.STATEMENTS
-            await frame.live(draw, *parts)
+            await frame.live(draw, Topic.STATEMENTS)

@@ -51,7 +51,7 @@ class Topic(Enum):
     NODES = "nodes and drains"
     LIMITS = "limits and pauses"
     OPERATIONS = "operations"
-    STATEMENTS = "statements that were run, of which the keyspace need not say anything"
+    STATEMENTS = "statements that were run and what was audited, of which the keyspace need not say anything"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from app.services import Services
 from app.sql.results import ResultSet, SessionContext
 from app.sql.view_snapshot import SystemSnapshot
 from app.views.zone_directory import zone_not_found
+from catalog.core.audit import AuditFilter
 from catalog.core.errors import StatementError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone
@@ -52,6 +53,7 @@ class Site:
     _readiness_at: float = -READINESS_S
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _catalog_version: int = -1
+    _audited: int = -1
     _history: tuple[int, tuple[ConsoleEvent, ...] | None] = (-1, None)
     _reading: asyncio.Task[None] | None = None
 
@@ -67,9 +69,12 @@ class Site:
             return self._readiness
 
     async def _look_at_catalog(self) -> None:
+        """What was audited counts as well: not each of it is a change of the catalog."""
         version = (await self.services.snapshot()).version
-        if version != self._catalog_version:
-            self._catalog_version = version
+        newest = await self.services.audit.read(AuditFilter(), 1, None)
+        seen = version, newest[0].number if newest else 0
+        if seen != (self._catalog_version, self._audited):
+            self._catalog_version, self._audited = seen
             self.feed.note(Topic.STATEMENTS)
 
     async def warm_up(self) -> None:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from urllib.parse import urljoin
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -151,6 +153,15 @@ def test_the_audit_says_who_did_what_and_is_searched(visit: Visit) -> None:
     expect(page.get_by_role("row", name=re.compile("create zone"))).to_have_count(4)
     expect(page.get_by_text("alter zone")).to_have_count(0)
     expect(page).to_have_url(re.compile("by=grace"))
+
+
+def test_an_open_audit_log_shows_what_is_no_change_of_the_catalog(visit: Visit) -> None:
+    page = visit.open("audit?action=CHANGE LOG LEVEL")
+    expect(page.get_by_text("No matching change")).to_be_visible()
+    change = {"level": "debug", "for_s": 60, "by": "grace", "reason": "a page waits"}
+    url = urljoin(visit.url, "/api/v1/log-levels/app.console")
+    httpx.put(url, json=change, timeout=60, trust_env=False).raise_for_status()
+    expect(page.get_by_role("row", name=re.compile("app.console"))).to_contain_text("a page waits")
 
 
 def test_the_theme_stays_when_it_was_chosen(visit: Visit) -> None:

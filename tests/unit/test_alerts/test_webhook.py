@@ -50,19 +50,19 @@ class Receiver:
 
     url: str = ""
     answer: bytes | None = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    open: int = 0
     requests: list[Request] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     ends: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.open += 1
-        try:
-            await self._serve(reader, writer)
-        finally:
-            self.open -= 1
+        # A sender that is closed leaves a request unsent.
+        with suppress(asyncio.IncompleteReadError, OSError):
+            await self._answer(reader, writer)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
         headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in head)}
         self.requests.append(Request(headers, await reader.readexactly(int(headers["content-length"]))))
@@ -72,9 +72,6 @@ class Receiver:
         else:
             writer.write(self.answer)
             await writer.drain()
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
 
     @property
     def groups(self) -> list[tuple[str, str]]:
@@ -106,7 +103,8 @@ async def receiving() -> AsyncIterator[Receiver]:
     finally:
         receiver.ends.set()
         server.close()
-        while receiver.open:
+        # A connection is a task from the moment it is accepted, before `serve` sees it.
+        while len(asyncio.all_tasks()) > 1:
             await asyncio.sleep(0.01)
 
 

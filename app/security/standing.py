@@ -30,13 +30,18 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class _Standing:
-    """Of one piece of work. ``held`` and ``grants`` are as of the last look that found nothing missing."""
+    """Of work that ``task`` does. ``grants`` are as of the last look that found nothing missing."""
 
     login: Login
     grants: Grants
-    held: Held
-    cancel: Callable[[], object]
+    task: asyncio.Task[Any]
     refusal: StatementError | None = None
+    cancels: int = 0
+
+    def end(self, error: StatementError) -> None:
+        self.refusal = error
+        self.cancels += 1
+        self.task.cancel()
 
     @property
     def proof(self) -> tuple[object, ...]:
@@ -76,20 +81,24 @@ class StandingWatch:
         except StatementError:
             work.close()
             raise
-        running = asyncio.ensure_future(work)
-        standing = _Standing(login, grants, login.caller.held(grants), running.cancel)
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        standing, others = _Standing(login, grants, task), task.cancelling()
         self._watched.add(standing)
         try:
-            await asyncio.wait([running])
+            return await work
+        except asyncio.CancelledError:
+            refusal = standing.refusal
+            # Whoever else has cancelled the task ends it.
+            if refusal is None or task.cancelling() - standing.cancels > others:
+                raise
+            raise type(refusal)(
+                refusal.kind, f"{refusal.message}; {stays}" if stays else refusal.message
+            ) from None
         finally:
             self._watched.discard(standing)
-            if not running.done():
-                running.cancel()
-                await asyncio.wait([running])
-        if running.cancelled() and standing.refusal is not None:
-            refusal = standing.refusal
-            raise type(refusal)(refusal.kind, f"{refusal.message}; {stays}") if stays else refusal
-        return running.result()
+            for _ in range(standing.cancels):
+                task.uncancel()
 
     async def require(self, held: str) -> None:
         """Of a result that was made with these privileges (``access_tokens.scope_text``): the caller, its
@@ -145,15 +154,15 @@ class StandingWatch:
         for standing in same:
             refusal = _of_user(standing, grants)
             if refusal is not None:
-                _end([standing], refusal)
+                standing.end(refusal)
 
     async def _look_at_grants(self, standing: _Standing, grants: Grants) -> None:
-        held = standing.login.caller.held(grants)
-        missing = await self._revoked(standing.held, held)
+        caller = standing.login.caller
+        missing = await self._revoked(caller.held(standing.grants), caller.held(grants))
         if missing:
-            _end([standing], _refusal(standing.login, missing))
+            standing.end(_refusal(standing.login, missing))
         else:
-            standing.grants, standing.held = grants, held
+            standing.grants = grants
 
     async def _revoked(self, before: Held, now: Held) -> list[tuple[Privilege, GrantObject]]:
         """Raises StoreError."""
@@ -194,5 +203,4 @@ def _sight(held: Held) -> Held:
 
 def _end(watched: Iterable[_Standing], error: StatementError) -> None:
     for standing in watched:
-        standing.refusal = error
-        standing.cancel()
+        standing.end(error)

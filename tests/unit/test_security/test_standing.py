@@ -279,6 +279,51 @@ async def test_whoever_waits_no_longer_ends_the_work(world: World) -> None:
     assert ended.is_set()
 
 
+async def test_a_task_whose_work_was_ended_goes_on_as_if_nobody_had_cancelled_it(world: World) -> None:
+    """Watched twice, as a request is that runs a query."""
+    started = asyncio.Event()
+
+    async def endless() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def answered() -> tuple[ErrorKind, int]:
+        with pytest.raises(StatementError) as ended:
+            await world.watch.during(world.watch.during(endless()))
+        task = asyncio.current_task()
+        assert task is not None
+        await asyncio.sleep(0)
+        return ended.value.kind, task.cancelling()
+
+    with logged_in(PASSWORD):
+        running = asyncio.create_task(answered())
+    await started.wait()
+    drop(world, PASSWORD)
+    world.clock.now_s += HELD_S
+    async with asyncio.timeout(WAIT_S):
+        assert await running == (GONE, 0)
+
+
+async def test_a_task_that_its_owner_cancels_as_well_ends(world: World) -> None:
+    cancelled = asyncio.Event()
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+            await asyncio.Event().wait()
+
+    running = await begun(world, PASSWORD, slow_to_end())
+    drop(world, PASSWORD)
+    world.clock.now_s += HELD_S
+    async with asyncio.timeout(WAIT_S):
+        await cancelled.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
 async def test_errors_of_the_work_are_its_own(world: World) -> None:
     async def fails() -> None:
         raise KeyError("its own")

@@ -19,7 +19,7 @@ from app.security.session_view import SessionView
 from catalog.core.access_tokens import scope_of
 from catalog.core.authorisation import Grants, Held, lost_privileges
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.principals import LOCAL, GrantObject, ObjectKind, Privilege
+from catalog.core.principals import LOCAL, GrantObject, Privilege
 from catalog.core.versions import CatalogSnapshot
 
 LOOK_S = 0.25
@@ -101,18 +101,18 @@ class StandingWatch:
                 task.uncancel()
 
     async def require(self, held: str) -> None:
-        """Of a result that was made with these privileges (``access_tokens.scope_text``): the caller, its
-        sender or another, sees all that they show.
+        """Of a result that shows what these privileges show (``access_tokens.scope_text``): the caller, its
+        sender or another, has them.
 
         Raises RefusedError (PRIVILEGE_MISSING) and StoreError (GRANTS_UNAVAILABLE)."""
         login = current_login()
         if login is None:
             return
-        then, grants = _sight(scope_of(held) or {}), await self._access.grants()
+        then, grants = scope_of(held) or {}, await self._access.grants()
         missing = await self._revoked(then, login.caller.held(grants))
         if missing:
             needed = f"{_named(*missing[0])}, which {login.caller.principal} does not have"
-            raise RefusedError(ErrorKind.PRIVILEGE_MISSING, f"the result was made with {needed}")
+            raise RefusedError(ErrorKind.PRIVILEGE_MISSING, f"the result shows what needs {needed}")
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -193,12 +193,6 @@ def _refusal(login: Login, missing: list[tuple[Privilege, GrantObject]]) -> Refu
 
 def _named(privilege: Privilege, target: GrantObject) -> str:
     return f"{privilege.value} ON {'the zone' if target.zone_id is not None else target.kind.value}"
-
-
-def _sight(held: Held) -> Held:
-    """What rows are shown by: each privilege on a zone shows it, and those on the system differ."""
-    see = frozenset({Privilege.SEE})
-    return {one: privileges if one.kind is ObjectKind.SYSTEM else see for one, privileges in held.items()}
 
 
 def _end(watched: Iterable[_Standing], error: StatementError) -> None:

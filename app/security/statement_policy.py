@@ -116,6 +116,14 @@ VIEWS: Mapping[str, Need | None] = {
 }
 """Views of the schema SYSTEM by name. Those of other schemas are about the views themselves: for anybody."""
 
+EXPLAIN_PARTITION = "EXPLAIN PARTITION"
+SHOWS_MORE: Mapping[str, Privilege] = {
+    **dict.fromkeys(("USERS", "ROLES", "GRANTS"), Privilege.ADMIN),
+    "SQL_QUERIES": Privilege.OPERATE,
+    EXPLAIN_PARTITION: Privilege.SEE,
+}
+"""Which privilege on the system shows rows, or cells, that not everybody who may ask sees."""
+
 
 def check_complete(views: Iterable[str]) -> None:
     """``views``: of the schema SYSTEM. Raises RuntimeError for what has no row, and for rows of nothing."""

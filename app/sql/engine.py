@@ -48,9 +48,8 @@ from app.sql.view_registry import (
 )
 from app.sql.view_snapshot import SystemSnapshot
 from app.sql.view_threads import ViewThreads
-from app.sql.visible_rows import check_question, needs_of, visible, visible_rows
+from app.sql.visible_rows import asked_for, check_question, names_of, needs_of, sight, visible, visible_rows
 from app.views.store_copies import ServerCopies
-from catalog.core.access_tokens import scope_text
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
@@ -343,7 +342,9 @@ class SqlEngine:
             return explain_partition(statement, snapshot)
 
         rows = await self._threads.run(snapshot, answer)
-        return replace(rows, catalog_version=snapshot.catalog.version, held=_held(snapshot.catalog))
+        return replace(
+            rows, catalog_version=snapshot.catalog.version, held=sight(snapshot, asked_for(statement))
+        )
 
     def _require_loaded(self) -> None:
         if not self._mirror.is_loaded:
@@ -388,19 +389,20 @@ class SqlEngine:
 
     async def _query(self, query: PreparedQuery, session: SessionContext) -> ResultSet:
         views = [self._registry.relation(relation) for relation in sorted(query.relations)]
-        catalogs: list[CatalogSnapshot] = []
+        snapshots: list[SystemSnapshot] = []
 
         async def load() -> dict[str, bytes]:
             names = {view.name for view in views}
             copies = await self._store_copies() if STORE_COPIES in names else ()
             snapshot = await self._snapshot(EVENTS in names, AUDIT in names, copies)
-            catalogs.append(snapshot.catalog)
+            snapshots.append(snapshot)
             return await self._tables(views, snapshot)
 
         is_cheap = query.is_simple and all(view.is_short for view in views)
         running = self._sandbox.run(query, load, is_cheap=is_cheap, time_zone=session.time_zone)
         answer = await (running if self._watch is None else self._watch.during(running))
-        return replace(answer, catalog_version=catalogs[-1].version, held=_held(catalogs[-1]))
+        shown = snapshots[-1]
+        return replace(answer, catalog_version=shown.catalog.version, held=sight(shown, names_of(views)))
 
     async def _tables(self, views: Sequence[SystemView], snapshot: SystemSnapshot) -> dict[str, bytes]:
         of = (snapshot.catalog.version, snapshot.keys.revision)
@@ -441,9 +443,3 @@ class SqlEngine:
             alerts=tuple(self._alerts()),
         )
         return visible(snapshot, current_caller())
-
-
-def _held(catalog: CatalogSnapshot) -> str:
-    """By the caller."""
-    caller = current_caller()
-    return "" if caller is None else scope_text(caller.held(catalog.grants))

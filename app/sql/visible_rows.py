@@ -6,16 +6,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from app.actor import current_caller
 from app.alerts.shown_alerts import seen_alerts
-from app.security.statement_policy import QUESTIONS, VIEWS, Need, authorise_call, only_zones, require
+from app.security.statement_policy import (
+    EXPLAIN_PARTITION,
+    QUESTIONS,
+    SHOWS_MORE,
+    VIEWS,
+    Need,
+    authorise_call,
+    only_zones,
+    require,
+)
 from app.sql.principal_views import GRANTS
 from app.sql.view_registry import SCHEMA, ZONE_ID, Row, SystemView
 from app.sql.view_snapshot import SystemSnapshot
-from catalog.core.authorisation import Caller, Grants
-from catalog.core.principals import SYSTEM, Principal, Privilege
+from catalog.core.access_tokens import scope_text
+from catalog.core.authorisation import Caller, Grants, Held
+from catalog.core.principals import ALL_ZONES, SYSTEM, ObjectKind, Principal, Privilege, zone_object
 from catalog.core.versions import CatalogSnapshot
 from parser.calls import Call
-from parser.queries import Show, Statement
+from parser.queries import ExplainPartition, Show, Statement
 
 OF_ALL_ZONES = frozenset({"MEMBERS", "STORE_COPIES", "DRAIN_STATE"})
 """Columns that sum over zones: empty for whoever does not see all of them."""
@@ -31,8 +42,20 @@ def check_question(statement: Statement, catalog: CatalogSnapshot, caller: Calle
 
 def needs_of(views: Iterable[SystemView]) -> tuple[Need, ...]:
     """What a query of these views needs; nothing where rows alone are left out."""
-    needs = (VIEWS[view.name] for view in views if view.schema == SCHEMA)
+    needs = (VIEWS[name] for name in names_of(views))
     return tuple(need for need in needs if need is not None)
+
+
+def names_of(views: Iterable[SystemView]) -> Iterator[str]:
+    """Of the views that are about the installation."""
+    return (view.name for view in views if view.schema == SCHEMA)
+
+
+def asked_for(statement: Statement) -> tuple[str, ...]:
+    """What SHOW or EXPLAIN were asked for, by its name in the table of privileges."""
+    if isinstance(statement, Show):
+        return (statement.kind.value,)
+    return (EXPLAIN_PARTITION,) if isinstance(statement, ExplainPartition) else ()
 
 
 def visible(snapshot: SystemSnapshot, caller: Caller | None) -> SystemSnapshot:
@@ -69,6 +92,31 @@ def visible_rows(view: SystemView, snapshot: SystemSnapshot) -> Iterator[Row]:
         zone_id = None if zone_at is None else row[zone_at]
         if zone_at is None or zone_id in seen or (zone_id is None and view.name == GRANTS):
             yield tuple(None if at in hidden else cell for at, cell in enumerate(row)) if hidden else row
+
+
+def sight(snapshot: SystemSnapshot, asked: Iterable[str]) -> str:
+    """What an answer shows, as ``access_tokens.scope_text``: whoever reads it later needs that.
+
+    ``snapshot``: as ``visible`` has left it for the caller. ``asked``: names of views, or ``asked_for``."""
+    caller = current_caller()
+    if caller is None:
+        return ""
+    see = frozenset({Privilege.SEE})
+    zones = (ALL_ZONES,) if snapshot.seen is None else map(zone_object, snapshot.seen)
+    shown: Held = dict.fromkeys(zones, see)
+    on_system = frozenset(_on_system(asked, caller, snapshot.catalog.grants))
+    return scope_text({**shown, SYSTEM: on_system} if on_system else shown)
+
+
+def _on_system(asked: Iterable[str], caller: Caller, grants: Grants) -> Iterator[Privilege]:
+    """The caller was asked for what the answer needed; what shows more of it counts where it was held."""
+    for name in asked:
+        need = VIEWS.get(name)
+        if need is not None and need.on is ObjectKind.SYSTEM:
+            yield need.privilege
+        more = SHOWS_MORE.get(name)
+        if more is not None and caller.may(grants, more, SYSTEM):
+            yield more
 
 
 def _own(grants: Grants, caller: Caller) -> Grants:

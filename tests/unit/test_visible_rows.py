@@ -7,14 +7,27 @@ from dataclasses import replace
 import pytest
 from sortedcontainers import SortedList
 
+from app.actor import acting
 from app.sql.query_line import QueryClient, QueryEntry
 from app.sql.view_registry import INTEGER, VARCHAR, ZONE_ID, Row, view
 from app.sql.view_snapshot import SystemSnapshot
-from app.sql.visible_rows import visible, visible_rows
-from catalog.core.authorisation import Caller
-from catalog.core.principals import SYSTEM, Principal, Privilege, local_user
+from app.sql.visible_rows import sight, visible, visible_rows
+from catalog.core.audit import Actor
+from catalog.core.authorisation import Caller, Grants
+from catalog.core.principals import (
+    READY_PRIVILEGES,
+    SYSTEM,
+    Grant,
+    Membership,
+    Principal,
+    Privilege,
+    User,
+    local_user,
+    role,
+    zone_object,
+)
 from catalog.core.snapshot import CatalogSnapshot
-from catalog.core.zone import ZoneId
+from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceCopy
 
@@ -57,3 +70,37 @@ def test_equal_names_of_two_sources_see_no_queries_of_each_other() -> None:
         scope = {SYSTEM: frozenset({Privilege.SEE})}
         assert visible(snapshot, Caller(principal, scope=scope)).queries == ()
     assert visible(snapshot, None).queries == queries
+
+
+ALL = "SEE ON ALL ZONES"
+SIGHTS = [
+    ("administrator", "ZONES", ALL),
+    ("administrator", "USERS", f"{ALL}; ADMIN ON SYSTEM"),
+    ("administrator", "GRANTS", f"{ALL}; ADMIN ON SYSTEM"),
+    ("administrator", "SQL_QUERIES", f"{ALL}; OPERATE, SEE ON SYSTEM"),
+    ("administrator", "AUDIT", f"{ALL}; AUDIT ON SYSTEM"),
+    ("administrator", "EXPLAIN PARTITION", f"{ALL}; SEE ON SYSTEM"),
+    ("operator", "GRANTS", ALL),
+    ("viewer", "NODES", f"{ALL}; SEE ON SYSTEM"),
+    ("", "ZONES", "SEE ON ZONE 1"),
+    ("", "GRANTS", "SEE ON ZONE 1"),
+    ("", "EXPLAIN PARTITION", "SEE ON ZONE 1"),
+]
+"""Of a member of the role, which has READ on zone 1, too: what an answer shows it."""
+
+
+@pytest.mark.parametrize(("member_of", "asked", "shown"), SIGHTS)
+def test_an_answer_is_for_whoever_sees_what_it_shows(member_of: str, asked: str, shown: str) -> None:
+    """It needs no privilege that has shown nothing: an administrator's list of zones is not for administrators
+    alone."""
+    anna = local_user("anna")
+    roles = [Membership(role(member_of), anna)] if member_of else []
+    own = [Grant(anna, Privilege.READ, zone_object(ZoneId(1)))]
+    grants = Grants.of(1, [User(anna)], memberships=roles, grants=own)
+    ready = {role(name): held for name, held in READY_PRIVILEGES.items()}
+    zones = tuple(Zone(ZoneId(number), f"Z{number}", 1, 1, None, ("default",)) for number in (1, 2))
+    catalog = replace(CatalogSnapshot(), grants=replace(grants, held={**grants.held, **ready}), zones=zones)
+    caller = Caller(anna)
+    with acting(Actor("anna", caller=caller)):
+        assert sight(visible(replace(seen_by(None), catalog=catalog), caller), [asked]) == shown
+    assert sight(seen_by(None), [asked]) == "", "nobody has logged in"

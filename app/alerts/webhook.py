@@ -28,6 +28,7 @@ from app.alerts.webhook_message import (
 from rebalance.core.alert_state import Alert
 from rebalance.core.backoff import Backoff
 from rebalance.core.metric_rows import Metric
+from rebalance.hosting.tls_handshakes import closed_handshakes
 from rebalance.ports.measures import NO_MEASURES, Measures
 
 log = structlog.get_logger(__name__)
@@ -125,7 +126,10 @@ class Webhook:
             secret = await asyncio.to_thread(self._secret)
             headers |= {TIME_HEADER: timestamp, SIGNATURE_HEADER: signature(secret, timestamp, body)}
         # What the receiver says is not read: it may be of any length.
-        async with self._http.stream("POST", self._url, content=body, headers=headers) as answer:
+        extensions = closed_handshakes()
+        async with self._http.stream(
+            "POST", self._url, content=body, headers=headers, extensions=extensions
+        ) as answer:
             if not answer.is_success:
                 raise WebhookError(f"HTTP {answer.status_code}")
 

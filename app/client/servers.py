@@ -12,6 +12,7 @@ import httpx
 from app.client.errors import ClientError, refusal
 from app.client.problem import ProblemDocument, json_object
 from app.client.requests import Request
+from rebalance.hosting.tls_handshakes import closed_handshakes
 
 T = TypeVar("T")
 
@@ -72,6 +73,7 @@ class Servers:
                     f"{url}{request.path}",
                     json=request.body,
                     headers=request.headers,
+                    extensions=closed_handshakes(),
                     timeout=httpx.Timeout(whole_s, connect=min(whole_s, CONNECT_LIMIT_S)),
                 )
         except (TimeoutError, httpx.TransportError) as error:

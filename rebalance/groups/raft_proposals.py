@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import httpx
 
 from rebalance.hosting.tls import TlsFiles
+from rebalance.hosting.tls_handshakes import closed_handshakes
 
 PROPOSAL = 2
 """``MsgProp`` of raftpb.MessageType."""
@@ -63,7 +64,9 @@ class RaftProposals:
         """Returns once they are in the store's queue, in this order. Raises ProposalsFailedError."""
         body = encode_proposals(self._member_id, random.getrandbits(62), transactions)
         try:
-            answer = await self._http.post(self._url, content=body, headers=self._headers)
+            answer = await self._http.post(
+                self._url, content=body, headers=self._headers, extensions=closed_handshakes()
+            )
         except httpx.HTTPError as error:
             raise ProposalsFailedError(f"{self._url}: {type(error).__name__} {error}") from error
         if answer.status_code != httpx.codes.NO_CONTENT:

@@ -183,7 +183,7 @@ class StatementJobs:
         return row
 
     async def require_results(self, row: StatementRow) -> None:
-        """Of what the statement was answered with its sender's privileges of then, the caller may have all.
+        """What the statement's answers have shown its sender, the caller may see.
 
         Raises RefusedError (PRIVILEGE_MISSING) and StoreError."""
         if self._watch is not None:

@@ -18,6 +18,7 @@ from app.cli.request_errors import NoAnswerError, ProblemError, UnreachableError
 from app.client import requests
 from app.client.problem import JsonObject, ProblemDocument, json_object
 from app.client.requests import Request
+from rebalance.hosting.tls_handshakes import SharedContext
 
 CONNECT_TIMEOUT_S = 5.0
 P = ParamSpec("P")
@@ -178,12 +179,13 @@ def _credential(address: Address) -> dict[str, str]:
     return {"Authorization": f"Bearer {address.token}"} if address.token else {}
 
 
-def _trusted(address: Address) -> ssl.SSLContext | bool:
+def _trusted(address: Address) -> ssl.SSLContext:
     """Raises UsageError."""
-    if not address.authority or not address.url.startswith("https://"):
-        return True
+    if not address.url.startswith("https://"):
+        # Trusts nobody, and costs nothing: reading the system's authorities takes longer than a request.
+        return SharedContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        return ssl.create_default_context(cadata=address.authority)
+        return SharedContext.trusting(address.authority)
     except ssl.SSLError as error:
         raise UsageError(f"the authority of {address.url} is no PEM certificate: {error}") from error
 

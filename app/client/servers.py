@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -12,7 +11,7 @@ import httpx
 from app.client.errors import ClientError, refusal
 from app.client.problem import ProblemDocument, json_object
 from app.client.requests import Request
-from rebalance.hosting.tls_handshakes import closed_handshakes
+from rebalance.hosting.tls_handshakes import SharedContext, closed_handshakes
 
 T = TypeVar("T")
 
@@ -51,7 +50,7 @@ class Servers:
             transport=transport,
             trust_env=False,
             headers={"Authorization": f"Bearer {token}"} if token else {},
-            verify=ssl.create_default_context(cadata=authority) if authority else True,
+            verify=SharedContext.trusting(authority),
         )
         self._turn = 0
 

@@ -1,13 +1,17 @@
-"""What a TLS handshake leaves open when it is cancelled, as it is by a limit on the whole request: httpcore
-closes its connection after errors and its own limits, and not then.
+"""What httpcore leaves to its users in TLS handshakes.
 
-Source: the events of httpcore's ``trace`` extension (``connection.connect_tcp``, ``connection.start_tls``).
+- One that is cancelled, as it is by a limit on the whole request, leaves its connection open: httpcore closes
+  it after errors and its own limits, and not then. Source: the events of its ``trace`` extension
+  (``connection.connect_tcp``, ``connection.start_tls``).
+- It names the protocols (ALPN) anew in the shared context before each handshake. OpenSSL frees the old names
+  then, and a connection that another thread makes meanwhile sends what is there instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Self
 
 CONNECTED = "connection.connect_tcp.complete"
 NOT_SECURED = "connection.start_tls.failed"
@@ -28,3 +32,29 @@ def closed_handshakes() -> dict[str, Trace]:
                 await stream.aclose()
 
     return {"trace": noted}
+
+
+class SharedContext(ssl.SSLContext):
+    """For the clients of several threads: protocols that it names already are not named anew."""
+
+    _named: tuple[str, ...] = ()
+
+    @classmethod
+    def trusting(cls, authority: str) -> Self:
+        """``authority`` (PEM) has signed the server's certificate; empty: one that the system trusts.
+
+        Raises ssl.SSLError.
+        """
+        context = cls(ssl.PROTOCOL_TLS_CLIENT)
+        if authority:
+            context.load_verify_locations(cadata=authority)
+        else:
+            context.load_default_certs()
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
+        names = tuple(alpn_protocols)
+        if names != self._named:
+            super().set_alpn_protocols(names)
+            self._named = names

@@ -1,17 +1,27 @@
-"""A server that accepts connections and never says hello, as one that is stopped does."""
+"""Handshakes with a server that accepts connections and never says hello, as one that is stopped does; and
+handshakes of several threads at once."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import httpx
 import pytest
 
 from app.client.requests import Request
 from app.client.servers import ServerFailedError, Servers
-from rebalance.hosting.tls_handshakes import closed_handshakes
+from rebalance.hosting.tls_handshakes import SharedContext, closed_handshakes
 
 WAIT_S = 60.0
+# A plain context sends wrong protocols in one of 2,000, or more.
+HELLOS = 30_000
+TURN_S = 2e-5
+ALPN = b"\x08http/1.1"
 
 
 class SilentServer:
@@ -58,3 +68,43 @@ async def test_a_client_that_gives_a_hung_server_up_closes_its_connection() -> N
         await silent.closed.wait()
         await servers.close()
     assert silent.open == 0
+
+
+def client_hello(context: ssl.SSLContext) -> bytes:
+    sent = ssl.MemoryBIO()
+    connection = context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        connection.do_handshake()
+    return sent.read()
+
+
+@pytest.fixture
+def short_turns() -> Iterator[None]:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_threads_that_connect_at_once_say_what_they_speak() -> None:
+    """httpcore names the protocols before each handshake: here one thread does nothing else."""
+    context = SharedContext.trusting("")
+    is_over = Event()
+
+    def rename() -> None:
+        while not is_over.is_set():
+            context.set_alpn_protocols(["http/1.1"])
+
+    with ThreadPoolExecutor(4) as threads:
+        renaming = threads.submit(rename)
+        hellos = list(threads.map(client_hello, [context] * HELLOS))
+        is_over.set()
+        renaming.result()
+    assert [hello for hello in hellos if ALPN not in hello] == []
+
+
+def test_other_protocols_are_named_when_they_change() -> None:
+    context = SharedContext.trusting("")
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    assert b"\x02h2" + ALPN in client_hello(context)

@@ -8,7 +8,7 @@ words that are published.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from rebalance.core.assignments import Assignments
@@ -116,6 +116,9 @@ def decide_on_change(
     if is_applied and not changing:
         return (SwitchStable(target, token),) if pending_revision else ()
     peers = DesiredPeers(target, pending_revision, urls)
+    if is_applied and not pending_revision and running is not None and replace(running, revision=0) == peers:
+        # The change that runs has just switched stable: it is about to end.
+        return ()
     effects: tuple[Unlock, ...] = (Unlock(),) if observed.lock is not None and not changing else ()
     if changing and running == peers:
         return effects

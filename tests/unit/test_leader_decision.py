@@ -140,6 +140,20 @@ def test_a_lock_that_was_left_goes_before_the_group_is_asked() -> None:
     assert (change.token, change.stable_urls, change.obstacle) == (PENDING_REVISION, ("http://a",), "")
 
 
+def test_a_change_that_has_switched_stable_is_left_to_end() -> None:
+    """Pending is gone before the change is. Another target, or a new URL of a member, is asked for."""
+    running = DesiredPeers(Assignments(("a", "b")), PENDING_REVISION, {"a": "http://a", "b": "http://b"})
+    assert decided("ab", "", "ab", running=running) == []
+    for other in (
+        replace(running, target=Assignments(("a", "c"))),
+        replace(running, urls={"a": "http://a", "b": "http://old"}),
+    ):
+        (change,) = decided("ab", "", "ab", running=other)
+        assert isinstance(change, ChangePeers)
+    (change,) = decided("ab", "", "a", running=running)
+    assert isinstance(change, ChangePeers)
+
+
 def test_the_same_peers_are_not_asked_for_twice() -> None:
     running = DesiredPeers(Assignments(("a", "b")), PENDING_REVISION, {"a": "http://a", "b": "http://b"})
     assert decided("a", "ab", "a", running=running) == []

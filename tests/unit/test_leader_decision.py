@@ -141,7 +141,8 @@ def test_a_lock_that_was_left_goes_before_the_group_is_asked() -> None:
 
 
 def test_a_change_that_has_switched_stable_is_left_to_end() -> None:
-    """Pending is gone before the change is. Another target, or a new URL of a member, is asked for."""
+    """Pending is gone before the change is. Where the group is not what stable says, or the change is for
+    another target or URL, stable is asked for."""
     running = DesiredPeers(Assignments(("a", "b")), PENDING_REVISION, {"a": "http://a", "b": "http://b"})
     assert decided("ab", "", "ab", running=running) == []
     for other in (

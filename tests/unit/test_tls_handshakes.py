@@ -98,8 +98,10 @@ def test_threads_that_connect_at_once_say_what_they_speak() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         renaming = threads.submit(rename)
-        hellos = list(threads.map(client_hello, [context] * HELLOS))
-        is_over.set()
+        try:
+            hellos = list(threads.map(client_hello, [context] * HELLOS))
+        finally:
+            is_over.set()
         renaming.result()
     assert [hello for hello in hellos if ALPN not in hello] == []
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from app.api.bodies import RequestBody
 from app.api.problems import documented, problem_response
 from app.api.statement_bodies import while_connected
+from app.contract.statements import Warned
 from app.services import Services, ServicesOf
 from app.sql.ddl_files import DdlFile, DdlFileError
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
@@ -73,6 +74,7 @@ class PlannedChangeBody(BaseModel):
     sql: str
     differences: list[PlannedDifference]
     effects: list[EffectBody] | None = Field(description="null: the plan has more than 50 statements")
+    warnings: list[Warned] = Field(description="what a person should know before the statement is run")
 
 
 class ConflictBody(PlannedDifference):
@@ -133,7 +135,7 @@ async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Servi
         answer = {**NO_PLAN, **plan.to_json()}
         is_refused = plan.conflicts or not plan.changes
         if is_refused:
-            answer["changes"] = [{**change, "effects": None} for change in answer["changes"]]
+            answer["changes"] = [{**change, "effects": None, "warnings": []} for change in answer["changes"]]
         if is_refused and body.plan_id is None:
             return answer
         statements = ";\n".join(change.sql for change in plan.changes)
@@ -141,8 +143,8 @@ async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Servi
         if is_refused:
             return answer
         if moves.plan_id.catalog_version == plan.catalog_version:
-            pairs = zip(answer["changes"], moves.effects_json(), strict=True)
-            changes = [{**change, "effects": rows} for change, rows in pairs]
+            pairs = zip(answer["changes"], moves.to_json()["changes"], strict=True)
+            changes = [{**judged, **change} for change, judged in pairs]
             return {**answer, **moves.basis_json(), "changes": changes}
     message = f"other statements changed it during each of {ATTEMPTS_MAX} attempts"
     raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)

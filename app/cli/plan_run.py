@@ -107,9 +107,13 @@ def _show_done(change: JsonObject, result: Mapping[str, Any], done: list[JsonObj
     done.append({**change, "result": result})
     if not as_json:
         say_lines(f"{MARKS[change['action']]} {change['sql']}")
-        for warning in result["warnings"]:
-            say(f"  warning {warning['name']}: {warning['message']}")
+        _print_warnings(result)
         sys.stdout.flush()
+
+
+def _print_warnings(judged: Mapping[str, Any]) -> None:
+    for warning in judged["warnings"]:
+        say(f"  warning {warning['name']}: {warning['message']}")
 
 
 def _carried_out_as_planned(
@@ -148,6 +152,7 @@ def _print_plan(plan: JsonObject) -> None:
             say_lines(f"{mark} {change['sql']}")
         for line in _moves(change):
             say(f"    {line}")
+        _print_warnings(change)
     if plan["plan_id"]:
         say(f"Plan id: {plan['plan_id']}")
     _print_conflicts(plan)

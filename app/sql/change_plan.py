@@ -16,6 +16,7 @@ from app.security.statement_policy import only_zones
 from app.sql.explain import explain_change, plan_row
 from app.sql.forecast import Outlook, PlannedStatement, changed_zone, forecast
 from app.sql.results import ResultSet
+from app.sql.statements import shown_warnings
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Command, PrincipalCommand
@@ -100,7 +101,13 @@ class ChangePlan:
         return {
             **self.basis_json(),
             "changes": [
-                {**_summary(statement), "sql": statement.sql, "differences": [], "effects": effects}
+                {
+                    **_summary(statement),
+                    "sql": statement.sql,
+                    "differences": [],
+                    "effects": effects,
+                    "warnings": shown_warnings(statement.change.warnings),
+                }
                 for statement, effects in zip(self.statements, self.effects_json(), strict=True)
             ],
             "conflicts": [],

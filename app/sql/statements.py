@@ -68,8 +68,12 @@ class QueryResult:
 def _json(
     n: int, sql: str, done: dict[str, Any], version: int | None, warnings: Sequence[StatementWarning]
 ) -> dict[str, Any]:
-    shown = [{"name": warning.name, "message": warning.message} for warning in warnings]
-    return {"n": n, "sql": sql, **done, "catalog_version": version, "warnings": shown}
+    return {"n": n, "sql": sql, **done, "catalog_version": version, "warnings": shown_warnings(warnings)}
+
+
+def shown_warnings(warnings: Sequence[StatementWarning]) -> list[dict[str, str]]:
+    """As every answer has them."""
+    return [{"name": warning.name, "message": warning.message} for warning in warnings]
 
 
 class ShownResult(Protocol):

@@ -11,6 +11,7 @@ from app.actor import current_caller
 from app.sql.abandoned import DONE_PAGE, NOT_APPLIED_PAGE, done_head
 from app.sql.jobs import RunningJob, Work, canceled
 from app.sql.results import HELD, ResultSet, StatementEngine
+from app.sql.statements import shown_warnings
 from app.sql.trino_pages import ROWS_IN_PAGE, wire_value
 from app.sql.trino_session import TrinoSession
 from catalog.core.errors import ErrorKind, RefusedError
@@ -43,7 +44,7 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
         timeout_s = session.timeout_s
         deadline = time.monotonic() + timeout_s if timeout_s is not None else None
         result = await _execute(job, engine, sql, session, None if ddl else deadline)
-        warnings = tuple({"name": warning.name, "message": warning.message} for warning in result.warnings)
+        warnings = tuple(shown_warnings(result.warnings))
         if result.columns:
             head = {
                 "columns": [[column.name, column.type.value] for column in result.columns],

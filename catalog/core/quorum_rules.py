@@ -41,12 +41,28 @@ def check_stored_quorum(command: AlterZone, stored: int, replicas: int) -> None:
 def check_data_nodes(command: CreateZone | AlterZone, quorum: int, data_nodes: int) -> None:
     """A quorum that a statement names must be possible now (IEP-025).
 
-    Only when the statement names it: nodes that leave later override a stored quorum and never refuse a
-    statement about something else (IEP-061).
+    So must the zone's own, when the statement leaves it fewer nodes: ``check_kept_quorum``. Nodes that leave
+    later override a stored quorum, and never refuse a statement about something else (IEP-061).
     """
     if quorum <= data_nodes:
         return
-    nodes = "data node matches" if data_nodes == 1 else "data nodes match"
-    message = f"QUORUM SIZE {quorum} needs {quorum} data nodes, but {data_nodes} {nodes} now"
+    message = f"QUORUM SIZE {quorum} needs {quorum} data nodes, but {_matching(data_nodes)} now"
     position = clause_position(command, ZoneOption.QUORUM_SIZE)
     raise RefusedError(ErrorKind.QUORUM_EXCEEDS_DATA_NODES, message, position)
+
+
+def check_kept_quorum(command: AlterZone, quorum: int, before: int, after: int) -> None:
+    """An ALTER that does not name the zone's explicit ``quorum`` leaves it possible: of ``before`` data nodes
+    with the options until now, ``after`` match."""
+    if quorum <= after or before <= after:
+        return
+    message = (
+        f"the zone has QUORUM SIZE {quorum}, which needs {quorum} data nodes, but {_matching(after)} then "
+        f"and {before} now: alter QUORUM SIZE as well, or match more nodes"
+    )
+    position = clause_position(command, ZoneOption.NODES_FILTER)
+    raise RefusedError(ErrorKind.QUORUM_EXCEEDS_DATA_NODES, message, position)
+
+
+def _matching(data_nodes: int) -> str:
+    return "1 data node matches" if data_nodes == 1 else f"{data_nodes} data nodes match"

@@ -24,7 +24,7 @@ from catalog.core.messages import (
 from catalog.core.names import check_name, check_new_name
 from catalog.core.node_filter import FilterError, NodeFilters, may_use
 from catalog.core.quorum import default_quorum
-from catalog.core.quorum_rules import check_bounds, check_data_nodes, check_stored_quorum
+from catalog.core.quorum_rules import check_bounds, check_data_nodes, check_kept_quorum, check_stored_quorum
 from catalog.core.versions import (
     CatalogEntry,
     CatalogSnapshot,
@@ -37,7 +37,7 @@ from catalog.core.versions import (
 )
 from catalog.core.zone import EVERY_NODE, Zone, ZoneId
 from catalog.core.zone_options import Given, check_ranges, clause_position, named_profiles, read_options
-from catalog.core.zone_warnings import zone_warnings
+from catalog.core.zone_warnings import survives_loss, zone_warnings
 
 DEFAULT_PROFILES = ("default",)
 
@@ -232,7 +232,11 @@ def _written(
     data_nodes = data_nodes_of(zone, surroundings.topology, surroundings.filters)
     if "quorum_size" in given:
         check_data_nodes(command, given["quorum_size"], len(data_nodes))
+    was = () if before is None else data_nodes_of(before, surroundings.topology, surroundings.filters)
+    if isinstance(command, AlterZone) and zone.quorum_size is not None:
+        check_kept_quorum(command, zone.quorum_size, len(was), len(data_nodes))
     quorum = effective_quorum(zone, data_nodes)
+    stood_loss = before is not None and survives_loss(before, effective_quorum(before, was), len(was))
     return Change(
         command=command,
         applied=True,
@@ -242,5 +246,5 @@ def _written(
         after=zone,
         data_nodes=data_nodes,
         quorum=quorum,
-        warnings=zone_warnings(zone, given, data_nodes, surroundings),
+        warnings=zone_warnings(zone, given, data_nodes, surroundings, quorum, stood_loss=stood_loss),
     )

@@ -86,6 +86,19 @@ async def test_what_moves_nothing_shows_no_move(api: OperationsWorld, sql: str) 
     assert (await api.newest())["operation_id"] == before
 
 
+async def test_every_way_to_ask_has_the_warnings(api: OperationsWorld) -> None:
+    """Before it is run and after: an answer of REST, a plan of a script or of files, EXPLAIN, and the command
+    that prints a plan."""
+    sql = "ALTER ZONE orders SET (REPLICAS 2)"
+    files = [{"name": "z.sql", "text": "CREATE ZONE orders (PARTITIONS 4, REPLICAS 2)"}]
+    plans = [await planned(api, sql), await api.post("/plan", {"files": files})]
+    asked = [each for plan in plans for each in plan["changes"]]
+    asked += (await api.post("/statements", {"sql": f"EXPLAIN {sql}"}))["results"]
+    asked += (await api.post("/statements", {"sql": sql}))["results"]
+    names = [[warning["name"] for warning in answer["warnings"]] for answer in asked]
+    assert names == [["NO_MAJORITY_AFTER_LOSS"]] * 4
+
+
 async def test_a_statement_of_a_script_follows_the_ones_before_it(api: OperationsWorld) -> None:
     script = f"{WIDER}; ALTER ZONE orders SET (REPLICAS 1); CREATE ZONE b (PARTITIONS 2); DROP ZONE b"
     moved = []

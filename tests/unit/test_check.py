@@ -112,7 +112,10 @@ def test_statements_are_judged_not_engines(
     )
     code, found = lines(capsys, str(script), "--topology", str(topology))
     assert code == 0
-    assert [warning["name"] for warning in found[1]["warnings"]] == ["REPLICAS_ABOVE_DATA_NODES"]
+    assert [warning["name"] for warning in found[1]["warnings"]] == [
+        "REPLICAS_ABOVE_DATA_NODES",
+        "NO_MAJORITY_AFTER_LOSS",
+    ]
     topology.write_text("{}")
     assert main(["check", str(script), "--topology", str(topology)]) == 64
 

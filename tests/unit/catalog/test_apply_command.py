@@ -267,3 +267,56 @@ def test_more_replicas_than_nodes_is_a_warning() -> None:
         "REPLICAS 5, but 3 data nodes match now: each partition has 3 replicas until more nodes join",
     )
     assert change("CREATE ZONE z (REPLICAS ALL)").warnings == ()
+
+
+STORED_QUORUM = "CREATE ZONE z (REPLICAS 5, QUORUM SIZE 3)"
+REGIONS = tuple(Node(f"n{n}", (("region", "EU" if n < 3 else "US"),)) for n in range(1, 6))
+
+
+def test_an_alter_may_not_make_the_stored_quorum_impossible() -> None:
+    """Refused as CREATE refuses it, with the same code; one that is impossible already refuses nothing else."""
+    before = catalog(STORED_QUORUM, topology=REGIONS)
+    two = "ALTER ZONE z SET (NODES FILTER '$[?(@.region == ''EU'')]')"
+    kind, message = refusal(two, before, REGIONS)
+    assert kind is ErrorKind.QUORUM_EXCEEDS_DATA_NODES
+    assert "2 data nodes match then and 5 now" in message
+    assert zone(f"{two[:-1]}, REPLICAS 3, QUORUM SIZE 2)", before, REGIONS).quorum_size == 2
+    assert zone("ALTER ZONE z SET (NODES FILTER '$[?(@.region == ''US'')]')", before, REGIONS).quorum_size == 3
+    # Nodes have gone: what is about something else, or brings no fewer, goes on.
+    left = REGIONS[:2]
+    assert zone("ALTER ZONE z SET (AUTO SCALE DOWN 5)", before, left).auto_scale_down == 5
+    assert zone(two, before, left).quorum_size == 3
+    assert refusal("ALTER ZONE z SET (NODES FILTER '$[?(@.region == ''US'')]')", before, left[:1])[0] is (
+        ErrorKind.FILTER_MATCHES_NO_NODE
+    )
+
+
+@pytest.mark.parametrize(
+    ("created", "statement", "names"),
+    [
+        ("", "CREATE ZONE z", []),
+        ("", "CREATE ZONE z (REPLICAS 3)", []),
+        ("", "CREATE ZONE z (REPLICAS 2)", ["NO_MAJORITY_AFTER_LOSS"]),
+        ("", "CREATE ZONE z (REPLICAS 9)", ["REPLICAS_ABOVE_DATA_NODES"]),
+        ("", "CREATE ZONE z (REPLICAS 3, NODES FILTER '{eu}')", ["REPLICAS_ABOVE_DATA_NODES", "LOSS"]),
+        ("REPLICAS 3", "ALTER ZONE z SET (NODES FILTER '{eu}')", ["REPLICAS_ABOVE_DATA_NODES", "LOSS"]),
+        ("REPLICAS ALL", "ALTER ZONE z SET (NODES FILTER '{eu}')", ["NO_MAJORITY_AFTER_LOSS"]),
+        ("REPLICAS 3", "ALTER ZONE z SET (REPLICAS 1)", ["NO_MAJORITY_AFTER_LOSS"]),
+        ("REPLICAS 3", "ALTER ZONE z SET (AUTO SCALE UP 3)", []),
+        ("REPLICAS 1", "ALTER ZONE z SET (NODES FILTER '{eu}')", []),
+        ("REPLICAS 1", "ALTER ZONE z SET (REPLICAS 5)", []),
+    ],
+)
+def test_what_leaves_too_few_replicas_warns(created: str, statement: str, names: list[str]) -> None:
+    """Fewer data nodes than replicas; and no majority after the loss of one, unless one replica is all that was
+    ever asked for."""
+    before = catalog(f"CREATE ZONE z ({created})", topology=REGIONS) if created else None
+    sql = statement.replace("{eu}", "$[?(@.region == ''EU'')]")
+    warnings = [warning.name for warning in change(sql, before, REGIONS).warnings]
+    assert warnings == [{"LOSS": "NO_MAJORITY_AFTER_LOSS"}.get(name, name) for name in names]
+
+
+def test_a_zone_of_store_servers_needs_no_majority() -> None:
+    """Its partitions are served by an owner that is in sync."""
+    stored = tuple(Node(f"n{n}", engines=(("default", "store"),)) for n in range(1, 4))
+    assert change("CREATE ZONE z (REPLICAS 2)", topology=stored).warnings == ()

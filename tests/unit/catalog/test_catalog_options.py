@@ -166,7 +166,10 @@ def test_other_warnings() -> None:
     made = change("CREATE ZONE z STORAGE PROFILES ['a', 'b']", topology=apart)
     assert [warning.name for warning in made.warnings] == ["NO_DATA_NODES"]
     filtered = change("CREATE ZONE z (REPLICAS 3, NODES FILTER '$.tier')", topology=NODES)
-    assert [warning.name for warning in filtered.warnings] == ["REPLICAS_ABOVE_DATA_NODES"]
+    assert [warning.name for warning in filtered.warnings] == [
+        "REPLICAS_ABOVE_DATA_NODES",
+        "NO_MAJORITY_AFTER_LOSS",
+    ]
 
 
 @pytest.mark.row("IEP-052", "IEP-053", shows="core")

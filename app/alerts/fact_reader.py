@@ -78,6 +78,8 @@ class FactReader:
             relay_lag_s=self._relay.lag_s(),
             certificate_s=await asyncio.to_thread(_valid_s, self._certificate),
             without_majority=tally.unserved() if is_counted else None,
+            replicas_missing=tally.names(tally.short) if is_counted else None,
+            replicas_broken=tally.names(tally.broken) if is_counted else None,
             absent_nodes={node: tally.replicas[node] for node in count.missing} if is_counted else None,
             full_disks=dict(tally.full) if is_counted else None,
             full_nodes=self._full_nodes(),

@@ -109,13 +109,16 @@ class ZoneTally:
 
 class ZoneCounts:
     """All zones. ``replicas`` and ``full`` are numbers of partitions by node: those that keep a replica there,
-    and those whose member found no space."""
+    and those whose member found no space. ``short`` and ``broken``: by zone, partitions that lack replicas, and
+    those with a replica that has failed; zones without any are not in there."""
 
     def __init__(self) -> None:
         self.zones: dict[ZoneId, ZoneTally] = {}
         self.counts: Counter[PartitionFacts] = Counter()
         self.replicas: Counter[str] = Counter()
         self.full: Counter[str] = Counter()
+        self.short: dict[ZoneId, int] = {}
+        self.broken: dict[ZoneId, int] = {}
         self.bits = NodeBits()
         self.bytes = 0
         self._full: dict[PartitionId, int] = {}
@@ -140,7 +143,12 @@ class ZoneCounts:
     def rank(self, zone_id: ZoneId) -> None:
         """After the zone's partitions were noted: it takes its place among the others."""
         zone = self.zones.get(zone_id)
-        if zone is None or zone.rank == (rank := zone.ranked(zone_id)):
+        if zone is None:
+            return
+        _note(self.short, zone_id, number_of(zone.counts, lambda facts: facts.is_short))
+        _note(self.broken, zone_id, number_of(zone.counts, lambda facts: facts.is_broken))
+        rank = zone.ranked(zone_id)
+        if zone.rank == rank:
             return
         if zone.rank is not None:
             self._ranks.remove(zone.rank)
@@ -163,6 +171,8 @@ class ZoneCounts:
         self.bytes -= zone.bytes
         if zone.rank is not None:
             self._ranks.remove(zone.rank)
+        for counts in (self.short, self.broken):
+            counts.pop(zone_id, None)
         del self.zones[zone_id]
 
     def shown(self) -> list[ZoneTally]:
@@ -173,6 +183,10 @@ class ZoneCounts:
         """Partitions without a majority, and those that are lost, by the zone's name."""
         worst: Iterable[Rank] = takewhile(lambda rank: rank.unserved < 0, self._ranks)
         return {rank.name: -rank.unserved for rank in worst}
+
+    def names(self, counts: Mapping[ZoneId, int]) -> dict[str, int]:
+        """``short`` or ``broken`` by the zone's name."""
+        return {self.zones[zone_id].name: number for zone_id, number in counts.items()}
 
     def at(self, stage: MoveStage) -> list[PartitionId]:
         """Partitions at a stage, the one first that came first."""
@@ -222,6 +236,13 @@ class ZoneCounts:
             counts[facts] += by
             if not counts[facts]:
                 del counts[facts]
+
+
+def _note(counts: dict[ZoneId, int], zone_id: ZoneId, number: int) -> None:
+    if number:
+        counts[zone_id] = number
+    else:
+        counts.pop(zone_id, None)
 
 
 def number_of(counts: Mapping[PartitionFacts, int], holds: Callable[[PartitionFacts], bool]) -> int:

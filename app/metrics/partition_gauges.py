@@ -21,10 +21,14 @@ NODES_SHOWN_MAX = 200
 _OF_ZONES: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
     Metric.ZONE_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
     Metric.ZONE_WITHOUT_LEADER: lambda facts: facts.lacks_leader,
+    Metric.ZONE_REPLICAS_MISSING: lambda facts: facts.is_short,
+    Metric.ZONE_REPLICAS_BROKEN: lambda facts: facts.is_broken,
 }
 _TOTALS: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
     Metric.PARTITIONS_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
     Metric.PARTITIONS_WITHOUT_LEADER: lambda facts: facts.lacks_leader,
+    Metric.PARTITIONS_REPLICAS_MISSING: lambda facts: facts.is_short,
+    Metric.PARTITIONS_REPLICAS_BROKEN: lambda facts: facts.is_broken,
     Metric.PARTITIONS_LOST: lambda facts: facts.is_lost,
     Metric.PARTITIONS_UNREADABLE: lambda facts: facts.is_unreadable,
     Metric.STORE_FILLING: lambda facts: facts.is_filling,

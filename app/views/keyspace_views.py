@@ -344,8 +344,10 @@ class KeyspaceViews:
         members = {} if is_opened else self._members_of_group(partition, reads)
         configuration = reads.record(get(keys.configuration), ConfigurationRecord.decode)
         given_up = reads.record(get(self._keyspace.given_up(partition)), GivenUpRecord.decode)
+        placement = self._placement(placed, partition, reads)
         view = PartitionView(
-            target=self._target(placed, partition, stable, reads),
+            target=placed.target(placement, stable) if placed is not None else None,
+            placement=placement,
             stable=stable,
             pending=pending,
             planned=planned,
@@ -381,13 +383,11 @@ class KeyspaceViews:
         return StoreOwners(servers=ownership.servers) if self.is_store(zone_id) else None
 
     @staticmethod
-    def _target(
-        placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, reads: RecordReader
+    def _placement(
+        placed: PlacedZone | None, partition: PartitionId, reads: RecordReader
     ) -> Assignments | None:
-        if placed is None or partition.partition >= placed.pointer.partitions:
-            return None
         try:
-            return placed.target(partition.partition, stable)
+            return placed.placement(partition.partition) if placed is not None else None
         except RecordNotReadableError as error:
             reads.unreadable.append(Unreadable(error.key or str(partition), error.reason))
             return None

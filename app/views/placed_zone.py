@@ -23,6 +23,12 @@ class PlacedZone:
     def targets(self) -> tuple[Assignments, ...]:
         return tuple(self.stored.assignments())
 
-    def target(self, number: int, stable: Assignments | None) -> Assignments:
-        """What the partition is to become, as the guarded write asks for it."""
-        return available_target(self.stored.assignments_of(self.stored.row(number)), stable, self.pointer.gone)
+    def placement(self, number: int) -> Assignments | None:
+        """What the zone asks for, nodes that have left included; None: it has no partition of that number."""
+        if number >= self.pointer.partitions:
+            return None
+        return self.stored.assignments_of(self.stored.row(number))
+
+    def target(self, placement: Assignments | None, stable: Assignments | None) -> Assignments | None:
+        """What the partition of this ``placement`` is to become, as the guarded write asks for it."""
+        return available_target(placement, stable, self.pointer.gone) if placement is not None else None

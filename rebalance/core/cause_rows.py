@@ -243,6 +243,12 @@ PARTITION = (
         "Start the nodes that are named: what is missing is requested again when they are back.",
     ),
     wrong(
+        Cause.REPLICAS_MISSING,
+        "The partition has fewer replicas than its zone asks for: a reset, a cancel or a loss left it so.",
+        "Start the nodes that are named, or others that match the zone: it is filled up by itself. After a "
+        "cancel, alter the zone to what it is to have.",
+    ),
+    wrong(
         Cause.UNREADABLE,
         "The console could not read the partition.",
         "Read the server's log.",

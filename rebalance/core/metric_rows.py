@@ -182,6 +182,13 @@ class Metric(Enum):
         "partitions_without_majority", "Partitions of which less than a majority of the voters live and run."
     )
     PARTITIONS_WITHOUT_LEADER = _seen("partitions_without_leader", "Partitions without a known leader.")
+    PARTITIONS_REPLICAS_MISSING = _seen(
+        "partitions_replicas_missing",
+        "Partitions with fewer replicas than their zone asks for.",
+    )
+    PARTITIONS_REPLICAS_BROKEN = _seen(
+        "partitions_replicas_broken", "Partitions with a replica that has failed on a node that lives."
+    )
     PARTITIONS_LOST = _seen("partitions_lost", "Partitions of store servers that have no copy in sync left.")
     PARTITIONS_UNREADABLE = _seen("partitions_unreadable", "Partitions with a record that cannot be read.")
     ZONES = _seen("zones", "Zones of the catalog.")
@@ -191,6 +198,16 @@ class Metric(Enum):
     )
     ZONE_WITHOUT_LEADER = _seen(
         "zone_partitions_without_leader", "Partitions of a zone without a known leader.", "zone"
+    )
+    ZONE_REPLICAS_MISSING = _seen(
+        "zone_partitions_replicas_missing",
+        "Partitions of a zone with fewer replicas than it asks for, none on its way.",
+        "zone",
+    )
+    ZONE_REPLICAS_BROKEN = _seen(
+        "zone_partitions_replicas_broken",
+        "Partitions of a zone with a replica that has failed on a node that lives.",
+        "zone",
     )
     ZONE_BYTES = _seen("zone_bytes", "Bytes of a zone's partitions, each counted once.", "zone")
     COUNT_AGE_SECONDS = _seen(

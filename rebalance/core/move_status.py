@@ -19,6 +19,7 @@ from rebalance.core.records import (
     MemberState,
     Stage,
 )
+from rebalance.core.replica_shortfall import NOTHING_MISSING, ReplicaShortfall, shortfall
 
 
 class MoveState(Enum):
@@ -94,6 +95,8 @@ class PartitionView:
     """None: its copies are a group of members, and not kept by the engine ``store``."""
     unreadable: str = ""
     """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
+    placement: Assignments | None = None
+    """What the zone asks for, nodes that have left included (``available_target``); None: ``target``."""
 
     @property
     def leader(self) -> str:
@@ -137,6 +140,23 @@ def joiner_gone(view: PartitionView) -> str:
     return Cause.JOINER_GONE.text(f"{', '.join(view.given_up)}") if short else ""
 
 
+def shortfall_of(view: PartitionView, alive: frozenset[str]) -> ReplicaShortfall:
+    """Which replicas are missing and which are broken. Nothing is missing before the newest placement was taken
+    up: the partition waits for that. A partition that is lost has no replica to repair."""
+    asked = view.placement or view.target
+    if asked is None or view.stable is None or not view.processed or view.unreadable:
+        return NOTHING_MISSING
+    going_to = view.planned or view.pending or view.stable
+    return shortfall(asked, going_to, _broken(view, going_to.nodes & alive))
+
+
+def _broken(view: PartitionView, nodes: frozenset[str]) -> frozenset[str]:
+    if view.owners is not None:
+        is_served = view.owners.is_lost or view.owners.is_resting
+        return frozenset() if is_served else nodes - view.owners.servers
+    return frozenset(node for node in nodes if node in view.members and view.members[node].has_failed)
+
+
 def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
     """``alive`` are the nodes whose lease lives now."""
     if view.unreadable:
@@ -151,9 +171,11 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
         return _status_of_move(view, view.stable, view.pending, alive)
     if view.stable != view.target and not view.recovered:
         return MoveStatus(MoveState.WAITING, joiner_gone(view) or Cause.TARGET_NOT_WRITTEN.text())
+    detail = shortfall_of(view, alive).detail
+    missing = MoveStatus(MoveState.WAITING, Cause.REPLICAS_MISSING.text(detail)) if detail else None
     if view.owners is not None:
-        return MoveStatus(MoveState.DONE)
-    return _status_at_rest(view, view.stable, alive)
+        return missing or MoveStatus(MoveState.DONE)
+    return _status_at_rest(view, view.stable, alive, missing)
 
 
 def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> MoveStatus | None:
@@ -210,7 +232,10 @@ def _status_of_move(
     return MoveStatus(MoveState.WAITING, reason or Cause.LEADER_HAS_NOT_BEGUN.text())
 
 
-def _status_at_rest(view: PartitionView, stable: Assignments, alive: frozenset[str]) -> MoveStatus:
+def _status_at_rest(
+    view: PartitionView, stable: Assignments, alive: frozenset[str], missing: MoveStatus | None
+) -> MoveStatus:
+    """``missing``: that there are fewer replicas than the zone asks for."""
     voters = frozenset(stable.peers)
     blocked = _first_of(_no_majority(view, alive), _down(stable.nodes, alive), _failed(view, voters))
     if blocked is not None:
@@ -221,7 +246,8 @@ def _status_at_rest(view: PartitionView, stable: Assignments, alive: frozenset[s
         return MoveStatus(MoveState.WAITING, Cause.MEMBER_STARTING.text(", ".join(starting)))
     if view.configuration is None or view.configuration.members.keys() != voters:
         return MoveStatus(MoveState.WAITING, Cause.LEADER_UNKNOWN.text())
-    return _first_of(_learners(view, stable), _redundant(view, stable, alive)) or MoveStatus(MoveState.DONE)
+    left = _first_of(missing, _learners(view, stable), _redundant(view, stable, alive))
+    return left or MoveStatus(MoveState.DONE)
 
 
 def _learners(view: PartitionView, stable: Assignments) -> MoveStatus | None:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from rebalance.core.causes import Cause, cause_of, labels_of
 from rebalance.core.majority_fact import lacks_majority
-from rebalance.core.move_status import MoveState, MoveStatus, PartitionView, partition_status
+from rebalance.core.move_status import MoveState, MoveStatus, PartitionView, partition_status, shortfall_of
 from rebalance.core.records import MemberState, Stage
 
 
@@ -41,6 +41,10 @@ class PartitionFacts:
     is_unreadable: bool = False
     is_filling: bool = False
     """A copy of a store zone is being filled."""
+    is_short: bool = False
+    """It has fewer replicas or voters than its zone asks for, and nothing is making them."""
+    is_broken: bool = False
+    """A replica on a living node has failed."""
 
 
 UNREAD = PartitionFacts(MoveState.WAITING, MoveStage.PLACEMENT, Cause.UNREADABLE, is_unreadable=True)
@@ -48,7 +52,7 @@ UNREAD = PartitionFacts(MoveState.WAITING, MoveStage.PLACEMENT, Cause.UNREADABLE
 
 def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
     """``alive``: the nodes whose lease lives."""
-    status = partition_status(view, alive)
+    status, short = partition_status(view, alive), shortfall_of(view, alive)
     is_founded = view.configuration is not None or view.owners is not None
     return PartitionFacts(
         status.state,
@@ -59,6 +63,8 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
         is_lost=view.owners is not None and view.owners.is_lost,
         is_unreadable=bool(view.unreadable),
         is_filling=view.owners is not None and bool(view.owners.filling),
+        is_short=short.is_short,
+        is_broken=bool(short.broken),
     )
 
 

@@ -140,6 +140,12 @@ class MemberRecord(Record):
         return self.state is not MemberState.NONE
 
     @property
+    def has_failed(self) -> bool:
+        """Its process ended, or its copy cannot be used: of the member, or of the mirror."""
+        is_broken = self.mirror is not None and self.mirror.state is MemberState.FAILED
+        return is_broken or self.state is MemberState.FAILED
+
+    @property
     def is_mirroring(self) -> bool:
         """A mirror runs, so a learner's copy is here."""
         return self.mirror is not None and self.mirror.state is MemberState.RUNNING

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.move_status import MoveState, PartitionView, StoreOwners, partition_status
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
@@ -51,6 +51,9 @@ PROMOTED = replace(learning(learner(MemberState.RUNNING)), pending=THREE)
 MOVE = replace(DONE, stable=ONE, pending=THREE, configuration=configuration(ONE))
 
 
+STORED = PartitionView(
+    ONE, ONE, None, None, True, owners=StoreOwners(in_sync=("n1",), effective=("n1",), servers=ALIVE)
+)
 FORCED = Assignments(("n1",), forced=7)
 TWO = Assignments(("n1", "n2"))
 
@@ -114,6 +117,20 @@ def starting(view: PartitionView, node: str) -> PartitionView:
         (GROWN, frozenset(("n1", "n2")), MoveState.MOVING, "CATCHING_UP"),
         (replace(DONE, stable=ONE, given_up=("n3",)), ALIVE, MoveState.WAITING, "JOINER_GONE: n3"),
         (replace(DONE, given_up=("n3",)), ALIVE, MoveState.DONE, ""),
+        # What a reset or a cancel has left short of the placement is not done; the same number elsewhere is.
+        (replace(at_rest("n1"), target=THREE, recovered=True), ALIVE, MoveState.WAITING,
+         "REPLICAS_MISSING: 1 of 3 replicas, awaits n2, n3"),
+        (replace(at_rest("n1"), target=THREE, recovered=True), frozenset(("n1",)), MoveState.WAITING,
+         "REPLICAS_MISSING: 1 of 3 replicas, awaits n2, n3"),
+        (replace(at_rest("n1", "n2", "n4"), target=THREE, recovered=True), ALIVE | {"n4"}, MoveState.DONE, ""),
+        (replace(learning(learner(MemberState.RUNNING)), target=THREE, recovered=True), ALIVE,
+         MoveState.WAITING, "REPLICAS_MISSING: 2 of 3 voters, awaits n3"),
+        # HIGH_AVAILABILITY: the target leaves out who has left, the zone asks for it all the same.
+        (replace(at_rest("n1", "n2"), placement=THREE), ALIVE, MoveState.WAITING,
+         "REPLICAS_MISSING: 2 of 3 replicas, awaits n3"),
+        (STORED, ALIVE, MoveState.DONE, ""),
+        (replace(STORED, target=THREE, recovered=True), ALIVE, MoveState.WAITING,
+         "REPLICAS_MISSING: 1 of 3 replicas, awaits n2, n3"),
         (
             replace(DONE, stable=ONE, processed=False, given_up=("n3",)),
             ALIVE,

@@ -31,7 +31,9 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.alert_state import Alert, AlertRecord, AlertState
+from rebalance.core.assignments import Assignments
 from rebalance.core.drain import Drain
+from rebalance.core.guarded_write import decode_trigger, encode_trigger
 from rebalance.core.keys import PartitionId
 from rebalance.core.metric_row import ProcessRole
 from rebalance.core.operation import Operation, OperationKind, OperationState
@@ -176,6 +178,30 @@ async def test_gauges_say_what_alerts_are_judged_by(judged: Judged) -> None:
     }
     down = [node.name for node in DEFAULT_NODES if value(gauges, "zonekeeper_node_up", node=node.name) == 0]
     assert down == sorted(facts.absent_nodes or ())
+
+
+async def test_what_a_reset_has_left_short_is_counted_by_zone(judged: Judged) -> None:
+    """Until it is filled up; so is a replica that has failed."""
+    keys, partition = judged.world.keyspace, PartitionId(ZoneId(1), 2)
+    names = keys.partition(partition)
+    facts = await judged.facts()
+    assert (facts.replicas_missing, facts.replicas_broken) == ({}, {})
+    asked = await judged.world.assignments(names.stable)
+    assert asked is not None
+    trigger = await judged.world.metastore.get(names.trigger)
+    assert trigger is not None
+    await judged.world.put(names.trigger, encode_trigger(decode_trigger(trigger.value) + 1))
+    await judged.world.put(names.stable, Assignments((asked.primary,)).encode())
+    failed = MemberRecord(MemberState.FAILED, "http://p", "http://c", reason="EXIT 2: x")
+    await judged.world.put(keys.member(PartitionId(ZoneId(1), 3), "n1"), failed.encode())
+    facts, gauges = await judged.facts(), Exposition((ProcessRole.SERVER,))
+    assert (facts.replicas_missing, facts.replicas_broken) == ({"ORDERS": 1}, {"ORDERS": 1})
+    gauges.ask(PartitionGauges(judged.count, gauges).probe)
+    for what in ("missing", "broken"):
+        assert value(gauges, f"zonekeeper_zone_partitions_replicas_{what}", zone="ORDERS") == 1
+        assert value(gauges, f"zonekeeper_partitions_replicas_{what}") == 1
+    await judged.world.put(names.stable, asked.encode())
+    assert (await judged.facts()).replicas_missing == {}
 
 
 async def test_a_member_that_does_not_run_does_not_vote(judged: Judged) -> None:

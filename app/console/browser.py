@@ -36,13 +36,41 @@ def set_height(element: Element, pixels: int) -> None:
     element.style(f"height: {pixels:d}px")
 
 
-def look_for_session() -> None:
-    """A page whose session ended before its socket was open has nobody to tell it."""
+KEPT = "/_nicegui/kept"
+"""Below the console; of a page, by its id: 204, or 410 where it has to be loaded anew."""
+
+
+def look_for_server() -> None:
+    """A page without its socket asks whether there is a server that has it. One that restarted, or took over,
+    has not, nor has one that was out of reach for long: the page is loaded anew. A page whose session ended is
+    sent to the login. What has happened to a socket is never told by its refusal alone: NiceGUI's script stays
+    with a dead page then."""
     ui.add_head_html("""<script>
-      setInterval(async () => {
-        if (window.socket?.connected !== false) return;
-        const asked = {headers: {Accept: 'text/html'}, redirect: 'manual'};
-        const answer = await fetch('/console/_nicegui/session', asked).catch(() => null);
-        if (answer?.type === 'opaqueredirect') location.reload();
-      }, 2000);
+      (() => {
+        const LOOK_MS = 1000, ANSWER_MS = 5000, AGAIN_MS = 4000;
+        let isAsking = false;
+        const loadAnew = () => {
+          // Where each request goes to another server, pages are not loaded without end.
+          if (Date.now() - Number(sessionStorage.loadedAnewAt ?? 0) < AGAIN_MS) return;
+          sessionStorage.loadedAnewAt = Date.now();
+          location.reload();
+        };
+        setInterval(async () => {
+          const socket = window.socket;
+          socket?.io.reconnectionDelayMax(2000);
+          if (isAsking || socket?.connected !== false) return;
+          isAsking = true;
+          try {
+            const answer = await fetch('/console/_nicegui/kept/' + window.clientId, {
+              headers: {Accept: 'text/html'},
+              redirect: 'manual',
+              signal: AbortSignal.timeout(ANSWER_MS),
+            });
+            if (answer.type === 'opaqueredirect' || answer.status === 410) loadAnew();
+            else if (answer.ok && !socket.active) socket.connect();
+          } catch { /* nobody is there yet */ } finally {
+            isAsking = false;
+          }
+        }, LOOK_MS);
+      })();
     </script>""")

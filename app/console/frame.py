@@ -16,7 +16,7 @@ from markupsafe import Markup
 from nicegui import ui
 
 from app.actor import current_actor
-from app.console.browser import call, fill, html, look_for_session
+from app.console.browser import call, fill, html, look_for_server
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render, style_sheet, utc
 from app.console.shared import Site
@@ -183,7 +183,7 @@ def page_frame(
     heading (``heading``, else ``title``) with ``note``; without a note the page has a head of its own."""
     ui.page_title(f"{title} · Zonekeeper")
     ui.add_css(style_sheet())
-    look_for_session()
+    look_for_server()
     theme = request.cookies.get(THEME_COOKIE)
     if theme in ("light", "dark"):
         ui.dark_mode(theme == "dark")
@@ -255,7 +255,7 @@ def console_page(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
                 return
             ui.page_title("Zonekeeper")
             ui.add_css(style_sheet())
-            look_for_session()
+            look_for_server()
             with ui.header(bordered=False).classes("bar"):
                 html(render("brand", home=link())).classes("brand")
                 _navigation("")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Serving = Callable[[Services, Background], AbstractAsyncContextManager[ASGIApp]]
 
 START_S = 20.0
+AGAIN_S = 2
 REST_S = 3.0
 """After the server's start: first everything else is there, then the pages."""
 
@@ -70,7 +71,8 @@ class Console:
             async with asyncio.timeout(START_S):
                 await self._started.wait()
         except TimeoutError:
-            late = PlainTextResponse("the console is still starting: reload in a moment", 503)
+            text = "the console is still starting: this page loads again by itself"
+            late = PlainTextResponse(text, 503, {"Refresh": f"{AGAIN_S}", "Retry-After": f"{AGAIN_S}"})
             await late(scope, receive, send)
             return
         assert self._pages is not None

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from nicegui import Client, core, ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
@@ -30,10 +30,12 @@ from app.console import (
     zone_page,
     zones_page,
 )
+from app.console.browser import KEPT
 from app.console.feed import PartitionFeed
 from app.console.fragments import load_templates
 from app.console.shared import Site
-from app.console.sockets import SocketGuard
+from app.console.sockets import SocketGuard, is_kept
+from app.console.viewer import current_viewer
 from app.console.viewer_middleware import ViewerMiddleware
 from app.security.policy import check_console
 from app.services import Services
@@ -84,6 +86,7 @@ async def serving(services: Services, background: Background) -> AsyncIterator[A
         page.register(site)
     check_console(Client.page_routes.values(), core.sio.handlers["/"])
     application = FastAPI(openapi_url=None)
+    application.add_api_route(f"{KEPT}/{{page}}", _kept)
     ui.run_with(
         application,
         title="Zonekeeper",
@@ -113,6 +116,10 @@ async def serving(services: Services, background: Background) -> AsyncIterator[A
         for task in works:
             task.cancel()
         await asyncio.gather(*works, return_exceptions=True)
+
+
+async def _kept(page: str) -> Response:
+    return Response(status_code=204 if is_kept(page, current_viewer()) else 410)
 
 
 async def _warm_up(site: Site) -> None:

@@ -119,17 +119,11 @@ class SocketGuard:
         return guarded
 
     def _bind(self, socket_id: str, page: object) -> bool:
-        """Whether the page was drawn for the socket's session, and shows what its viewer may see now."""
-        socket, client = self._sockets.get(socket_id), Client.instances.get(str(page))
-        if socket is None or client is None or socket.page not in ("", client.id):
+        """Whether the socket has its page now."""
+        socket = self._sockets.get(socket_id)
+        if socket is None or socket.page not in ("", page) or not is_kept(page, socket.viewer):
             return False
-        drawn_for = client.request.scope.get("viewer")
-        if drawn_for is None or drawn_for.session != socket.viewer.session:
-            log.warning("a socket asked for a page of another session", user=socket.viewer.actor.name)
-            return False
-        if drawn_for.rights != socket.viewer.rights:
-            return False
-        socket.page = client.id
+        socket.page = str(page)
         return True
 
     async def _holds(self, socket: _Socket) -> bool:
@@ -153,6 +147,19 @@ class SocketGuard:
         if client is not None and client.id in Client.instances:
             client.delete()
         log.info("a page of the console was closed", user=socket.viewer.actor.name)
+
+
+def is_kept(page: object, viewer: Viewer | None) -> bool:
+    """Whether this server has the page, drawn for the viewer's session, and showing what they may see now; if
+    not, its browser has to load it anew. ``viewer``: None where nobody logs in."""
+    client = Client.instances.get(str(page))
+    if client is None or viewer is None:
+        return client is not None
+    drawn_for = client.request.scope.get("viewer")
+    if drawn_for is None or drawn_for.session != viewer.session:
+        log.warning("a browser asked for a page of another session", user=viewer.actor.name)
+        return False
+    return bool(drawn_for.rights == viewer.rights)
 
 
 async def _done(result: Any | Awaitable[Any]) -> Any:

@@ -48,7 +48,7 @@ DRAWN = """() => {
 
 @pytest.fixture(scope="module")
 def large() -> Iterator[Stage]:
-    stage = Stage.start("large")
+    stage = Stage.start("large", has_login=False)
     yield stage
     stage.stop()
 
@@ -73,7 +73,7 @@ def told(what: str, seconds: list[float]) -> None:
 
 
 def test_console(large: Stage, browser: Chromium) -> None:
-    with browser.visiting(large.url) as visit:
+    with browser.visiting(large) as visit:
         page = visit.page
         time.sleep(RESTED_S)
         print(

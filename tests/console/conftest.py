@@ -31,12 +31,13 @@ def stage() -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def empty_stage() -> Iterator[Stage]:
-    whole = Stage.start("empty")
+    """On which nobody logs in."""
+    whole = Stage.start("empty", has_login=False)
     yield whole
     whole.stop()
 
 
 @pytest.fixture
 def visit(chromium: Chromium, stage: Stage) -> Iterator[Visit]:
-    with chromium.visiting(stage.url) as visit:
+    with chromium.visiting(stage) as visit:
         yield visit

@@ -68,12 +68,12 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = Chromium.launch(playwright)
         for scene, pictures in scenes.items():
-            stage = Stage.start(scene, has_login=True)
+            stage = Stage.start(scene)
             try:
                 if scene == "large":
                     stage.tell("down node-012")
                 for theme in THEMES:
-                    with browser.visiting(stage.url, theme) as visit:
+                    with browser.visiting(stage, theme) as visit:
                         if scene == "small":
                             shoot_login(visit, theme)
                         load(visit.page, stage.link())

@@ -57,7 +57,7 @@ def large(request: pytest.FixtureRequest, stages: dict[str, Stage]) -> Stage:
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(("large", "theme"), in_every_run(LOOKS, [("wide", "light")]), indirect=["large"])
 def test_large_zones_have_no_serious_fault(chromium: Chromium, large: Stage, theme: Theme) -> None:
-    with chromium.visiting(large.url, theme) as visit:
+    with chromium.visiting(large, theme) as visit:
         for path in PAGES:
             page = visit.open(path.format(last=SIZES[large.scene] - 1), READ_MS)
             settled(page)
@@ -68,7 +68,7 @@ def test_large_zones_have_no_serious_fault(chromium: Chromium, large: Stage, the
 @pytest.mark.parametrize("large", in_every_run(SIZES, ["wide"]), indirect=True)
 def test_what_is_sent_of_a_map_makes_it_what_a_new_page_shows(chromium: Chromium, large: Stage) -> None:
     """Only columns that changed are sent; together with the rest they are the whole."""
-    with chromium.visiting(large.url) as visit, chromium.visiting(large.url) as another:
+    with chromium.visiting(large) as visit, chromium.visiting(large) as another:
         page = visit.open("map?zone=LARGE", READ_MS)
         settled(page)
         before = page.evaluate(CELLS)

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.security.administrator import LOCAL_ADMIN
 from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind
 from tests.fixtures.console_pages import click_a_cell, faults, settled, tab_to, type_into_editor
 from tests.fixtures.console_stage import Chromium, Stage, Theme, Visit
@@ -64,7 +65,7 @@ def links_of(page: Page) -> frozenset[str]:
 def test_pages_have_no_serious_fault(
     chromium: Chromium, stage: Stage, links: dict[str, frozenset[str]], path: str, theme: Theme
 ) -> None:
-    with chromium.visiting(stage.url, theme) as visit:
+    with chromium.visiting(stage, theme) as visit:
         page = visit.open(path)
         if path != "zones/NOWHERE":
             settled(page)
@@ -86,7 +87,7 @@ def test_every_link_leads_to_a_page(visit: Visit, links: dict[str, frozenset[str
 
 @pytest.mark.parametrize("path", EMPTY_PAGES)
 def test_an_empty_installation_says_what_to_do(chromium: Chromium, empty_stage: Stage, path: str) -> None:
-    with chromium.visiting(empty_stage.url) as visit:
+    with chromium.visiting(empty_stage) as visit:
         page = visit.open(path)
         settled(page)
         assert faults(page) == []
@@ -155,13 +156,16 @@ def test_the_audit_says_who_did_what_and_is_searched(visit: Visit) -> None:
     expect(page).to_have_url(re.compile("by=grace"))
 
 
-def test_an_open_audit_log_shows_what_is_no_change_of_the_catalog(visit: Visit) -> None:
-    page = visit.open("audit?action=CHANGE LOG LEVEL")
-    expect(page.get_by_text("No matching change")).to_be_visible()
-    change = {"level": "debug", "for_s": 60, "by": "grace", "reason": "a page waits"}
-    url = urljoin(visit.url, "/api/v1/log-levels/app.console")
-    httpx.put(url, json=change, timeout=60, trust_env=False).raise_for_status()
-    expect(page.get_by_role("row", name=re.compile("app.console"))).to_contain_text("a page waits")
+def test_an_open_audit_log_shows_what_is_no_change_of_the_catalog(
+    chromium: Chromium, empty_stage: Stage
+) -> None:
+    with chromium.visiting(empty_stage) as visit:
+        page = visit.open("audit?action=CHANGE LOG LEVEL")
+        expect(page.get_by_text("No matching change")).to_be_visible()
+        change = {"level": "debug", "for_s": 60, "by": "grace", "reason": "a page waits"}
+        url = urljoin(visit.url, "/api/v1/log-levels/app.console")
+        httpx.put(url, json=change, timeout=60, trust_env=False).raise_for_status()
+        expect(page.get_by_role("row", name=re.compile("app.console"))).to_contain_text("a page waits")
 
 
 def test_the_theme_stays_when_it_was_chosen(visit: Visit) -> None:
@@ -174,7 +178,7 @@ def test_the_theme_stays_when_it_was_chosen(visit: Visit) -> None:
 
 def test_a_lost_connection_is_told_and_found_again(chromium: Chromium, empty_stage: Stage) -> None:
     """The empty stage is stopped and begins anew."""
-    with chromium.visiting(empty_stage.url) as visit:
+    with chromium.visiting(empty_stage) as visit:
         page = visit.open("operations?show=open")
         page.evaluate("window.sameDocument = true")
         empty_stage.stop()
@@ -222,7 +226,7 @@ def test_a_click_on_the_map_opens_what_it_shows(visit: Visit) -> None:
 def test_the_address_holds_the_state_of_the_map(chromium: Chromium, visit: Visit, stage: Stage) -> None:
     page = visit.open("map?zone=SESSIONS&show=unsettled&from=2&to=9")
     expect(page.locator(".crumbs")).to_contain_text("partitions 2 to 9 of 24")
-    with chromium.visiting(stage.url) as other:
+    with chromium.visiting(stage) as other:
         again = other.open(page.url.removeprefix(stage.url))
         expect(again.locator(".crumbs")).to_contain_text("partitions 2 to 9 of 24")
         expect(again.get_by_text("not done", exact=True)).to_be_visible()
@@ -241,17 +245,16 @@ def test_what_if_tells_movement_and_balance_and_does_nothing(visit: Visit) -> No
     expect(page.get_by_role("alert")).to_contain_text("n99 is not a data node of zone TELEMETRY")
 
 
-def test_pause_and_resume_ask_for_a_name_and_a_reason(visit: Visit) -> None:
+def test_pause_and_resume_ask_for_a_reason(visit: Visit) -> None:
     page = visit.open("rebalance")
     page.get_by_role("button", name="Pause all moves").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Pause").click()
     expect(dialog.get_by_role("alert")).to_contain_text("a reason")
-    dialog.get_by_label("Your name").fill("ada")
     dialog.get_by_label("Reason").fill("new disks")
     dialog.get_by_role("button", name="Pause").click()
     expect(dialog).to_be_hidden()
-    expect(page.get_by_text("All moves are paused by ada")).to_be_visible()
+    expect(page.get_by_text(f"All moves are paused by {LOCAL_ADMIN}")).to_be_visible()
     page.get_by_role("button", name="Resume", exact=True).click()
     dialog.get_by_label("Reason").fill("disks are in")
     dialog.get_by_role("button", name="Resume").click()
@@ -270,7 +273,6 @@ def test_limits_are_set_and_refused_as_the_api_does(visit: Visit) -> None:
     page.get_by_role("button", name="Set limits").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Away from each node: 2")
-    dialog.get_by_label("Your name").fill("ada")
     dialog.get_by_label("Reason").fill("a slow network")
     dialog.get_by_role("button", name="Set limits").click()
     expect(dialog.get_by_role("alert")).to_contain_text("nightly")
@@ -278,7 +280,6 @@ def test_limits_are_set_and_refused_as_the_api_does(visit: Visit) -> None:
     expect(dialog).to_be_hidden()
     page.get_by_label("Windows, UTC").fill("22:00-04:00; Sat,Sun 00:00-24:00")
     page.get_by_role("button", name="Set limits").click()
-    dialog.get_by_label("Your name").fill("ada")
     dialog.get_by_label("Reason").fill("a slow network")
     dialog.get_by_role("button", name="Set limits").click()
     expect(dialog).to_be_hidden()
@@ -294,7 +295,6 @@ def test_an_operation_is_paused_and_goes_on(visit: Visit) -> None:
     for action, reason, state in (("Pause", "look first", "paused"), ("Resume", "looked", "running")):
         page.get_by_role("button", name=action, exact=True).click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("Your name").fill("ada")
         dialog.get_by_label("Reason").fill(reason)
         dialog.get_by_role("button", name=action, exact=True).click()
         expect(dialog).to_be_hidden()
@@ -308,10 +308,9 @@ def test_an_operation_is_paused_and_goes_on(visit: Visit) -> None:
 
 def test_a_drain_is_made_and_taken_back(visit: Visit) -> None:
     page = visit.open("nodes/n5")
-    for button, reason, state in (("Drain", "old", "Drained by ada"), ("Undrain", "kept", None)):
+    for button, reason, state in (("Drain", "old", f"Drained by {LOCAL_ADMIN}"), ("Undrain", "kept", None)):
         page.get_by_role("button", name=button, exact=True).click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("Your name").fill("ada")
         dialog.get_by_label("Reason").fill(reason)
         dialog.get_by_role("button", name=button, exact=True).click()
         expect(dialog).to_be_hidden()

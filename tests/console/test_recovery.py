@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.security.administrator import LOCAL_ADMIN
 from tests.console.scenes import NASTY_NODE, NASTY_PERSON, NASTY_ZONES
 from tests.fixtures.console_pages import answer_and_leave, assert_nothing_is_injected, faults, settled, tab_to
 from tests.fixtures.console_stage import Chromium, Stage, Theme
@@ -51,7 +52,7 @@ def test_pages_of_a_loss_have_no_serious_fault(
     chromium: Chromium, lost_stage: Stage, path: str, theme: Theme
 ) -> None:
     """With the dry run and its last question, where there is one."""
-    with chromium.visiting(lost_stage.url, theme) as visit:
+    with chromium.visiting(lost_stage, theme) as visit:
         page = visit.open(path)
         settled(page)
         assert faults(page) == []
@@ -66,7 +67,7 @@ def test_pages_of_a_loss_have_no_serious_fault(
 
 def test_each_cause_of_a_loss_leads_to_its_recovery(chromium: Chromium, lost_stage: Stage) -> None:
     """From the overview by zone, from a zone, and from a partition to that partition alone."""
-    with chromium.visiting(lost_stage.url) as visit:
+    with chromium.visiting(lost_stage) as visit:
         page = visit.open("")
         causes = page.locator(".panel").filter(has_text="Blocked by")
         expect(causes.get_by_role("link", name="recovery of CACHE")).to_be_visible()
@@ -89,7 +90,7 @@ def test_each_cause_of_a_loss_leads_to_its_recovery(chromium: Chromium, lost_sta
 
 
 def test_a_zone_without_a_loss_says_so_and_resets_nothing(chromium: Chromium, lost_stage: Stage) -> None:
-    with chromium.visiting(lost_stage.url) as visit:
+    with chromium.visiting(lost_stage) as visit:
         page = visit.open("recovery?zone=LEDGER")
         expect(page.get_by_text("every group of the zone has a majority")).to_be_visible()
         page.get_by_role("button", name="Dry run").click()
@@ -104,7 +105,7 @@ def test_a_zone_without_a_loss_says_so_and_resets_nothing(chromium: Chromium, lo
 def test_partitions_that_are_not_there_are_refused(
     chromium: Chromium, lost_stage: Stage, typed: str, words: str
 ) -> None:
-    with chromium.visiting(lost_stage.url) as visit:
+    with chromium.visiting(lost_stage) as visit:
         page = visit.open(f"recovery?zone=ORDERS&partitions={typed}")
         page.get_by_role("button", name="Dry run").click()
         expect(page.locator(".problem")).to_contain_text(words)
@@ -113,7 +114,7 @@ def test_partitions_that_are_not_there_are_refused(
 @pytest.mark.row("R2", shows="service")
 def test_every_copy_is_shown_with_what_it_has(chromium: Chromium, lost_stage: Stage) -> None:
     """R2: voters and learners by data revision; one that is not the best is used where it is named."""
-    with chromium.visiting(lost_stage.url) as visit:
+    with chromium.visiting(lost_stage) as visit:
         page = visit.open("recovery?zone=REFERENCE")
         make_dry_run(page)
         copies = page.locator(".panel").filter(has_text="survivor").first.get_by_role("table")
@@ -145,7 +146,7 @@ def test_a_partition_begins_without_data_only_when_its_copies_are_given_up(
     chromium: Chromium, lost_stage: Stage
 ) -> None:
     """R5: the dry run names the copies that live; once they are given up, it says that everything is lost."""
-    with chromium.visiting(lost_stage.url) as visit:
+    with chromium.visiting(lost_stage) as visit:
         page = visit.open("recovery?zone=CACHE")
         page.get_by_role("checkbox", name="Start empty").click()
         page.get_by_role("button", name="Dry run").click()
@@ -162,7 +163,7 @@ def test_a_partition_begins_without_data_only_when_its_copies_are_given_up(
 
 
 def test_a_highly_available_zone_asks_for_no_names(chromium: Chromium, lost_stage: Stage) -> None:
-    with chromium.visiting(lost_stage.url) as visit:
+    with chromium.visiting(lost_stage) as visit:
         page = visit.open("recovery?zone=CACHE&partitions=1")
         make_dry_run(page)
         expect(page.get_by_role("heading", name="1 of 1 partitions can be reset")).to_be_visible()
@@ -170,7 +171,6 @@ def test_a_highly_available_zone_asks_for_no_names(chromium: Chromium, lost_stag
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_label("Your name")).to_be_visible()
         expect(dialog.get_by_label("Names of the dead nodes")).to_have_count(0)
-        dialog.get_by_label("Your name").fill("ada")
         dialog.get_by_label("Reason").fill("both are gone")
         dialog.get_by_role("button", name="Reset", exact=True).click()
         expect(page.get_by_text("Requested: partitions 1.")).to_be_visible()
@@ -180,7 +180,7 @@ def test_a_highly_available_zone_asks_for_no_names(chromium: Chromium, lost_stag
 def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Chromium, lost_stage: Stage) -> None:
     """R1: a zone of STRONG_CONSISTENCY is reset once the dead nodes are named; then it is followed on the same
     page until every group has its replicas again."""
-    with chromium.visiting(lost_stage.url) as visit:
+    with chromium.visiting(lost_stage) as visit:
         page = visit.open("recovery?zone=ORDERS")
         lost = page.get_by_role("table").first.get_by_role("row")
         expect(lost.nth(1)).to_contain_text("1 of 3")
@@ -196,8 +196,6 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Chromi
         expect(dialog).to_contain_text(f"Assumed dead: {DEAD}")
         tab_to(page, "Names of the dead nodes")
         page.keyboard.type("n1")
-        tab_to(page, "Your name")
-        page.keyboard.type("ada")
         tab_to(page, "Reason")
         page.keyboard.type("the rack burnt down")
         page.keyboard.press("Enter")
@@ -206,7 +204,7 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Chromi
         dialog.get_by_role("button", name="Reset", exact=True).click()
         expect(dialog).to_be_hidden()
         expect(page.get_by_role("heading", name="Reset requested")).to_be_visible()
-        watched = page.locator(".panel").filter(has_text="requested by ada: the rack burnt down")
+        watched = page.locator(".panel").filter(has_text=f"requested by {LOCAL_ADMIN}: the rack burnt down")
         expect(watched).to_contain_text(f"0 of {count} partitions have been recovered")
         expect(page.get_by_text("founded anew on").first).to_be_visible()
         assert faults(page, ".page") == []
@@ -215,14 +213,14 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Chromi
         expect(watched).to_contain_text(f"{count} of {count} partitions have been recovered")
         expect(page.get_by_text("every group of the zone has a majority")).to_be_visible()
         assert page.evaluate("window.sameDocument")
-        books = visit.open("audit?by=ada").get_by_role("table")
+        books = visit.open(f"audit?by={LOCAL_ADMIN}").get_by_role("table")
         expect(books).to_contain_text("the rack burnt down")
 
 
 def test_what_has_changed_behind_the_last_question_is_refused(chromium: Chromium, lost_stage: Stage) -> None:
     """The page has asked already when the node of the best copy goes: its loss was not confirmed, and once it
     is, another copy would be used than the one that was shown."""
-    with chromium.visiting(lost_stage.url) as visit:
+    with chromium.visiting(lost_stage) as visit:
         page = visit.open("recovery?zone=REFERENCE")
         make_dry_run(page)
         copies = page.locator(".panel").filter(has_text="survivor").first.get_by_role("table")
@@ -233,7 +231,6 @@ def test_what_has_changed_behind_the_last_question_is_refused(chromium: Chromium
         expect(page.get_by_text("The state has changed since this dry run.")).to_be_attached()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Names of the dead nodes").fill(DEAD)
-        dialog.get_by_label("Your name").fill("ada")
         dialog.get_by_label("Reason").fill("too late")
         dialog.get_by_role("button", name="Reset", exact=True).click()
         expect(dialog.get_by_role("alert")).to_contain_text(f"confirm exactly {DEAD}, {best}")
@@ -247,7 +244,7 @@ def test_what_has_changed_behind_the_last_question_is_refused(chromium: Chromium
 
 def test_a_dry_run_that_is_out_of_date_cannot_be_run(chromium: Chromium, own_stage: Stage) -> None:
     """Another node goes: what was shown says so, and has to be made again."""
-    with chromium.visiting(own_stage.url) as visit:
+    with chromium.visiting(own_stage) as visit:
         page = visit.open("recovery?zone=ORDERS")
         make_dry_run(page)
         reset = page.get_by_role("button", name="Reset partitions")
@@ -262,9 +259,9 @@ def test_a_dry_run_that_is_out_of_date_cannot_be_run(chromium: Chromium, own_sta
 
 def test_names_of_a_loss_are_text(chromium: Chromium) -> None:
     """Zones, nodes and people, from the list over the dry run and the dialog to the end."""
-    stage = Stage.start("lost-names")
+    stage = Stage.start("lost-names", has_login=False)
     try:
-        with chromium.visiting(stage.url) as visit:
+        with chromium.visiting(stage) as visit:
             page = visit.open("recovery")
             expect(page.get_by_role("link", name=NASTY_ZONES[1], exact=True)).to_be_visible()
             assert_nothing_is_injected(page)

@@ -23,7 +23,7 @@ def kept(chromium: Chromium) -> Iterator[Stage]:
 
 
 def test_its_copies_are_drawn_and_named(chromium: Chromium, kept: Stage) -> None:
-    with chromium.visiting(kept.url) as visit:
+    with chromium.visiting(kept) as visit:
         page = visit.open("zones/KEPT/partitions/0")
         copies = page.get_by_role("table").filter(has_text="backup")
         expect(copies.get_by_role("row")).to_have_count(4)
@@ -40,7 +40,7 @@ def test_its_copies_are_drawn_and_named(chromium: Chromium, kept: Stage) -> None
 
 def test_its_lost_partitions_are_reset_once_that_is_confirmed(chromium: Chromium, kept: Stage) -> None:
     """No server of the stage carries it out: the page says that it was requested."""
-    with chromium.visiting(kept.url) as visit:
+    with chromium.visiting(kept) as visit:
         page = visit.open("zones/KEPT")
         expect(page.get_by_text("1 partition is lost: no in-sync replica is left")).to_be_visible()
         expect(page.get_by_text("PARTITION_LOST: n").first).to_be_visible()
@@ -57,7 +57,7 @@ def test_its_lost_partitions_are_reset_once_that_is_confirmed(chromium: Chromium
 
 
 def test_it_rests_and_works_again(chromium: Chromium, kept: Stage) -> None:
-    with chromium.visiting(kept.url) as visit:
+    with chromium.visiting(kept) as visit:
         page = visit.open("zones/KEPT")
         page.get_by_role("button", name="Deactivate zone").click()
         expect(page.get_by_role("dialog")).to_contain_text("Requests are refused (ZONE_DEACTIVATED)")

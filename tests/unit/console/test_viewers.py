@@ -431,3 +431,21 @@ async def test_names_of_users_are_escaped() -> None:
     shown = render("account", user=name, roles=[name], ends="2026-01-01", csrf="'\"><b>")
     assert "<img" not in shown
     assert "<b>" not in shown
+
+
+async def test_a_page_is_kept_for_the_session_that_it_was_drawn_for(console: OpenConsole) -> None:
+    """What is not kept is loaded anew; whose it is makes no difference to who asks."""
+    await console.run("CREATE USER kim")
+    await console.run("GRANT viewer TO kim")
+    async with console.browser("kim") as browser, console.browser("olga") as other:
+        page = SentPage.of((await browser.open("/console/zones")).text)
+        kept = f"/console/_nicegui/kept/{page.client_id}"
+        assert (await browser.open(kept)).status_code == 204
+        assert (await other.open(kept)).status_code == 410
+        assert (await browser.open("/console/_nicegui/kept/unknown")).status_code == 410
+        await console.run("REVOKE viewer FROM kim")
+        async with asyncio.timeout(60):
+            while (await browser.open(kept)).status_code == 204:
+                await asyncio.sleep(0.05)
+        assert (await browser.open(kept)).status_code == 410
+    await console.run("DROP USER kim")

@@ -1,0 +1,137 @@
+"""Open pages of users who have logged in: their server restarts, is out of reach, or gives way to another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rebalance.core.keys import Keyspace
+from tests.e2e.installation import wait_for
+from tests.fixtures.console_stage import WAIT_MS, Chromium
+from tests.fixtures.detour import Detour, detour
+from tests.fixtures.etcd_server import Etcd
+from tests.fixtures.ports import free_block
+from tests.fixtures.secure_server import SecureServer, password_of, serving_securely
+
+USERS = ("the-administrator", "the-viewer")
+PATHS = ("", "zones", "operations?show=open")
+ALIVE_S = 5.0
+"""After the server answers again, on a machine that loads six pages within two seconds."""
+LIVE = "window.socket?.connected && document.querySelector('[role=status]')?.innerText.includes('live')"
+
+pytestmark = pytest.mark.timeout(1_200)
+
+
+@pytest.fixture(scope="module")
+def server(etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
+    directory: Path = tmp_path_factory.mktemp("lost-connections")
+    url = f"sqlite:///{directory / 'catalog.sqlite'}"
+    with serving_securely(directory, etcd_server, Keyspace("test-lost-connections/"), url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def way(server: SecureServer) -> Iterator[Detour]:
+    with detour(server.https_port) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pages(chromium: Chromium, server: SecureServer, way: Detour) -> Iterator[list[Page]]:
+    """Six, of two users, as they are left open."""
+    address = f"https://127.0.0.1:{way.port}/console"
+    with ExitStack() as contexts:
+        opened = []
+        for user in USERS:
+            context = chromium.browser.new_context(ignore_https_errors=True)
+            contexts.callback(context.close)
+            context.set_default_timeout(WAIT_MS)
+            for path in PATHS:
+                page = context.new_page()
+                page.goto(f"{address}/{path}")
+                if path == PATHS[0]:
+                    page.get_by_label("User").fill(user)
+                    page.get_by_label("Password").fill(password_of(user))
+                    page.get_by_role("button", name="Log in").click()
+                expect(page.get_by_role("button", name="Log out")).to_be_visible()
+                opened.append(page)
+        yield opened
+
+
+def kept(server: SecureServer, page: Page) -> bool:
+    """Whether the server has it still, as the page itself would ask."""
+    number = page.evaluate("window.clientId")
+    address = f"https://127.0.0.1:{server.https_port}/console/_nicegui/kept/{number}"
+    return bool(page.context.request.get(address).status == 204)
+
+
+@contextmanager
+def seen_again(pages: list[Page]) -> Iterator[Callable[[], float]]:
+    """What it gives is called once the server answers: the seconds until the last page is live, and another
+    document than it was."""
+    addresses = [page.url for page in pages]
+    for page in pages:
+        page.wait_for_function(LIVE)
+        page.evaluate("window.isOld = true")
+
+    def seconds() -> float:
+        since = time.monotonic()
+        for page in pages:
+            page.wait_for_function(f"!window.isOld && {LIVE}")
+        return time.monotonic() - since
+
+    yield seconds
+    assert [page.url for page in pages] == addresses
+    for page in pages:
+        expect(page.get_by_role("button", name="Log out")).to_be_visible()
+        expect(page.get_by_text("Connection lost")).to_be_hidden()
+
+
+def test_pages_are_live_after_their_server_was_killed_and_is_back(
+    server: SecureServer, pages: list[Page]
+) -> None:
+    with seen_again(pages) as seconds:
+        server.kill()
+        for page in pages:
+            expect(page.get_by_text("Connection lost")).to_be_visible()
+        server.start()
+        took = seconds()
+    with seen_again(pages) as seconds:
+        for page in pages:
+            page.evaluate("setTimeout(() => location.reload())")
+        pace = seconds()
+    print(f"six pages were live {took:.1f} s after the server's first answer; loaded anew in {pace:.1f} s")
+    assert took < max(ALIVE_S, 2.5 * pace)
+
+
+def test_pages_that_were_cut_off_for_longer_than_the_server_keeps_them(
+    way: Detour, server: SecureServer, pages: list[Page]
+) -> None:
+    """As of a laptop that slept."""
+    with seen_again(pages) as seconds:
+        way.cut()
+        for page in pages:
+            expect(page.get_by_text("Connection lost")).to_be_visible()
+        wait_for(
+            "pages that the server has forgotten", lambda: not any(kept(server, page) for page in pages), 300
+        )
+        way.lead(server.https_port)
+        took = seconds()
+    print(f"six pages were live {took:.1f} s after the way was open")
+
+
+def test_pages_go_on_at_the_server_that_takes_over(
+    way: Detour, server: SecureServer, pages: list[Page]
+) -> None:
+    with seen_again(pages) as seconds:
+        server.kill()
+        server.https_port = free_block(1)[0]
+        way.lead(server.https_port)
+        server.start()
+        took = seconds()
+    print(f"six pages were live {took:.1f} s after they were led to another server")

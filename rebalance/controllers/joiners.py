@@ -1,8 +1,9 @@
 """Asking again for what moves went on without (M2).
 
-A partition whose joiners were gone for too long rests short of its target. When such a node lives again, the
-zone's data nodes are written anew, unchanged but for their count of askings: a new event, which each partition
-takes up as any other, under the same limits. A node that comes and goes gets its copies less and less often.
+A partition whose joiners were gone for too long, or that was reset while nodes of its target were not there,
+rests short of its target. When such a node lives again, the zone's data nodes are written anew, unchanged but
+for their count of askings: a new event, which each partition takes up as any other, under the same limits. A
+node that comes and goes gets its copies less and less often.
 """
 
 from __future__ import annotations
@@ -123,10 +124,10 @@ class JoinersAgain:
             return False
         incarnations, back = self._incarnations(), Counter[str]()
         for partition, record in self._records():
-            # What was written after the target, by a reset or a cancel, holds until the next event.
-            if partition.zone_id == zone_id and record.event == pointer.event_revision:
-                for name in back_again(record, incarnations):
-                    back[name] += 1
+            # What a reset has left out was written after the target. Where a HIGH_AVAILABILITY zone places
+            # around a node, its return is an event of its own.
+            if partition.zone_id == zone_id and record.event >= pointer.event_revision:
+                back.update(set(back_again(record, incarnations)).difference(data_nodes.gone))
         operation = await self._metastore.get(keys.operation(operation_id(zone_id, pointer.event_revision)))
         operation_record = readable(operation, Operation.decode)
         if not back or (operation_record is not None and operation_record.state is OperationState.CANCELLED):

@@ -32,11 +32,12 @@ from rebalance.controllers.planned_resets import (
 from rebalance.controllers.slices import in_slices
 from rebalance.controllers.zone_reading import ZoneReader, ZoneReading, why_not_idle
 from rebalance.core.guarded_write import decide_on_forced_move
+from rebalance.core.joiners import left_out_by_reset
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.operation_progress import Tally
 from rebalance.core.readable import readable
-from rebalance.core.records import RestartRecord
+from rebalance.core.records import GivenUpRecord, RestartRecord
 from rebalance.core.recovery import (
     BEST_COPY,
     ResetPlan,
@@ -296,9 +297,16 @@ class PartitionRecovery:
         configuration = reading.keys.get(observed.keys.configuration)
         committed = as_read(observed.keys.configuration, configuration)
         # A node that is back may have the better copy, or make a majority.
+        given_up = reading.given_up.get(partition)
+        left_out = left_out_by_reset(readable(given_up, GivenUpRecord.decode), reading.event, plan.left_out)
+        key = self._keyspace.given_up(partition)
+        noted = (Put(key, left_out.encode()),) if left_out is not None else ()
         still_absent = (absent(self._keyspace.node(node)) for node in plan.absent[:GUARDED_NODES_MAX])
-        compares = (*reading.guards, *also, *decision.transaction.compares, committed, *still_absent)
-        result = await self._metastore.commit(Txn(compares, decision.transaction.success))
+        compares = (
+            *(*reading.guards, *also, *decision.transaction.compares, committed, as_read(key, given_up)),
+            *still_absent,
+        )
+        result = await self._metastore.commit(Txn(compares, (*decision.transaction.success, *noted)))
         if result.succeeded:
             log.warning(
                 "partition reset",
@@ -309,6 +317,7 @@ class PartitionRecovery:
                 revision=plan.copy.revision if plan.copy is not None else None,
                 possibly_lost_entries=plan.possibly_lost_entries,
                 silent=plan.silent,
+                left_out=plan.left_out,
                 empty=plan.empty,
             )
         return result.succeeded

@@ -166,6 +166,16 @@ def _recorded(
     return GivenUpRecord(event, joiners, unknown=known.unknown if known is not None else None)
 
 
+def left_out_by_reset(known: GivenUpRecord | None, event: int, names: Collection[str]) -> GivenUpRecord | None:
+    """What a reset of ``event`` writes about ``names``, nodes of the target that the partition goes on without;
+    None: nothing. They are asked as soon as they live, however often they were given up before."""
+    if not names and known is None:
+        return None
+    joiners = dict(known.joiners) if known is not None else {}
+    joiners |= {name: GivenUpJoiner(event, 0) for name in names}
+    return GivenUpRecord(event, joiners, unknown=known.unknown if known is not None else None)
+
+
 def back_again(record: GivenUpRecord, incarnations: Mapping[str, str]) -> tuple[str, ...]:
     """Who was given up for the record's event and lives again. ``incarnations``: of the nodes that live now; a
     node that lived and failed is another one once it was started again."""
@@ -177,7 +187,8 @@ def back_again(record: GivenUpRecord, incarnations: Mapping[str, str]) -> tuple[
 
 
 def again_s(times: int, first_s: float = AGAIN_S) -> float:
-    """How long a node lives again before it is asked for its copy, having been given up ``times`` in a row."""
+    """How long a node lives again before it is asked for its copy, having been given up ``times`` in a row; 0
+    where a reset left it out."""
     backoff = Backoff(first_s, max(AGAIN_MAX_S, first_s), jitter=0.0)
     for _ in range(min(times, 32)):
         backoff = backoff.failed()

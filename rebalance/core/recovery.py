@@ -28,6 +28,7 @@ from rebalance.core.recovery_candidates import (
     possible_voters,
     voters_of,
 )
+from rebalance.core.replica_shortfall import shortfall
 from rebalance.core.topology import Topology
 
 
@@ -61,6 +62,8 @@ class ResetPlan:
     dead: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     missed_revisions: int = 0
+    left_out: tuple[str, ...] = ()
+    """Nodes of the target without which the partition has fewer replicas than it is to have."""
 
     @property
     def empty(self) -> bool:
@@ -120,15 +123,17 @@ def plan_reset(
     else:
         copy = _copy_of(view, alive, candidates, terms, has_waited=has_waited)
         survivor = copy.node
+    after = full or Assignments((survivor,))
     best = best_known_revision(view, copy.generation) if copy is not None and copy.revision else 0
     return ResetPlan(
         survivor=survivor,
-        then=full if full != Assignments((survivor,)) else None,
+        then=after if after != Assignments((survivor,)) else None,
         copy=copy,
         candidates=candidates,
         dead=tuple(sorted(voters - alive)),
         absent=absent_holders(view, alive),
         missed_revisions=max(best - (copy.revision or 0), 0) if copy is not None else 0,
+        left_out=shortfall(view.target, after).awaited,
     )
 
 

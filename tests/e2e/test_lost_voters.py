@@ -55,5 +55,11 @@ def test_learners_found_the_group_where_every_voter_is_lost(five_nodes: Installa
     finally:
         for agent in frozen:
             agent.resume()
-    wait_for("all of them", lambda: five_nodes.partitions("ROWFOUR")[0]["status"]["state"] == "DONE")
+
+    def has_all() -> bool:
+        (partition,) = five_nodes.partitions("ROWFOUR")
+        placed = {*partition["stable"]["peers"], *partition["stable"]["learners"]}
+        return placed == {*voters, *learners} and partition["status"]["state"] == "DONE"
+
+    wait_for("all of them", has_all)
     writer.read_back()

@@ -1,0 +1,62 @@
+"""What a reset has left short is filled up when nodes are back, and says so until then."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.installation import Installation, wait_for, writing
+from tests.fixtures.recovery_commands import freeze, reset, states
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("majorities are killed, and leases waited for"),
+]
+
+
+@pytest.mark.row("IEP-059", shows="service")
+@pytest.mark.parametrize(
+    "options",
+    ["REPLICAS 3, NODES FILTER '$[?(@.region == \"EU\")]'", "REPLICAS ALL, QUORUM SIZE 2"],
+    ids=["three", "all"],
+)
+def test_a_zone_is_whole_again_after_a_reset(five_nodes: Installation, options: str) -> None:
+    """IEP-059: all but so many nodes are lost that no majority is left. The survivors go on alone, and the zone
+    waits with REPLICAS_MISSING, however long; when the nodes are back, members run on all of them again, with
+    every acknowledged value, and the zone is done."""
+    zone = "short"
+    five_nodes.execute(f"CREATE ZONE {zone} (PARTITIONS 1, {options})")
+    with writing(five_nodes, zone.upper()) as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 20)
+    (before,) = five_nodes.partitions(zone)
+    names = before["stable"]["peers"]
+    everybody = {*names, *before["stable"]["learners"]}
+    frozen = [freeze(five_nodes, name) for name in names[1:]]
+    try:
+        wait_for("the loss", lambda: states(five_nodes, zone)[0]["state"] == "READ_ONLY")
+        reset(five_nodes, zone)
+        writer.read_back()
+        asked = len(everybody)
+        waits = f"REPLICAS_MISSING: {asked - 2} of {asked} replicas, awaits "
+
+        def status() -> dict[str, str]:
+            said: dict[str, str] = five_nodes.partitions(zone)[0]["status"]
+            return said
+
+        wait_for("the survivors", lambda: status()["cause"].startswith(waits))
+        assert status()["state"] == "WAITING"
+    finally:
+        for agent in frozen:
+            agent.resume()
+
+    def has_all() -> bool:
+        (partition,) = five_nodes.partitions(zone)
+        members = {
+            member["node"]
+            for member in partition["members"]
+            if member["state"] == "RUNNING" or (member["mirror"] or {}).get("state") == "RUNNING"
+        }
+        return members == everybody and partition["status"]["state"] == "DONE"
+
+    wait_for("every replica", has_all)
+    writer.read_back()
+    five_nodes.execute(f"DROP ZONE {zone}")

@@ -36,15 +36,15 @@ class AccessView:
         changes: Callable[[], int] = lambda: 0,
     ) -> None:
         """``changes`` grows with each change that this server has made: they hold on it at once."""
-        self._changes = changes
+        self.changes = changes
         self._changes_read = changes()
         self.store = store
         self._grants = FreshValue(grants, clock)
-        self._tokens = FreshValues(store.token, clock)
+        self._tokens = FreshValues(store.token, clock, changes)
 
     async def grants(self) -> Grants:
         """Raises StoreError (GRANTS_UNAVAILABLE)."""
-        changes = self._changes()
+        changes = self.changes()
         if changes == self._changes_read:
             return await self._grants.get()
         grants = await self._grants.anew()

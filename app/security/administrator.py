@@ -27,7 +27,7 @@ from catalog.core.access_tokens import (
 from catalog.core.audit import Action, Actor, AuditEntry, AuditRecord
 from catalog.core.authorisation import Grants
 from catalog.core.messages import AlterUser, ChangeMembers, Command, CreateUser, Name, Secret
-from catalog.core.principals import local_user, role
+from catalog.core.principals import role
 from catalog.core.snapshot import CatalogSnapshot, Topology
 from parser.render_principals import render_principal_command
 from rebalance.hosting.private_files import replace_privately
@@ -60,14 +60,13 @@ class AdministratorCatalog(Protocol):
 def administrator_commands(grants: Grants, name: str, password: Secret | None = None) -> tuple[Command, ...]:
     """What makes ``name`` a user that may log in and has the role of administrators; empty: it is one.
     ``password``: None leaves it as it is. ``name`` in lower case."""
-    principal, named = local_user(name), Name(name)
-    user = grants.users.get(principal)
+    named, user = Name(name), grants.user(name)
     commands: list[CreateUser | AlterUser | ChangeMembers] = []
     if user is None:
         commands.append(CreateUser(named, password))
     elif not user.is_active or password is not None:
         commands.append(AlterUser(named, password, is_active=None if user.is_active else True))
-    if role(ADMINISTRATOR) not in grants.roles_of.get(principal, ()):
+    if user is None or role(ADMINISTRATOR) not in grants.roles_of.get(user.principal, ()):
         commands.append(ChangeMembers((Name(ADMINISTRATOR),), (named,), True))
     return tuple(replace(command, source=render_principal_command(command)) for command in commands)
 
@@ -78,7 +77,7 @@ async def recover_administrator(
     """Whether the user is new. It is an administrator that logs in with this password from now on. Raises
     StatementError."""
     snapshot = await catalog.snapshot()
-    is_new = local_user(name) not in snapshot.grants.users
+    is_new = snapshot.grants.user(name) is None
     with acting(actor):
         await catalog.run(administrator_commands(snapshot.grants, name, password), ())
         await _record(catalog, Action.RECOVER_ADMINISTRATOR, RECOVERED, actor, {"user": name})
@@ -104,22 +103,22 @@ async def keep_local_token(catalog: AdministratorCatalog, file: Path, now_us: in
     have the catalog. Else what administrators have done with ``admin`` since then stays.
     Raises StatementError and OSError.
     """
-    owner = local_user(LOCAL_ADMIN)
     earlier = _kept(file)
     if earlier:
         token = await catalog.token(digest_of(earlier))
         if token is not None and token.is_valid(now_us) and token.expires_us - now_us > RENEWED_WITH_LEFT_US:
             return ""
     grants = (await catalog.snapshot()).grants
-    user = grants.users.get(owner)
-    if not earlier or not grants.administrators():
-        if commands := administrator_commands(grants, LOCAL_ADMIN):
-            with acting(actor):
-                await catalog.run(commands, ())
-    elif user is None or not user.is_active:
+    user = grants.user(LOCAL_ADMIN)
+    is_due = not earlier or not grants.administrators()
+    if is_due and (commands := administrator_commands(grants, LOCAL_ADMIN)):
+        with acting(actor):
+            await catalog.run(commands, ())
+        user = (await catalog.snapshot()).grants.user(LOCAL_ADMIN)
+    if user is None or not user.is_active:
         return f"user {LOCAL_ADMIN} does not exist or cannot log in; remove {file} to make it an administrator"
     secret = new_secret()
-    token = issue(TokenRequest(lifetime_us=TOKEN_LIFE_US), owner, secret, now_us)
+    token = issue(TokenRequest(lifetime_us=TOKEN_LIFE_US), user.principal, secret, now_us)
     await catalog.add_token(token)
     await _record(catalog, Action.CREATE_TOKEN, token.token_id, actor, {"scope": scope_text(token.scope)})
     replace_privately(file, f"{secret}\n".encode())

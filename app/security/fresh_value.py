@@ -77,17 +77,27 @@ class FreshValue(Generic[T]):
 
 
 class FreshValues(Generic[T]):
-    """By key. Of more than ``KEPT_MAX`` those that were asked for longest ago are forgotten."""
+    """By key. Of more than ``KEPT_MAX`` those that were asked for longest ago are forgotten; all are when
+    ``changes`` has grown: this server has changed something that they follow from."""
 
     def __init__(
-        self, read: Callable[[str], Awaitable[T]], clock: Callable[[], float] = time.monotonic
+        self,
+        read: Callable[[str], Awaitable[T]],
+        clock: Callable[[], float] = time.monotonic,
+        changes: Callable[[], int] = lambda: 0,
     ) -> None:
         self._read = read
         self._clock = clock
+        self._changes = changes
+        self._changes_read = changes()
         self._values: OrderedDict[str, FreshValue[T]] = OrderedDict()
 
     async def get(self, key: str) -> T:
         """Raises StoreError (GRANTS_UNAVAILABLE)."""
+        changes = self._changes()
+        if changes != self._changes_read:
+            self._values.clear()
+            self._changes_read = changes
         value = self._values.get(key)
         if value is None:
             value = self._values[key] = FreshValue(partial(self._read, key), self._clock)

@@ -18,7 +18,7 @@ from app.security.token_secrets import PREFIX
 from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.principals import Principal, local_user
+from catalog.core.principals import Principal
 from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import NO_MEASURES, Measures
 
@@ -93,7 +93,7 @@ class LoginCheck:
         wait = self._limits.wait(address, name, self._clock())
         if wait is not None:
             raise LoginLimitedError(wait)
-        user = grants.users.get(local_user(name))
+        user = grants.user(name)
         stored = StoredPassword(name, user.password_hash, user.changed_version) if user is not None else None
         is_right = await self._passwords.is_right(stored, credential.password, address)
         if user is None or not user.is_active or not is_right:

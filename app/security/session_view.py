@@ -44,7 +44,7 @@ class SessionView:
         self.access = access
         self._store = store
         self._now_us = now_us
-        self._sessions = FreshValues(self._read, clock)
+        self._sessions = FreshValues(self._read, clock, access.changes)
 
     async def login(self, secret: str) -> Login:
         """Of the secret in a browser's cookie. Raises RefusedError (UNAUTHENTICATED) and StoreError."""

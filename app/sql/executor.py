@@ -129,7 +129,6 @@ class CatalogExecutor:
         self._waiting.append((script, ended))
         self._thread.submit(self._execute_waiting)
         run = await to_the_end(ended)
-        self.principal_changes += any(isinstance(command, PrincipalCommand) for command in commands)
         results = [StatementResult.of(n, executed) for n, executed in enumerate(run.done, start=1)]
         if isinstance(run.error, StatementError):
             raise ScriptError(run.error, results) from run.error
@@ -288,7 +287,18 @@ class CatalogExecutor:
             runs = self._service.execute_together(script for script, _ in taken)
         except Exception as error:
             runs = error
-        taken[0][1].get_loop().call_soon_threadsafe(_answer, taken, runs)
+        taken[0][1].get_loop().call_soon_threadsafe(self._answer, taken, runs)
+
+    def _answer(self, waiting: Sequence[_Waiting], runs: Sequence[ScriptRun] | Exception) -> None:
+        """In the event loop; a caller that was cancelled twice does not wait any more."""
+        for at, (script, ended) in enumerate(waiting):
+            self.principal_changes += any(isinstance(one, PrincipalCommand) for one in script.commands)
+            if ended.done():
+                continue
+            if isinstance(runs, Exception):
+                ended.set_exception(runs)
+            else:
+                ended.set_result(runs[at])
 
     def _read_history(self, version: int) -> tuple[VersionRecord, ...]:
         while not self._history or self._history[-1].version < version:
@@ -346,14 +356,3 @@ class CatalogExecutor:
             return
         existing = self._counts.of_others(snapshot.zones, change.after.zone_id, topology)
         check_member_limits(change, topology, existing, self._counts.of_zone(change.after, topology))
-
-
-def _answer(waiting: Sequence[_Waiting], runs: Sequence[ScriptRun] | Exception) -> None:
-    """In the event loop; a caller that was cancelled twice does not wait any more."""
-    for at, (_, ended) in enumerate(waiting):
-        if ended.done():
-            continue
-        if isinstance(runs, Exception):
-            ended.set_exception(runs)
-        else:
-            ended.set_result(runs[at])

@@ -39,7 +39,7 @@ def user_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             user.is_active,
             user.password_hash is not None,
             _names(grants.roles_of.get(principal, ())),
-            user.created_version,
+            principal.version,
             user.changed_version,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 
 from catalog.core.principals import (
     ALL_ZONES,
@@ -54,13 +55,14 @@ class AccessDecision:
         return self.access is Permission.ALLOWED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grants:
     """Users, roles and grants as the catalog has them at ``version``. Never changed: ``with_...`` makes
     another.
 
     Invariants: every member of ``roles_of`` and every grantee is a user or a role that is there, or a principal
-    of another source than the catalog; each privilege fits its object; no empty sets are kept.
+    of another source than the catalog; each privilege fits its object; no empty sets are kept; users and roles
+    have different names.
     """
 
     version: int = 0
@@ -97,10 +99,16 @@ class Grants:
 
     def named(self, name: str) -> Principal | None:
         """The user of the catalog, or the role, of this name: they share their names."""
-        for principal in (Principal(LOCAL, name), role(name)):
-            if principal in self.users or principal in self.roles:
-                return principal
-        return None
+        return self._by_name.get(name)
+
+    def user(self, name: str) -> User | None:
+        """Of the catalog, in lower case."""
+        principal = self._by_name.get(name)
+        return None if principal is None else self.users.get(principal)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Principal]:
+        return {principal.name: principal for principal in (*self.roles, *self.users)}
 
     @property
     def memberships(self) -> tuple[Membership, ...]:

@@ -90,15 +90,15 @@ def _create_user(snapshot: CatalogSnapshot, command: CreateUser) -> Change:
     if existing is not None:
         return _nothing(command)
     version = snapshot.version + 1
-    principal = local_user(command.name.text)
-    user = User(principal, _hashed(command.password), command.is_active, version, version)
+    principal = local_user(command.name.text, version)
+    user = User(principal, _hashed(command.password), command.is_active, version)
     return _written(command, {"op": "create_user", "user": user.name}, UserEntry(EntryKind.WRITTEN, user))
 
 
 def _alter_user(snapshot: CatalogSnapshot, command: AlterUser) -> Change:
     _check_name(command.name, "user")
     check_password(command.password, command.name)
-    user = snapshot.grants.users.get(local_user(command.name.text))
+    user = snapshot.grants.user(command.name.text)
     if user is None:
         return _missing_user(command)
     altered = user
@@ -115,7 +115,7 @@ def _alter_user(snapshot: CatalogSnapshot, command: AlterUser) -> Change:
 
 def _drop_user(grants: Grants, command: DropUser) -> Change:
     _check_name(command.name, "user")
-    user = grants.users.get(local_user(command.name.text))
+    user = grants.user(command.name.text)
     if user is None:
         return _missing_user(command)
     return _written(command, {"op": "drop_user", "user": user.name}, UserEntry(EntryKind.DROPPED, user))
@@ -178,16 +178,16 @@ def _change_members(grants: Grants, command: ChangeMembers) -> Change:
     entries: list[PrincipalEntry] = []
     for name in command.users:
         _check_name(name, "user")
-        user = local_user(name.text)
+        user = grants.user(name.text)
         if role(name.text) in grants.roles:
             message = f"{name.text} is a role; a role is granted to users only"
             raise RefusedError(ErrorKind.GRANT_INVALID, message, name.position)
-        if user not in grants.users:
+        if user is None:
             raise _no_user(name)
-        held = grants.roles_of.get(user, frozenset())
+        held = grants.roles_of.get(user.principal, frozenset())
         named = (role(one.text) for one in command.roles)
         changed = (one for one in named if (one in held) is not command.is_granted)
-        entries += [MembershipEntry(kind, Membership(one, user)) for one in changed]
+        entries += [MembershipEntry(kind, Membership(one, user.principal)) for one in changed]
     effect = {
         "op": "grant" if command.is_granted else "revoke",
         "roles": [name.text for name in command.roles],

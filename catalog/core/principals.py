@@ -1,8 +1,9 @@
 """Who may do something, and what is granted to whom: users, roles, privileges and the objects they are about.
 
-A principal is (source, name): two sources that both know an ANNA know two people (U1). Roles are principals of
-a source of their own, because grants name either. A grant of a zone names its id: a later zone of the same name
-has another one, and a renamed zone keeps its own.
+A principal is (source, name): two sources that both know an ANNA know two people (U1). So are two users of the
+catalog of whom the second was made after the first was dropped. Roles are principals of a source of their own,
+because grants name either. A grant of a zone names its id: a later zone of the same name has another one, and a
+renamed zone keeps its own.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ ROLE = "role"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Invariant: names of the sources LOCAL and ROLE are in lower case."""
+    """``version``: that of the catalog which made this user of it; 0: of other sources. So nothing that a user
+    has proved, sent or was granted is a later one's of the same name.
+
+    Invariant: names of the sources LOCAL and ROLE are in lower case."""
 
     source: str
     name: str
+    version: int = 0
 
     @property
     def is_role(self) -> bool:
@@ -34,8 +39,9 @@ class Principal:
         return f"{self.source}:{self.name}"
 
 
-def local_user(name: str) -> Principal:
-    return Principal(LOCAL, name)
+def local_user(name: str, version: int = 0) -> Principal:
+    """That this version of the catalog has made; 0: none of a catalog."""
+    return Principal(LOCAL, name, version)
 
 
 def role(name: str) -> Principal:
@@ -46,14 +52,13 @@ def role(name: str) -> Principal:
 class User:
     """A user that the catalog keeps. ``password_hash`` is an encoded argon2id hash; None: no password logs in.
 
-    A user that is not active may do nothing, whatever it is granted. ``created_version`` and
-    ``changed_version`` are the catalog versions that made it and that changed its password or its state last.
+    A user that is not active may do nothing, whatever it is granted. ``changed_version`` is the catalog's
+    version that changed its password or its state last.
     """
 
     principal: Principal
     password_hash: str | None = None
     is_active: bool = True
-    created_version: int = 0
     changed_version: int = 0
 
     @property

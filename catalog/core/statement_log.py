@@ -113,11 +113,12 @@ class StatementRow:
     token_answer: Json | None = None
     principal_source: str = ""
     principal_name: str = ""
+    principal_version: int = 0
     scope: str = ""
 
     def is_of(self, principal: Principal) -> bool:
         """Whether this principal sent it."""
-        return Principal(self.principal_source, self.principal_name) == principal
+        return Principal(self.principal_source, self.principal_name, self.principal_version) == principal
 
     def is_within(self, caller: Caller) -> bool:
         """Whether it is the caller's, and was sent with no broader scope than the caller has."""

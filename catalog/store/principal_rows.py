@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, Table, delete, insert, select, update
 
 from catalog.core.authorisation import Grants
 from catalog.core.principals import (
@@ -48,26 +48,23 @@ _NO_ZONE = 0
 
 def read_grants(connection: Connection, version: int) -> Grants:
     """As they are now: the caller has read ``version`` before, so they are never older than that."""
-    users = connection.execute(select(USERS)).mappings()
+    rows = connection.execute(select(USERS)).mappings().all()
+    users = {(row["source"], row["name"]): _user(row) for row in rows}
     roles = connection.execute(select(ROLES)).mappings()
     members = connection.execute(select(ROLE_MEMBERS))
     grants = connection.execute(select(GRANTS))
+
+    def subject(source: str, name: str) -> Principal:
+        user = users.get((source, name))
+        return Principal(source, name) if user is None else user.principal
+
     return Grants.of(
         version,
-        [
-            User(
-                Principal(row["source"], row["name"]),
-                row["password_hash"],
-                row["is_active"],
-                row["created_version"],
-                row["changed_version"],
-            )
-            for row in users
-        ],
+        users.values(),
         [UserRole(role(row["name"]), row["is_ready"], row["created_version"]) for row in roles],
-        [Membership(role(row.role), Principal(row.source, row.name)) for row in members],
+        [Membership(role(row.role), subject(row.source, row.name)) for row in members],
         [
-            Grant(Principal(row.source, row.name), Privilege(row.privilege), _object(row.object, row.zone_id))
+            Grant(subject(row.source, row.name), Privilege(row.privilege), _object(row.object, row.zone_id))
             for row in grants
         ],
     )
@@ -101,7 +98,7 @@ def _write_user(connection: Connection, entry: UserEntry) -> None:
         **of_user,
         "password_hash": user.password_hash,
         "is_active": user.is_active,
-        "created_version": user.created_version,
+        "created_version": principal.version,
         "changed_version": user.changed_version,
     }
     connection.execute(insert(USERS), values)
@@ -163,6 +160,11 @@ def _grant_row(grant: Grant) -> dict[str, Any]:
 def _member_row(membership: Membership) -> dict[str, Any]:
     user = membership.user
     return {"role": membership.role.name, "source": user.source, "name": user.name}
+
+
+def _user(row: RowMapping) -> User:
+    principal = Principal(row["source"], row["name"], row["created_version"])
+    return User(principal, row["password_hash"], row["is_active"], row["changed_version"])
 
 
 def _object(kind: str, zone_id: int) -> GrantObject:

@@ -3,13 +3,15 @@
 Unlike zones, users and grants have no history here: what was revoked must not be read again by anybody, and a
 password's hash is kept no longer than it is valid. The audit says who changed what. Invariants: a row of
 ``users``, ``roles``, ``role_members`` or ``grants`` changes only in the transaction of a catalog version; no
-table holds a secret, only what one is compared with.
+table holds a secret, only what one is compared with; what has an owner belongs to the user that is there: it is
+inserted in a transaction that holds the user's row, and goes in the one that deletes it.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ColumnElement, Index, String, Table, Text, func, select
 
+from catalog.core.principals import Principal
 from catalog.store.tables import METADATA
 
 SOURCE_MAX = 255
@@ -95,3 +97,17 @@ ONE_TIME_LINKS = Table(
     Column("used_us", BigInteger, nullable=True, comment="NULL: not used yet"),
 )
 Index("ix_one_time_links_owner", ONE_TIME_LINKS.c.owner_source, ONE_TIME_LINKS.c.owner_name)
+
+
+def user_version(source: Column[str], name: Column[str]) -> ColumnElement[int]:
+    """Which of the users that had the name the row belongs to; 0: none of the catalog's."""
+    same = USERS.c.source == source, USERS.c.name == name
+    return func.coalesce(select(USERS.c.created_version).where(*same).scalar_subquery(), 0)
+
+
+def belongs_to(
+    principal: Principal, source: Column[str], name: Column[str]
+) -> tuple[ColumnElement[bool], ColumnElement[bool], ColumnElement[bool]]:
+    """A row of which these hold."""
+    version = user_version(source, name) == principal.version
+    return source == principal.source, name == principal.name, version

@@ -8,8 +8,13 @@ from catalog.core.access_tokens import NO_BASIS, LoginBasis
 from catalog.core.principals import Principal
 from catalog.core.sessions import IDLE_US, ConsoleSession, OneTimeLink
 from catalog.store.connections import reading, writing
-from catalog.store.principal_tables import ONE_TIME_LINKS, SESSIONS
+from catalog.store.principal_tables import ONE_TIME_LINKS, SESSIONS, belongs_to, user_version
 from catalog.store.token_rows import require_active
+
+_OWNER = SESSIONS.c.owner_source, SESSIONS.c.owner_name
+_SESSIONS = select(SESSIONS, user_version(*_OWNER).label("owner_version"))
+_LINK_OWNER = ONE_TIME_LINKS.c.owner_source, ONE_TIME_LINKS.c.owner_name
+_LINKS = select(*_LINK_OWNER, user_version(*_LINK_OWNER).label("owner_version"))
 
 
 class SqlSessions:
@@ -20,16 +25,16 @@ class SqlSessions:
 
     def by_digest(self, digest: str) -> ConsoleSession | None:
         """Also one that has expired."""
-        query = select(SESSIONS).where(SESSIONS.c.secret_hash == digest)
+        query = _SESSIONS.where(SESSIONS.c.secret_hash == digest)
         with reading(self._engine) as connection:
             row = connection.execute(query).mappings().first()
         return None if row is None else _session(row)
 
     def all(self, owner: Principal | None) -> tuple[ConsoleSession, ...]:
         """The newest first, also those that have expired; None: of all users."""
-        query = select(SESSIONS).order_by(SESSIONS.c.created_us.desc(), SESSIONS.c.secret_hash)
+        query = _SESSIONS.order_by(SESSIONS.c.created_us.desc(), SESSIONS.c.secret_hash)
         if owner is not None:
-            query = query.where(SESSIONS.c.owner_source == owner.source, SESSIONS.c.owner_name == owner.name)
+            query = query.where(*belongs_to(owner, *_OWNER))
         with reading(self._engine) as connection:
             return tuple(map(_session, connection.execute(query).mappings()))
 
@@ -94,13 +99,15 @@ class SqlSessions:
         with writing(self._engine) as connection:
             if connection.execute(update(ONE_TIME_LINKS).where(*usable).values(used_us=now_us)).rowcount != 1:
                 return None
-            query = select(ONE_TIME_LINKS.c.owner_source, ONE_TIME_LINKS.c.owner_name)
-            row = connection.execute(query.where(ONE_TIME_LINKS.c.secret_hash == digest)).one()
+            row = connection.execute(_LINKS.where(ONE_TIME_LINKS.c.secret_hash == digest)).mappings().one()
             connection.commit()
-        return Principal(row.owner_source, row.owner_name)
+        return _owner(row)
 
 
 def _session(row: RowMapping) -> ConsoleSession:
-    owner = Principal(row["owner_source"], row["owner_name"])
     times = row["created_us"], row["used_us"], row["expires_us"]
-    return ConsoleSession(row["secret_hash"], owner, row["csrf"], *times)
+    return ConsoleSession(row["secret_hash"], _owner(row), row["csrf"], *times)
+
+
+def _owner(row: RowMapping) -> Principal:
+    return Principal(row["owner_source"], row["owner_name"], row["owner_version"])

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from catalog.core.principals import Principal
+from catalog.core.principals import LOCAL, Principal
 from catalog.core.statement_log import (
     REPEAT_PREFIX,
     CommittedStatement,
@@ -28,14 +28,19 @@ from catalog.core.statement_log import (
 )
 from catalog.core.zone import ZoneId
 from catalog.store.connections import WRITES, available, reading
+from catalog.store.principal_tables import belongs_to, user_version
 from catalog.store.statement_tables import STATEMENT_LOG, STATEMENT_PAGES
 from catalog.store.tables import CATALOG_VERSIONS, ZONE_VERSIONS
 from catalog.store.texts import storable
+from catalog.store.token_rows import require_active
 
 US_PER_S = 1_000_000
 PURGED_AT_ONCE = 500
 COMMITTED_AT_MOST = 500
 
+_SENDER = STATEMENT_LOG.c.principal_source, STATEMENT_LOG.c.principal_name
+_STATEMENTS = select(STATEMENT_LOG, user_version(*_SENDER).label("principal_version"))
+_NOBODY = Principal("", "")
 _RUNNING = (StatementState.PENDING.value, StatementState.RUNNING.value)
 
 
@@ -63,9 +68,10 @@ class SqlStatementLog:
     def submit(self, new: NewStatement, owner: str, lease_s: float, ttl_s: float) -> tuple[StatementRow, bool]:
         """The row of this statement, and whether this call made it: who made it runs the statement.
 
-        With an idempotency key that is there already the row is the earlier one, whatever its text.
+        With an idempotency key that is there already the row is the earlier one, whatever its text. Raises
+        RefusedError (UNAUTHENTICATED) when at this moment a user of the catalog that sends it is no active one.
         """
-        now = self.now_us()
+        now, sender = self.now_us(), new.principal or _NOBODY
         values = {
             "statement_id": new.statement_id,
             "protocol": new.protocol,
@@ -80,20 +86,23 @@ class SqlStatementLog:
             "expires_us": now + int(ttl_s * US_PER_S),
             "warnings": "[]",
             "token": 0,
-            **_principal_columns(new.principal),
+            "principal_source": sender.source,
+            "principal_name": sender.name,
             "scope": new.scope,
         }
         while True:
             try:
                 with self._writing() as connection:
+                    if sender.source == LOCAL:
+                        require_active(connection, sender)
                     connection.execute(insert(STATEMENT_LOG), values)
-                    query = select(STATEMENT_LOG).where(STATEMENT_LOG.c.statement_id == new.statement_id)
+                    query = _STATEMENTS.where(STATEMENT_LOG.c.statement_id == new.statement_id)
                     return _row(connection.execute(query).mappings().one()), True
             except IntegrityError:
                 earlier = self._row_where(
                     STATEMENT_LOG.c.protocol == new.protocol,
                     STATEMENT_LOG.c.idempotency_key == new.idempotency_key,
-                    *_sent_by(new.principal),
+                    *belongs_to(sender, *_SENDER),
                 )
             # None: it has expired between the two; then the insert has its way.
             if earlier is not None:
@@ -105,7 +114,7 @@ class SqlStatementLog:
     def _row_where(self, *conditions: ColumnElement[bool]) -> StatementRow | None:
         """The one row of which these hold."""
         with reading(self._engine) as connection:
-            row = connection.execute(select(STATEMENT_LOG).where(*conditions)).mappings().one_or_none()
+            row = connection.execute(_STATEMENTS.where(*conditions)).mappings().one_or_none()
         return _row(row) if row is not None else None
 
     def page(self, statement_id: str, result: int, page: int) -> list[list[Any]] | None:
@@ -240,7 +249,7 @@ class SqlStatementLog:
         old = (
             STATEMENT_LOG.c.protocol == protocol,
             STATEMENT_LOG.c.idempotency_key == idempotency_key,
-            *_sent_by(principal),
+            *belongs_to(principal or _NOBODY, *_SENDER),
             STATEMENT_LOG.c.created_us < self.now_us() - int(older_than_s * US_PER_S),
         )
         self._update(*old, idempotency_key=None)
@@ -286,15 +295,6 @@ class SqlStatementLog:
             else:
                 return
         raise conflict
-
-
-def _principal_columns(principal: Principal | None) -> dict[str, str]:
-    source, name = ("", "") if principal is None else (principal.source, principal.name)
-    return {"principal_source": source, "principal_name": name}
-
-
-def _sent_by(principal: Principal | None) -> tuple[ColumnElement[bool], ...]:
-    return tuple(STATEMENT_LOG.c[name] == value for name, value in _principal_columns(principal).items())
 
 
 def _owned(statement_id: str, owner: str) -> tuple[Any, ...]:

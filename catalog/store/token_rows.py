@@ -18,10 +18,12 @@ from catalog.core.access_tokens import (
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import Principal
 from catalog.store.connections import reading, writing
-from catalog.store.principal_tables import TOKENS, USERS
+from catalog.store.principal_tables import TOKENS, USERS, belongs_to, user_version
 
 KEPT_US = LIFETIME_DAYS_MAX * DAY_US
 """A token that has expired or was revoked is shown for so long after it was made, and then deleted."""
+_OWNER = TOKENS.c.owner_source, TOKENS.c.owner_name
+_TOKENS = select(TOKENS, user_version(*_OWNER).label("owner_version"))
 
 
 class SqlTokens:
@@ -32,14 +34,14 @@ class SqlTokens:
 
     def by_digest(self, digest: str) -> AccessToken | None:
         with reading(self._engine) as connection:
-            row = connection.execute(select(TOKENS).where(TOKENS.c.secret_hash == digest)).mappings().first()
+            row = connection.execute(_TOKENS.where(TOKENS.c.secret_hash == digest)).mappings().first()
         return None if row is None else _token(row)
 
     def all(self, owner: Principal | None) -> tuple[AccessToken, ...]:
         """The newest first; None: of all users."""
-        query = select(TOKENS).order_by(TOKENS.c.created_us.desc(), TOKENS.c.token_id)
+        query = _TOKENS.order_by(TOKENS.c.created_us.desc(), TOKENS.c.token_id)
         if owner is not None:
-            query = query.where(TOKENS.c.owner_source == owner.source, TOKENS.c.owner_name == owner.name)
+            query = query.where(*belongs_to(owner, *_OWNER))
         with reading(self._engine) as connection:
             return tuple(map(_token, connection.execute(query).mappings()))
 
@@ -61,9 +63,10 @@ class SqlTokens:
             connection.commit()
 
 
-def require_active(connection: Connection, owner: Principal, basis: LoginBasis) -> None:
+def require_active(connection: Connection, owner: Principal, basis: LoginBasis = NO_BASIS) -> None:
     """Until the transaction ends. Raises RefusedError (UNAUTHENTICATED)."""
-    same = (USERS.c.source == owner.source, USERS.c.name == owner.name, USERS.c.is_active)
+    named = (USERS.c.source == owner.source, USERS.c.name == owner.name)
+    same = (*named, USERS.c.created_version == owner.version, USERS.c.is_active)
     version = connection.scalar(select(USERS.c.changed_version).where(*same).with_for_update(read=True))
     if version is None:
         raise RefusedError(ErrorKind.UNAUTHENTICATED, f"user {owner.name} does not exist or cannot log in")
@@ -92,7 +95,7 @@ def _token(row: RowMapping) -> AccessToken:
     return AccessToken(
         token_id=row["token_id"],
         digest=row["secret_hash"],
-        owner=Principal(row["owner_source"], row["owner_name"]),
+        owner=Principal(row["owner_source"], row["owner_name"], row["owner_version"]),
         scope=scope_of(row["scope"]),
         created_us=row["created_us"],
         expires_us=row["expires_us"],

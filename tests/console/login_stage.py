@@ -20,7 +20,7 @@ from app.edge.trust import Trust
 from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
 from app.security.console_door import LOGIN
-from catalog.core.principals import local_user
+from tests.fixtures.known_users import user_of
 from tests.fixtures.open_console import open_console
 from tests.fixtures.page_walk import USERS
 
@@ -43,7 +43,7 @@ async def _play(port: int) -> None:
             print(f"{url}/console/", flush=True)
             try:
                 while line := await asyncio.to_thread(sys.stdin.readline):
-                    link = await console.sessions.new_link(local_user(line.strip()))
+                    link = await console.sessions.new_link(await user_of(console.world.catalog, line.strip()))
                     print(f"{url}{LOGIN}#{link}", flush=True)
             finally:
                 serving.cancel()

@@ -44,7 +44,6 @@ from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
-from catalog.core.principals import local_user
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
@@ -59,6 +58,7 @@ from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from tests.console.lost_scenes import LOST_SCENES, found_anew
 from tests.console.scenes import SCENES, kill_node, touch
+from tests.fixtures.known_users import user_of
 from tests.fixtures.login_gate import login_gate
 from tests.unit.sql_world import World, opened
 
@@ -188,7 +188,8 @@ async def _play_with_login(scene: str, port: int) -> None:
                             await _obey(world, line)
                             print("done", flush=True)
                         else:
-                            secret = await gate.sessions.new_link(local_user(LOCAL_ADMIN))
+                            owner = await user_of(world.catalog, LOCAL_ADMIN)
+                            secret = await gate.sessions.new_link(owner)
                             print(f"{url}login#{secret}", flush=True)
 
 

@@ -10,7 +10,9 @@ from alembic import command
 from sqlalchemy import create_engine, func, insert, select, text
 from sqlalchemy.pool import NullPool
 
+from catalog.core.access_tokens import TokenRequest, issue
 from catalog.core.authorisation import READY_GRANTS, Grants, may
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import (
     ALL_ZONES,
     READY_ROLES,
@@ -24,6 +26,7 @@ from catalog.core.principals import (
     role,
     zone_object,
 )
+from catalog.core.sessions import issued_link, opened_session
 from catalog.core.statement_log import NewStatement
 from catalog.core.versions import (
     CatalogEntry,
@@ -94,8 +97,8 @@ def test_what_was_committed_is_what_others_read(store: CatalogStore, catalog_url
     commit(
         store,
         ZoneEntry(WRITTEN, ZONE),
-        UserEntry(WRITTEN, User(ANNA, "hash of anna", created_version=1, changed_version=1)),
-        UserEntry(WRITTEN, User(BEN, is_active=False, created_version=1, changed_version=1)),
+        UserEntry(WRITTEN, User(ANNA, "hash of anna", changed_version=1)),
+        UserEntry(WRITTEN, User(BEN, is_active=False, changed_version=1)),
         RoleEntry(WRITTEN, UserRole(READERS, created_version=1)),
     )
     known = commit(
@@ -202,7 +205,44 @@ def test_a_later_user_of_the_same_name_has_none_of_the_statements(store: Catalog
     assert (again.statement_id, is_new) == ("b" * 32, True)
 
 
+def test_nothing_of_a_user_is_a_later_ones_of_the_same_name(store: CatalogStore) -> None:
+    """Also what the earlier one asks for when the later one is there."""
+    earlier, later = local_user("anna", 1), local_user("anna", 2)
+    commit(store, UserEntry(WRITTEN, User(earlier)))
+    commit(store, UserEntry(DROPPED, User(earlier)), UserEntry(WRITTEN, User(later)))
+    token, now_us = issue(TokenRequest(), later, "a token", 1), 1
+    store.tokens.add(token)
+    session, link = opened_session(later, "a session", now_us), issued_link(later, "a link", now_us)
+    store.sessions.add(session)
+    store.sessions.add_link(link)
+    row, _ = store.statements.submit(
+        NewStatement("a" * 32, "REST", "SHOW ZONES", "hash", "key", later), "server", 15, 900
+    )
+    assert (row.is_of(later), row.is_of(earlier)) == (True, False)
+    assert (store.tokens.all(earlier), store.tokens.all(later)) == ((), (token,))
+    assert (store.sessions.all(earlier), store.sessions.all(later)) == ((), (session,))
+    store.statements.release("REST", "key", -1, earlier)
+    for act in (
+        lambda: store.tokens.add(issue(TokenRequest(), earlier, "another", now_us)),
+        lambda: store.sessions.add(opened_session(earlier, "another", now_us)),
+        lambda: store.sessions.add_link(issued_link(earlier, "another", now_us)),
+        lambda: store.statements.submit(
+            NewStatement("b" * 32, "REST", "SHOW ZONES", "hash", "key", earlier), "server", 15, 900
+        ),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            act()
+        assert refused.value.kind is ErrorKind.UNAUTHENTICATED
+    read = store.statements.read("a" * 32), store.tokens.by_digest(token.digest)
+    assert read[0] is not None
+    assert (read[0].is_of(later), read[0].idempotency_key) == (True, "key")
+    assert read[1] == token
+    assert store.sessions.by_digest(session.digest) == session
+    assert store.sessions.use_link(link.digest, now_us) == later
+
+
 def test_an_idempotency_key_belongs_to_its_principal(store: CatalogStore) -> None:
+    commit(store, UserEntry(WRITTEN, User(ANNA)), UserEntry(WRITTEN, User(BEN)))
     senders = (ANNA, BEN, None)
     for number, sender in enumerate(senders):
         new = NewStatement(str(number) * 32, "REST", "SHOW ZONES", "hash", "key", sender)

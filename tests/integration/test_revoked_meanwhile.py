@@ -218,6 +218,32 @@ def test_each_page_needs_what_its_rows_were_read_with(
             assert (rows.status_code, rows.json()["name"]) == (403, "PRIVILEGE_MISSING")
 
 
+def test_a_later_user_of_the_same_name_is_another_one(
+    servers: tuple[SecureServer, SecureServer], administrator: httpx.Client, user: str
+) -> None:
+    """What proved the earlier one proves nothing of the later one: at no moment, on no server."""
+    with servers[0].client(user, PASSWORD) as client:
+        token = client.post("/api/v1/tokens", json={}).raise_for_status().json()["secret"]
+    with servers[0].client() as elsewhere, servers[1].client() as here:
+        for old in (elsewhere, here):
+            old.headers.update(bearer(token))
+            old.get("/api/v1/whoami").raise_for_status()
+        run(administrator, f"DROP USER {user}; CREATE USER {user}; GRANT administrator TO {user}")
+        begun = time.monotonic()
+        assert here.get("/api/v1/whoami").status_code == 401
+        number, known = 0, False
+        # The other one knows of it two seconds later at most; logins that fail are limited soon.
+        while not known:
+            number += 1
+            made = elsewhere.post(STATEMENTS, json={"sql": f"CREATE USER {user}x{number}"})
+            assert made.status_code in (401, 403), made.text
+            assert here.get("/api/v1/tokens").status_code in (401, 429)
+            known = made.status_code == 401
+        assert time.monotonic() - begun < PATIENCE_S
+        (made_users,) = run(administrator, f"SELECT count(*) FROM users WHERE user_name LIKE '{user}x%'")
+        assert made_users["data"] == [[0]]
+
+
 @contextmanager
 def away(postgres_server: str, catalog_url: str) -> Iterator[None]:
     """The catalog's database takes no connections, and has ended those that there were."""

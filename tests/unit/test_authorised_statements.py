@@ -46,7 +46,7 @@ async def names(world: World) -> set[str]:
 
 
 async def test_a_member_of_a_role_does_what_the_role_may_and_no_more(world: World) -> None:
-    with by("anna"):
+    async with by(world, "anna"):
         await world.engine.run_script("ALTER ZONE orders SET (REPLICAS 2)")
         missing = await refusal(world, "DROP ZONE orders")
         assert (missing.kind, missing.line, missing.column) == (ErrorKind.PRIVILEGE_MISSING, 1, 11)
@@ -66,7 +66,7 @@ async def test_a_script_is_authorised_as_a_whole_before_its_first_statement(worl
         "ALTER ZONE orders RENAME TO bills; DROP ZONE bills": 2,
     }
     version = (await world.catalog.snapshot()).version
-    with by("anna"):
+    async with by(world, "anna"):
         for sql, number in scripts.items():
             refused = await refusal(world, sql)
             if "CALL" in sql:
@@ -83,7 +83,7 @@ async def test_what_is_taken_away_in_the_same_transaction_is_gone(world: World) 
     busy = asyncio.ensure_future(world.catalog.on_log(lambda _: release.wait(60)))
     revoking = asyncio.ensure_future(world.engine.run_script("REVOKE orderers FROM anna"))
     await asyncio.sleep(0)
-    with by("anna"):
+    async with by(world, "anna"):
         altering = asyncio.ensure_future(world.engine.run_script("ALTER ZONE orders SET (REPLICAS 2)"))
     await asyncio.sleep(0)
     release.set()
@@ -94,19 +94,19 @@ async def test_what_is_taken_away_in_the_same_transaction_is_gone(world: World) 
 
 
 async def test_what_is_taken_away_is_gone_with_the_next_statement(world: World) -> None:
-    with by("root"):
+    async with by(world, "root"):
         await world.engine.run_script("REVOKE orderers FROM anna")
-    with by("anna"):
+    async with by(world, "anna"):
         assert (await refusal(world, "ALTER ZONE orders SET (REPLICAS 2)")).kind is ErrorKind.ZONE_NOT_FOUND
-    with by("root"):
+    async with by(world, "root"):
         await world.engine.run_script("GRANT ALTER ON ZONE orders TO anna; ALTER USER anna NOLOGIN")
-    with by("anna"):
+    async with by(world, "anna"):
         assert (await refusal(world, "ALTER ZONE orders SET (REPLICAS 2)")).kind is ErrorKind.ZONE_NOT_FOUND
 
 
 async def test_rows_counts_and_sums_show_no_hidden_zone(world: World) -> None:
     views = ("zones", "zone_storage_profiles", "tables", "global_zone_partition_states", "assignments")
-    with by("anna"):
+    async with by(world, "anna"):
         for view in views:
             zones = {row[0] for row in await rows(world, f"SELECT DISTINCT zone_name FROM system.{view}")}
             assert zones == {"ORDERS"}, view
@@ -117,9 +117,9 @@ async def test_rows_counts_and_sums_show_no_hidden_zone(world: World) -> None:
         for sql in ("DESCRIBE ZONE logs", "SHOW CREATE ZONE logs", "EXPLAIN PARTITION logs.0"):
             assert (await refusal(world, sql)).kind is ErrorKind.ZONE_NOT_FOUND
         assert (await refusal(world, "CALL system.activate_zone('LOGS')")).kind is ErrorKind.ZONE_NOT_FOUND
-    with by("nobody"):
+    async with by(world, "nobody"):
         assert await rows(world, "SELECT count(*) FROM system.zones") == [(0,)]
-    with by("viewer1"):
+    async with by(world, "viewer1"):
         assert len(await rows(world, "SHOW ZONES")) == 2
     assert len(await rows(world, "SHOW ZONES")) == 2
 
@@ -136,11 +136,11 @@ async def test_a_call_is_authorised_for_the_zone_that_it_ends_at(world: World) -
     await world.engine.run_script('CREATE ZONE "orders"; GRANT RECOVER, OPERATE ON ZONE "orders" TO ben')
     for call in calls:
         for name in ("logs", "LOGS"):
-            with by("nobody"):
+            async with by(world, "nobody"):
                 assert (await refusal(world, f"CALL system.{call}('{name}')")).kind is ErrorKind.ZONE_NOT_FOUND
-        with by("anna"):
+        async with by(world, "anna"):
             assert (await refusal(world, f"CALL system.{call}('orders')")).kind is ErrorKind.PRIVILEGE_MISSING
-        with by("ben"):
+        async with by(world, "ben"):
             assert (await refusal(world, f"CALL system.{call}('ORDERS')")).kind is ErrorKind.ZONE_NOT_FOUND
             own = await refusal(world, f"CALL system.{call}('orders')")
             assert own.kind not in (ErrorKind.ZONE_NOT_FOUND, ErrorKind.PRIVILEGE_MISSING)
@@ -149,7 +149,7 @@ async def test_a_call_is_authorised_for_the_zone_that_it_ends_at(world: World) -
 async def test_a_table_that_is_there_already_names_no_hidden_zone(world: World) -> None:
     """That the name is taken is told."""
     await world.engine.run_script("GRANT CREATE ON ZONE orders TO anna")
-    with by("anna"):
+    async with by(world, "anna"):
         (done,) = await world.engine.run_script("CREATE TABLE IF NOT EXISTS u (id INT PRIMARY KEY) ZONE orders")
         assert "LOGS" not in str(done.to_json())
         assert isinstance(done, StatementResult)
@@ -164,11 +164,11 @@ async def test_one_callers_rows_are_not_anothers(world: World) -> None:
     count = "SELECT count(*) FROM system.zones"
     for _ in range(2):
         assert await rows(world, count) == [(2,)]
-        with by("anna"):
+        async with by(world, "anna"):
             assert await rows(world, count) == [(1,)]
-        with by("root"):
+        async with by(world, "root"):
             assert await rows(world, count) == [(2,)]
-        with by("nobody"):
+        async with by(world, "nobody"):
             assert await rows(world, count) == [(0,)]
 
 
@@ -176,23 +176,23 @@ async def test_users_and_queries_are_each_callers_own_too(world: World) -> None:
     """Also of those who see all zones, and so share the views of zones."""
     users, queries = "SELECT count(*) FROM system.users", "SELECT count(*) FROM system.sql_queries"
     for _ in range(2):
-        with by("root"):
+        async with by(world, "root"):
             assert await rows(world, users) == [(6,)]
             assert await rows(world, queries) == [(1,)]
-        with by("viewer1"):
+        async with by(world, "viewer1"):
             assert await rows(world, users) == [(1,)]
 
 
 async def test_sums_of_nodes_are_for_whoever_sees_all_zones(world: World) -> None:
-    with by("root"):
+    async with by(world, "root"):
         await world.engine.run_script("GRANT SEE ON SYSTEM TO anna")
-    with by("anna"):
+    async with by(world, "anna"):
         members = await rows(world, "SELECT node_name, members FROM system.nodes ORDER BY 1")
         assert members == [("n1", None), ("n2", None), ("n3", None)]
         shown = await rows(world, "SHOW NODES")
         assert {row[7] for row in shown} == {None}
         assert {row[8] for row in shown} == {None}
-    with by("viewer1"):
+    async with by(world, "viewer1"):
         assert {row[1] for row in await rows(world, "SELECT node_name, members FROM system.nodes")} != {None}
 
 
@@ -203,7 +203,7 @@ async def test_a_drain_that_is_refused_names_no_hidden_zone(api: OperationsWorld
     )
     await api.world.settle()
     for name, named in (("anna", "a zone that you may not see"), ("root", "zone LOGS")):
-        with by(name):
+        async with by(api.world, name):
             refused = await api.http.put("/nodes/n1/drain", json={"by": name})
             assert refused.json()["name"] == "DRAIN_LEAVES_NO_DATA_NODE"
             assert f"without n1, {named} has no living data node" in refused.json()["detail"]
@@ -213,9 +213,9 @@ async def test_pauses_name_no_hidden_zone_and_are_of_none(api: OperationsWorld) 
     await api.run("GRANT SEE, OPERATE ON SYSTEM TO anna")
     await api.world.settle()
     pauses = {"zone_pauses": {"logs": {"by": "root"}, "orders": {"by": "root"}}}
-    with by("root"):
+    async with by(api.world, "root"):
         assert (await api.http.patch("/rebalance/limits", json=pauses)).status_code == 200
-    with by("anna"):
+    async with by(api.world, "anna"):
         shown = (await api.http.get("/rebalance/limits")).json()["zone_pauses"]
         assert [pause["zone"] for pause in shown] == ["ORDERS"]
         for name in ("logs", "LOGS", "nowhere"):
@@ -223,19 +223,19 @@ async def test_pauses_name_no_hidden_zone_and_are_of_none(api: OperationsWorld) 
             assert refused.json()["detail"] == f'zone "{name}" does not exist'
         kept = await api.http.patch("/rebalance/limits", json={"zone_pauses": {"orders": None}})
         assert kept.json()["zone_pauses"] == []
-    with by("root"):
+    async with by(api.world, "root"):
         shown = (await api.http.get("/rebalance/limits")).json()["zone_pauses"]
         assert [pause["zone"] for pause in shown] == ["LOGS"]
 
 
 async def test_users_and_grants_are_shown_to_themselves_and_to_administrators(world: World) -> None:
-    with by("anna"):
+    async with by(world, "anna"):
         assert await rows(world, "SELECT user_name, roles FROM system.users") == [("anna", "orderers")]
         assert await rows(world, "SHOW GRANTS") == [("orderers", "role", "ALTER", "ZONE", "ORDERS", 1)]
         assert await rows(world, "SHOW GRANTS FOR anna") == await rows(world, "SHOW GRANTS")
         assert (await refusal(world, "SHOW GRANTS FOR root")).kind is ErrorKind.USER_NOT_FOUND
         assert [row[0] for row in await rows(world, "SHOW ROLES")] == ["orderers"]
-    with by("root"):
+    async with by(world, "root"):
         assert len(await rows(world, "SHOW USERS")) == 6
         assert len(await rows(world, "SHOW ROLES LIKE 'view%'")) == 1
         granted = await rows(world, "SELECT privilege, object FROM system.grants WHERE grantee = 'viewer'")
@@ -244,7 +244,7 @@ async def test_users_and_grants_are_shown_to_themselves_and_to_administrators(wo
 
 
 async def test_explain_and_plans_need_what_they_explain(world: World) -> None:
-    with by("anna"):
+    async with by(world, "anna"):
         assert await rows(world, "EXPLAIN ALTER ZONE orders SET (REPLICAS 1)")
         assert (await refusal(world, "EXPLAIN DROP ZONE orders")).kind is ErrorKind.PRIVILEGE_MISSING
         assert (await refusal(world, "EXPLAIN DROP ZONE logs")).kind is ErrorKind.ZONE_NOT_FOUND
@@ -256,16 +256,16 @@ async def test_explain_and_plans_need_what_they_explain(world: World) -> None:
         with pytest.raises(StatementError) as refused:
             await world.engine.change_plan("DROP TABLE t")
         assert refused.value.kind is ErrorKind.PRIVILEGE_MISSING
-    with by("root"):
+    async with by(world, "root"):
         refused_plan = await refusal(world, "EXPLAIN CREATE USER carl")
         assert refused_plan.kind is ErrorKind.STATEMENT_NOT_SUPPORTED
 
 
 async def test_a_stale_plan_tells_others_statements_to_auditors_only(world: World) -> None:
-    with by("anna"):
+    async with by(world, "anna"):
         plan = await world.engine.change_plan("ALTER ZONE orders SET (REPLICAS 1)")
     await world.engine.run_script("ALTER ZONE logs SET (REPLICAS 2)")
-    with by("anna"):
+    async with by(world, "anna"):
         with pytest.raises(StatementError) as refused:
             await world.engine.run_planned("ALTER ZONE orders SET (REPLICAS 1)", str(plan.plan_id))
         assert refused.value.kind is ErrorKind.PLAN_CHANGED
@@ -273,7 +273,7 @@ async def test_a_stale_plan_tells_others_statements_to_auditors_only(world: Worl
 
 
 async def test_a_scope_narrows_what_its_owner_may(world: World) -> None:
-    with by("root", {zone_object(ZoneId(1)): frozenset({Privilege.ALTER})}):
+    async with by(world, "root", {zone_object(ZoneId(1)): frozenset({Privilege.ALTER})}):
         await world.engine.run_script("ALTER ZONE orders SET (REPLICAS 2)")
         assert (await refusal(world, "DROP ZONE orders")).kind is ErrorKind.PRIVILEGE_MISSING
         assert (await refusal(world, "CREATE USER carl")).kind is ErrorKind.PRIVILEGE_MISSING
@@ -290,10 +290,11 @@ async def test_a_reversal_is_authorised_again_when_it_is_committed(world: World)
         return replace(zone, auto_scale_up=7)
 
     for name, kind in (("ben", ErrorKind.ZONE_NOT_FOUND), ("viewer1", ErrorKind.PRIVILEGE_MISSING)):
-        with by(name), pytest.raises(StatementError) as refused:
-            await world.catalog.restore(restored, "REVERSE OPERATION 1-1", origin)
+        async with by(world, name):
+            with pytest.raises(StatementError) as refused:
+                await world.catalog.restore(restored, "REVERSE OPERATION 1-1", origin)
         assert refused.value.kind is kind
-    with by("anna"):
+    async with by(world, "anna"):
         assert await world.catalog.restore(restored, "REVERSE OPERATION 1-1", origin)
     changed = (await world.catalog.snapshot()).zone("ORDERS")
     assert changed is not None
@@ -303,7 +304,7 @@ async def test_a_reversal_is_authorised_again_when_it_is_committed(world: World)
 async def test_nobody_drains_or_pauses_in_the_name_of_another(api: OperationsWorld) -> None:
     """Nor is that shown with the node, or with what waits."""
     pause = {"by": "alice", "reason": "inventory"}
-    with by("oper"):
+    async with by(api.world, "oper"):
         assert (await api.http.put("/nodes/n1/drain", json={"by": "alice"})).status_code == 200
         limits = {"pause": pause, "zone_pauses": {"orders": pause}}
         assert (await api.http.patch("/rebalance/limits", json=limits)).status_code == 200
@@ -342,7 +343,7 @@ async def test_what_is_done_for_nobody_changes_nothing(tmp_path: Path) -> None:
 
 
 async def test_drivers_are_authorised_alike(world: World) -> None:
-    with by("anna"):
+    async with by(world, "anna"):
         for sql, kind in (
             ("DROP ZONE orders", ErrorKind.PRIVILEGE_MISSING),
             ("SELECT * FROM system.audit", ErrorKind.PRIVILEGE_MISSING),
@@ -356,45 +357,45 @@ async def test_drivers_are_authorised_alike(world: World) -> None:
 
 
 async def test_nobody_makes_the_server_hash_passwords_who_may_not_make_users(world: World) -> None:
-    with by("anna"):
+    async with by(world, "anna"):
         refused = await refusal(world, "CREATE USER carl PASSWORD 'short'")
         assert refused.kind is ErrorKind.PRIVILEGE_MISSING
-    with by("root"):
+    async with by(world, "root"):
         assert (await refusal(world, "CREATE USER carl PASSWORD 'short'")).kind is ErrorKind.PASSWORD_INVALID
 
 
 async def test_a_logged_statement_is_its_senders(api: OperationsWorld) -> None:
     body = {"sql": "SHOW ZONES", "wait_timeout": 30}
-    with by("anna"):
+    async with by(api.world, "anna"):
         answer = await api.http.post("/statements", json=body)
         path = answer.headers["Location"].removeprefix("/api/v1")
         assert (await api.http.get(path)).status_code == 200
     requests = (("GET", path), ("GET", f"{path}/results/1/rows"), ("DELETE", path), ("POST", f"{path}/cancel"))
     for other in ("ben", "viewer1", "nobody"):
-        with by(other):
+        async with by(api.world, other):
             for method, address in requests:
                 sent = {} if method == "POST" else None
                 refused = await api.http.request(method, address, json=sent)
                 assert (refused.status_code, refused.json()["name"]) == (404, "STATEMENT_NOT_FOUND")
     for operating in ("oper", "root"):
-        with by(operating):
+        async with by(api.world, operating):
             assert (await api.http.get(path)).status_code == 200
-    with by("anna"):
+    async with by(api.world, "anna"):
         assert (await api.http.delete(path)).status_code == 204
 
 
 async def test_drivers_pages_are_their_senders(api: OperationsWorld) -> None:
     headers = {"X-Trino-User": "anna"}
-    with by("anna"):
+    async with by(api.world, "anna"):
         first = await api.http.post(
             "http://api/v1/statement", content=b"SELECT zone_name FROM system.zones", headers=headers
         )
     address = first.json()["nextUri"]
-    with by("ben"):
+    async with by(api.world, "ben"):
         refused = await api.http.get(address)
         assert refused.status_code == 404
         assert (await api.http.delete(address)).status_code == 404
-    with by("anna"):
+    async with by(api.world, "anna"):
         assert (await api.http.get(address)).json()["data"] == [["ORDERS"]]
 
 
@@ -402,7 +403,7 @@ async def test_an_idempotency_key_is_its_senders(api: OperationsWorld) -> None:
     key = {"Idempotency-Key": "one key"}
     answers = {}
     for name in ("anna", "ben"):
-        with by(name):
+        async with by(api.world, name):
             answers[name] = (await api.http.post("/statements", json={"sql": "SHOW ZONES"}, headers=key)).json()
             again = (await api.http.post("/statements", json={"sql": "SHOW ZONES"}, headers=key)).json()
             assert again == answers[name]

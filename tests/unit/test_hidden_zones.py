@@ -47,22 +47,22 @@ async def test_operations_of_a_hidden_zone_are_in_no_list(api: OperationsWorld) 
     await api.run("ALTER ZONE orders SET (REPLICAS 2); ALTER ZONE logs SET (REPLICAS 2)")
     everything = {one["zone"] for one in (await api.get("/operations"))["operations"]}
     assert everything == {"ORDERS", "LOGS"}
-    with by("anna"):
+    async with by(api.world, "anna"):
         shown = await api.get("/operations", page_size=1)
         assert {one["zone"] for one in shown["operations"]} == {"ORDERS"}
         while shown["next_page_token"]:
             shown = await api.get("/operations", page_size=1, page_token=shown["next_page_token"])
             assert {one["zone"] for one in shown["operations"]} <= {"ORDERS"}
-    with by("nobody"):
+    async with by(api.world, "nobody"):
         assert (await api.get("/operations"))["operations"] == []
-    with by("viewer1"):
+    async with by(api.world, "viewer1"):
         assert {one["zone"] for one in (await api.get("/operations"))["operations"]} == everything
 
 
 async def test_a_plan_of_files_is_of_the_zones_that_are_seen(api: OperationsWorld) -> None:
     file = {"name": "zones.sql", "text": "CREATE ZONE orders (PARTITIONS 2, REPLICAS 3)"}
     body = {"files": [file], "prune": True}
-    with by("root", ONE_ZONE):
+    async with by(api.world, "root", ONE_ZONE):
         shown = await api.post("/plan", body)
         assert [(one["action"], one["name"]) for one in shown["changes"]] == [
             ("drop", "T"),
@@ -71,17 +71,17 @@ async def test_a_plan_of_files_is_of_the_zones_that_are_seen(api: OperationsWorl
         assert "LOGS" not in str(shown)
         kept = await api.post("/plan", {"files": [file]})
         assert kept["unmanaged"] == [{"kind": "table", "name": "T"}]
-    with by("anna"):
+    async with by(api.world, "anna"):
         # ALTER alone: the change is hers, and the drop is not.
         assert (await api.post("/plan", {"files": [file]}))["changes"][0]["name"] == "ORDERS"
         assert (await api.post("/plan", body, 403))["name"] == "PRIVILEGE_MISSING"
-    with by("nobody"):
+    async with by(api.world, "nobody"):
         # Nothing of the file is there for them, and they may make nothing.
         assert (await api.post("/plan", body, 403))["name"] == "PRIVILEGE_MISSING"
 
 
 async def test_a_plan_of_a_script_needs_what_its_statements_need(api: OperationsWorld) -> None:
-    with by("anna"):
+    async with by(api.world, "anna"):
         assert (await api.post("/plan", {"sql": "ALTER ZONE orders SET (REPLICAS 3)"}))["plan_id"]
         assert (await api.post("/plan", {"sql": "DROP ZONE orders"}, 403))["name"] == "PRIVILEGE_MISSING"
         assert (await api.post("/plan", {"sql": "DROP ZONE logs"}, 404))["name"] == "ZONE_NOT_FOUND"
@@ -94,16 +94,16 @@ async def test_a_full_node_is_named_without_the_sum_over_all_zones(world: World)
     whole = await refusal(world, too_many)
     assert whole.kind is ErrorKind.NODE_MEMBER_LIMIT
     assert "replicas of other zones and may hold 4" in whole.message
-    with by("viewer1"):
+    async with by(world, "viewer1"):
         assert (await refusal(world, too_many)).kind is ErrorKind.PRIVILEGE_MISSING
-    with by("anna"):
+    async with by(world, "anna"):
         for sql in (too_many, f"EXPLAIN {too_many}", f"SHOW ZONES; {too_many}"):
             refused = await refusal(world, sql)
             assert refused.kind is ErrorKind.NODE_MEMBER_LIMIT
             assert "no room for the 2 replicas that zone ORDERS would need there" in refused.message
             assert "hold" not in refused.message
             assert refused.line == 1
-    with by("root"):
+    async with by(world, "root"):
         assert (await refusal(world, too_many)).message == whole.message
 
 
@@ -116,12 +116,12 @@ async def test_explain_counts_members_of_seen_zones_and_names_no_drain_to_others
     explain = "EXPLAIN PARTITION orders.0"
     assert "n-of-logs" in str(await rows(world, explain))
     assert "olga: new disks" in str(await rows(world, explain))
-    with by("anna"):
+    async with by(world, "anna"):
         shown = str(await rows(world, explain))
         assert "n-of-logs" not in shown
         assert "it is drained" in shown
         assert "olga" not in shown
-    with by("viewer1"):
+    async with by(world, "viewer1"):
         assert "olga: new disks" in str(await rows(world, explain))
 
 
@@ -173,9 +173,9 @@ async def test_what_a_partition_waits_for_tells_of_no_hidden_zone(
         return [str(answer) for answer in answers]
 
     for name in ("viewer1", "root"):
-        with by(name):
+        async with by(world, name):
             assert [cause in answer for answer in await causes()] == [True] * 8
-    with by("anna"):
+    async with by(world, "anna"):
         for answer in await causes():
             assert shown in answer
             assert cause not in answer
@@ -183,9 +183,9 @@ async def test_what_a_partition_waits_for_tells_of_no_hidden_zone(
 
 
 async def test_what_nodes_hold_is_counted_for_those_who_see_all_zones(api: OperationsWorld) -> None:
-    with by("viewer1"):
+    async with by(api.world, "viewer1"):
         assert all(node["members"] is not None for node in (await api.get("/nodes"))["nodes"])
-    with by("root", ONE_ZONE):
+    async with by(api.world, "root", ONE_ZONE):
         nodes = (await api.get("/nodes"))["nodes"]
         assert [(node["members"], node["copies"]) for node in nodes] == [(None, None)] * len(nodes)
         drained = await api.http.put("/nodes/n1/drain", json={"by": "root"})
@@ -201,7 +201,7 @@ async def test_what_nodes_hold_is_counted_for_those_who_see_all_zones(api: Opera
 
 
 async def test_states_of_a_zone_name_no_other_nodes(api: OperationsWorld) -> None:
-    with by("anna"):
+    async with by(api.world, "anna"):
         refused = await api.get("/zones/orders/recovery/states", 404, node="nowhere")
         assert refused["detail"] == "there is no node nowhere"
 
@@ -209,7 +209,7 @@ async def test_states_of_a_zone_name_no_other_nodes(api: OperationsWorld) -> Non
 async def test_a_narrower_token_reads_no_statement_of_a_wider_one(api: OperationsWorld) -> None:
     """By its id, by its idempotency key, and in the list of what runs; the wider one reads those of both."""
     key, body = {"Idempotency-Key": "one key"}, {"sql": "SHOW ZONES"}
-    with by("root"):
+    async with by(api.world, "root"):
         wide = (await api.http.post("/statements", json=body, headers=key)).json()
         first = await api.http.post(
             "http://api/v1/statement",
@@ -218,7 +218,7 @@ async def test_a_narrower_token_reads_no_statement_of_a_wider_one(api: Operation
         )
     page = first.json()["nextUri"]
     path = f"/statements/{wide['statement_id']}"
-    with by("root", NARROW):
+    async with by(api.world, "root", NARROW):
         for method, address in (
             ("GET", path),
             ("GET", f"{path}/results/1/rows"),
@@ -234,9 +234,9 @@ async def test_a_narrower_token_reads_no_statement_of_a_wider_one(api: Operation
         assert again == narrow
         assert (await api.http.get(f"/statements/{narrow['statement_id']}")).status_code == 200
     other: Held = {ALL_ZONES: frozenset({Privilege.SEE})}
-    with by("root", other):
+    async with by(api.world, "root", other):
         assert (await api.http.get(f"/statements/{narrow['statement_id']}")).status_code == 404
-    with by("root"):
+    async with by(api.world, "root"):
         for statement in (wide, narrow):
             assert (await api.http.get(f"/statements/{statement['statement_id']}")).status_code == 200
         assert "LOGS" in (await api.http.get(page)).text
@@ -245,11 +245,11 @@ async def test_a_narrower_token_reads_no_statement_of_a_wider_one(api: Operation
 async def test_a_taken_name_is_told_without_its_zone(world: World) -> None:
     """What `docs/security.md` says is told: that the name is taken, and nothing else."""
     await world.engine.run_script("CREATE USER maker; GRANT CREATE ON ALL ZONES TO maker")
-    with by("anna"):
+    async with by(world, "anna"):
         taken = await refusal(world, "ALTER ZONE orders RENAME TO logs")
         assert taken.kind is ErrorKind.ZONE_ALREADY_EXISTS
         assert taken.message == "zone LOGS already exists"
-    with by("root", {zone_object(ZoneId(1)): frozenset({Privilege.CREATE})}):
+    async with by(world, "root", {zone_object(ZoneId(1)): frozenset({Privilege.CREATE})}):
         (done,) = await world.engine.run_script("CREATE TABLE IF NOT EXISTS u (id INT PRIMARY KEY) ZONE orders")
         assert isinstance(done, StatementResult)
         assert "LOGS" not in str(done.to_json())

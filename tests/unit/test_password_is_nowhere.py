@@ -10,7 +10,6 @@ from urllib.parse import quote_plus
 import pytest
 from httpx import Response
 
-from catalog.core.principals import local_user
 from tests.unit.operations_world import OperationsWorld, operations_world
 
 MARK = "marked-Password-7"
@@ -110,7 +109,8 @@ async def test_a_password_is_kept_and_answered_nowhere(
         assert answer.status_code == 200
         shown.append(answer.text)
     assert "ALTER USER anna WITH PASSWORD '********'" in "".join(shown)
-    user = (await api.world.catalog.snapshot()).grants.users[local_user("anna")]
+    user = (await api.world.catalog.snapshot()).grants.user("anna")
+    assert user is not None
     assert user.password_hash == f"$length${len(MARK)}"
     # Compressed in the log: looked at through the log itself.
     rows = await api.world.catalog.on_log(lambda log: [log.read(name) for name in logged_ids(shown)])
@@ -139,5 +139,6 @@ async def test_two_passwords_by_one_connection_are_two_statements(api: Operation
             headers={**DRIVER, "Idempotency-Key": "of the connection"},
         )
         await all_pages(api, answer)
-        user = (await api.world.catalog.snapshot()).grants.users[local_user("anna")]
+        user = (await api.world.catalog.snapshot()).grants.user("anna")
+        assert user is not None
         assert user.password_hash == f"$length${len(password)}"

@@ -12,6 +12,7 @@ from catalog.core.messages import CreateUser, Secret
 from catalog.core.principals import (
     ALL_ZONES,
     SYSTEM,
+    Principal,
     Privilege,
     local_user,
     zone_object,
@@ -21,7 +22,7 @@ from catalog.core.zone import ZoneId
 from catalog.filters.json_path import JSON_PATH
 from tests.unit.catalog.commands import catalog, change, command, nodes, refusal
 
-ANNA, BEN = local_user("anna"), local_user("ben")
+ANNA = local_user("anna", 1)
 FRESH = CatalogSnapshot(grants=READY_GRANTS)
 
 
@@ -33,6 +34,12 @@ def after(*statements: str, on: CatalogSnapshot = FRESH) -> CatalogSnapshot:
     return snapshot
 
 
+def anna(snapshot: CatalogSnapshot) -> Principal:
+    user = snapshot.grants.user("anna")
+    assert user is not None
+    return user.principal
+
+
 def test_a_user_is_made_with_what_is_kept_of_its_password() -> None:
     created = command("CREATE USER anna PASSWORD 'long enough'")
     assert isinstance(created, CreateUser)
@@ -40,7 +47,8 @@ def test_a_user_is_made_with_what_is_kept_of_its_password() -> None:
     done = apply_command(FRESH, hashed, nodes(3), filters=JSON_PATH)
     snapshot = FRESH.after(done.entries)
     user = snapshot.grants.users[ANNA]
-    assert (user.password_hash, user.is_active, user.created_version) == ("$argon2id$...", True, 1)
+    assert (user.password_hash, user.is_active) == ("$argon2id$...", True)
+    assert user.principal == local_user("anna", 1)
     assert done.effect == {"op": "create_user", "user": "anna"}
 
 
@@ -57,7 +65,7 @@ def test_names_of_users_and_roles_are_compared_without_case_and_shared() -> None
 def test_altering_changes_what_is_given_and_says_when() -> None:
     snapshot = after("CREATE USER anna", "CREATE USER ben", "ALTER USER anna NOLOGIN")
     user = snapshot.grants.users[ANNA]
-    assert (user.is_active, user.created_version, user.changed_version) == (False, 1, 3)
+    assert (user.is_active, user.principal.version, user.changed_version) == (False, 1, 3)
     assert change("ALTER USER anna NOLOGIN", snapshot).entries == ()
     assert after("ALTER USER anna LOGIN", on=snapshot).grants.users[ANNA].is_active
 
@@ -71,21 +79,21 @@ def test_dropping_takes_grants_and_memberships_along() -> None:
         "DROP USER anna",
         "CREATE USER anna",
     )
-    assert not may(snapshot.grants, ANNA, Privilege.SEE, SYSTEM)
+    assert not may(snapshot.grants, anna(snapshot), Privilege.SEE, SYSTEM)
     snapshot = after("GRANT readers TO anna", "DROP ROLE readers", "CREATE ROLE readers", on=snapshot)
-    assert not may(snapshot.grants, ANNA, Privilege.SEE, SYSTEM)
+    assert not may(snapshot.grants, anna(snapshot), Privilege.SEE, SYSTEM)
     assert snapshot.grants.held == READY_GRANTS.held
 
 
 def test_grants_are_given_and_taken_and_repeated_without_a_version() -> None:
     snapshot = after("CREATE ZONE orders", "CREATE USER anna", "GRANT READ, WRITE ON ZONE orders TO anna")
     orders = zone_object(ZoneId(1))
-    assert may(snapshot.grants, ANNA, Privilege.WRITE, orders)
+    assert may(snapshot.grants, anna(snapshot), Privilege.WRITE, orders)
     repeated = change("GRANT WRITE ON ZONE orders TO anna", snapshot)
     assert (repeated.applied, repeated.entries) == (True, ())
     snapshot = after("REVOKE WRITE ON ZONE orders FROM anna", on=snapshot)
-    assert not may(snapshot.grants, ANNA, Privilege.WRITE, orders)
-    assert may(snapshot.grants, ANNA, Privilege.READ, orders)
+    assert not may(snapshot.grants, anna(snapshot), Privilege.WRITE, orders)
+    assert may(snapshot.grants, anna(snapshot), Privilege.READ, orders)
     assert change("REVOKE WRITE ON ZONE orders FROM anna", snapshot).entries == ()
     assert len(change("GRANT SEE, SEE ON SYSTEM TO anna, anna", snapshot).entries) == 1
 
@@ -101,13 +109,13 @@ def test_a_grant_follows_the_zone_and_not_its_name() -> None:
     bills, orders = snapshot.zone("BILLS"), snapshot.zone("ORDERS")
     assert bills is not None
     assert orders is not None
-    assert may(snapshot.grants, ANNA, Privilege.READ, zone_object(bills.zone_id))
-    assert not may(snapshot.grants, ANNA, Privilege.SEE, zone_object(orders.zone_id))
+    assert may(snapshot.grants, anna(snapshot), Privilege.READ, zone_object(bills.zone_id))
+    assert not may(snapshot.grants, anna(snapshot), Privilege.SEE, zone_object(orders.zone_id))
     again = after("DROP ZONE bills", "CREATE ZONE bills", on=snapshot)
     made = again.zone("BILLS")
     assert made is not None
-    assert not may(again.grants, ANNA, Privilege.SEE, zone_object(made.zone_id))
-    assert not again.grants.held.get(ANNA)
+    assert not may(again.grants, anna(again), Privilege.SEE, zone_object(made.zone_id))
+    assert not again.grants.held.get(anna(again))
 
 
 def test_a_revoke_of_all_zones_leaves_what_one_zone_has() -> None:
@@ -118,8 +126,8 @@ def test_a_revoke_of_all_zones_leaves_what_one_zone_has() -> None:
         "GRANT READ ON ZONE orders TO anna",
         "REVOKE READ ON ALL ZONES FROM anna",
     )
-    assert may(snapshot.grants, ANNA, Privilege.READ, zone_object(ZoneId(1)))
-    assert not may(snapshot.grants, ANNA, Privilege.READ, ALL_ZONES)
+    assert may(snapshot.grants, anna(snapshot), Privilege.READ, zone_object(ZoneId(1)))
+    assert not may(snapshot.grants, anna(snapshot), Privilege.READ, ALL_ZONES)
 
 
 @pytest.mark.parametrize(

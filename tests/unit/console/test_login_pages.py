@@ -19,10 +19,11 @@ from catalog.core.access_tokens import TokenRequest, digest_of, issue
 from catalog.core.audit import AuditFilter
 from catalog.core.authorisation import Caller
 from catalog.core.errors import RefusedError
-from catalog.core.principals import Principal, local_user
+from catalog.core.principals import Principal
 from catalog.core.sessions import ID_CHARS
 from tests.fixtures.console_browser import ConsoleBrowser
 from tests.fixtures.console_socket import PageSocket, SentPage, button_in, field_in, grid_in
+from tests.fixtures.known_users import user_of
 from tests.fixtures.open_console import OpenConsole, open_console
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -72,7 +73,8 @@ async def rows_of(browser: ConsoleBrowser, path: str, grid: str) -> list[dict[st
 
 async def token_of(console: OpenConsole, user: str) -> str:
     """The id of a new one."""
-    token = issue(TokenRequest(), local_user(user), new_secret(), time.time_ns() // 1_000)
+    owner = await user_of(console.world.catalog, user)
+    token = issue(TokenRequest(), owner, new_secret(), time.time_ns() // 1_000)
     await console.world.catalog.add_token(token)
     return token.token_id
 
@@ -214,7 +216,8 @@ async def test_a_token_that_another_server_has_revoked_makes_nothing_that_outliv
 ) -> None:
     """For two seconds this server takes it for valid."""
     catalog = console.world.catalog
-    token = issue(TokenRequest(), local_user("olga"), new_secret(), time.time_ns() // 1_000)
+    owner = await user_of(catalog, "olga")
+    token = issue(TokenRequest(), owner, new_secret(), time.time_ns() // 1_000)
     await catalog.add_token(token)
     await catalog.revoke_token(token.token_id, token.created_us + 1)
     before = await catalog.tokens(token.owner)

@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from app.security.console_door import SESSION_COOKIE
 from app.security.token_secrets import SESSION_PREFIX, new_secret
-from catalog.core.principals import local_user
 from catalog.core.sessions import opened_session
 from tests.fixtures.console_browser import ConsoleBrowser
 from tests.fixtures.console_socket import PageSocket, button_in, field_in
+from tests.fixtures.known_users import user_of
 from tests.fixtures.open_console import OpenConsole, open_console
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,9 +45,10 @@ async def test_an_event_after_a_revoke_does_nothing(console: OpenConsole) -> Non
     await console.run("GRANT operator TO urs")
     async with console.browser("urs") as browser, console.page(browser, "/console/nodes/n4") as socket:
         sure = await ask_to_drain(socket)
+        urs = await user_of(console.world.catalog, "urs")
         await console.run("REVOKE operator FROM urs")
         async with asyncio.timeout(60):
-            while local_user("urs") in (await console.sessions.access.grants()).roles_of:
+            while urs in (await console.sessions.access.grants()).roles_of:
                 await asyncio.sleep(0.02)
         await socket.click(sure)
         await socket.wait(socket.is_over.is_set)
@@ -57,7 +58,7 @@ async def test_an_event_after_a_revoke_does_nothing(console: OpenConsole) -> Non
 
 async def test_a_session_that_expires_closes_its_sockets(console: OpenConsole) -> None:
     now_us, secret = time.time_ns() // 1_000, new_secret(SESSION_PREFIX)
-    session = opened_session(local_user("olga"), secret, now_us)
+    session = opened_session(await user_of(console.world.catalog, "olga"), secret, now_us)
     ends_us = now_us + 8_000_000
     await console.world.catalog.on_sessions(lambda rows: rows.add(replace(session, expires_us=ends_us)))
     async with ConsoleBrowser(console.app) as browser:
@@ -72,3 +73,16 @@ async def test_a_session_that_expires_closes_its_sockets(console: OpenConsole) -
             print(f"closed {time.time() - ends_us / 1_000_000:.2f} s after the session has expired")
         assert "n4" not in console.services.views.drains()
         assert (await browser.open("/console/nodes")).status_code == 303
+
+
+async def test_a_session_is_no_later_users_of_the_same_name(console: OpenConsole) -> None:
+    """At once on the server that has dropped its user, and the link that was sent to that one opens nothing."""
+    await console.run("CREATE USER udo")
+    await console.run("GRANT operator TO udo")
+    link = await console.sessions.new_link(await user_of(console.world.catalog, "udo"))
+    async with console.browser("udo") as browser, console.page(browser, "/console/nodes") as socket:
+        for sql in ("DROP USER udo", "CREATE USER udo", "GRANT administrator TO udo"):
+            await console.run(sql)
+        assert (await browser.open("/console/users")).status_code == 303
+        assert (await browser.log_in(link=link)).status_code == 401
+        await socket.wait(socket.is_over.is_set)

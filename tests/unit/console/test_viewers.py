@@ -24,11 +24,11 @@ from catalog.core.access_tokens import TokenRequest, issue, scope_of
 from catalog.core.audit import Actor, AuditFilter, Channel
 from catalog.core.authorisation import Caller
 from catalog.core.errors import RefusedError
-from catalog.core.principals import local_user
 from catalog.core.sessions import LIFETIME_US, csrf_of
 from tests.fixtures.access_world import bearer
 from tests.fixtures.console_browser import LOGIN_PATH, ConsoleBrowser
 from tests.fixtures.console_socket import PageSocket, SentPage, button_in, field_in
+from tests.fixtures.known_users import user_of
 from tests.fixtures.open_console import OpenConsole, open_console
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -242,7 +242,7 @@ def site_of(console: OpenConsole) -> Site:
 
 
 async def viewer_of(console: OpenConsole, name: str) -> Viewer:
-    caller = Caller(local_user(name))
+    caller = Caller(await user_of(console.world.catalog, name))
     grants = await console.sessions.access.grants()
     return Viewer(Login(caller, Proof.SESSION), grants, Actor(name, True, Channel.CONSOLE, caller=caller))
 
@@ -392,7 +392,7 @@ async def test_a_socket_cannot_leave_the_watch_by_saying_so(console: OpenConsole
                 await socket.emit(name, {"asgi.scope": {"viewer": "forged"}})
                 await browser.send("/console/logout", csrf_of(browser.cookies[SESSION_COOKIE]))
                 await socket.wait(socket.is_over.is_set)
-            link = await console.sessions.new_link(local_user("olga"))
+            link = await console.sessions.new_link(await user_of(console.world.catalog, "olga"))
             await browser.log_in(link=link)
 
 
@@ -420,8 +420,9 @@ async def tokens_of(console: OpenConsole, user: str) -> tuple[str, str, str]:
     now_us = time.time_ns() // 1_000
     requests = (TokenRequest(), TokenRequest(scope_of("SEE ON ALL ZONES")), TokenRequest(None, LIFETIME_US))
     secrets = tuple(new_secret() for _ in requests)
+    owner = await user_of(console.world.catalog, user)
     for secret, request in zip(secrets, requests, strict=True):
-        await console.world.catalog.add_token(issue(request, local_user(user), secret, now_us))
+        await console.world.catalog.add_token(issue(request, owner, secret, now_us))
     return secrets[0], secrets[1], secrets[2]
 
 

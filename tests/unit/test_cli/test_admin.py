@@ -51,7 +51,7 @@ def test_the_first_administrator_is_made_and_the_audit_says_so(recover: Recover,
     assert recover("--user", "alice", *place)[1] == "alice is an administrator with a new password\n"
     store = CatalogStore.open(catalog_url)
     try:
-        assert store.unit_of_work.snapshot().grants.administrators() == (local_user("alice"),)
+        assert store.unit_of_work.snapshot().grants.administrators() == (local_user("alice", 1),)
         records = store.audit.read(AuditFilter(), 20)
         assert [record.entry.action for record in records].count("RECOVER ADMINISTRATOR") == 2
         assert {record.entry.reason for record in records} == {"zonectl admin recover"}

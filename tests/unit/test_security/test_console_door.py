@@ -22,13 +22,13 @@ from app.sql.executor import CatalogExecutor
 from app.sql.member_counts import MemberCounts
 from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Grants
-from catalog.core.principals import local_user
 from catalog.core.sessions import IDLE_US, LIFETIME_US, LINK_US, csrf_of
 from catalog.core.snapshot import Topology, ZoneDefaults
 from catalog.store.migrate import migrate
 from parser.to_command import parse_ddl
 from tests.fixtures.access_world import ManualClock, basic, bearer, says_who
 from tests.fixtures.console_browser import LOGIN_PATH, ConsoleBrowser, csrf_in
+from tests.fixtures.known_users import user_of
 
 ANNA = {"user": "anna", "password": "anna's password"}
 HTTPS_URL = "https://zones.example:7443"
@@ -108,7 +108,7 @@ async def test_an_old_password_opens_no_session_while_it_is_still_taken_for_righ
         assert answer.status_code == 401
         assert "changed" in answer.json()["detail"]
     door.wait(3 * SECOND_US)
-    assert await door.sessions.listed(local_user("anna")) == ()
+    assert await door.sessions.listed(await user_of(door.catalog, "anna")) == ()
     async with door.browser() as browser:
         assert (await browser.log_in(user="anna", password="another password")).status_code == 200
 
@@ -241,7 +241,7 @@ async def test_what_ends_a_user_ends_its_sessions_within_two_seconds(door: Door,
 
 
 async def test_a_link_logs_in_once(door: Door) -> None:
-    secret = await door.sessions.new_link(local_user("anna"))
+    secret = await door.sessions.new_link(await user_of(door.catalog, "anna"))
     async with door.browser() as browser, door.browser() as other:
         assert (await browser.log_in(link=secret)).json() == {"user": "anna"}
         assert await who(browser) == "anna"
@@ -258,13 +258,13 @@ async def test_a_link_of_a_user_that_was_just_made_is_good_at_once(door: Door, s
         await browser.log_in(**ANNA)
         await door.run(sql)
         user = sql.split()[2]
-        secret = await door.sessions.new_link(local_user(user))
+        secret = await door.sessions.new_link(await user_of(door.catalog, user))
         assert (await other.log_in(link=secret)).json() == {"user": user}
         assert await who(other) == user
 
 
 async def test_a_link_holds_for_five_minutes(door: Door) -> None:
-    first, second = [await door.sessions.new_link(local_user("anna")) for _ in range(2)]
+    first, second = [await door.sessions.new_link(await user_of(door.catalog, "anna")) for _ in range(2)]
     async with door.browser() as browser:
         door.wait(LINK_US - SECOND_US)
         assert (await browser.log_in(link=first)).status_code == 200
@@ -274,7 +274,7 @@ async def test_a_link_holds_for_five_minutes(door: Door) -> None:
 
 
 async def test_a_link_is_read_from_no_address(door: Door) -> None:
-    secret = await door.sessions.new_link(local_user("anna"))
+    secret = await door.sessions.new_link(await user_of(door.catalog, "anna"))
     async with door.browser() as browser:
         for path in (f"{LOGIN_PATH}?link={secret}", f"{LOGIN_PATH}/{secret}", f"{PAGE}?link={secret}"):
             await browser.open(path)

@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.fixtures.durations",
     "tests.fixtures.ledger",
     "tests.fixtures.places",
+    "tests.fixtures.promtool",
 ]
 
 # The same examples in each run, so that what fails fails again; `make soak` draws others, and twice as many.

@@ -14,7 +14,7 @@ from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.controller_process import controlling
 from tests.fixtures.etcd_server import EtcdServer
-from tests.fixtures.promtool import promtool
+from tests.fixtures.promtool import Promtool
 from tests.fixtures.up_process import until
 
 pytestmark = pytest.mark.timeout(600)
@@ -32,7 +32,9 @@ def _url(entry: dict[str, Any]) -> str:
     return f"{labels['__scheme__']}://{entry['targets'][0]}{labels['__metrics_path__']}"
 
 
-def test_a_controller_is_listed_and_scraped(own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> None:
+def test_a_controller_is_listed_and_scraped(
+    own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path, promtool: Promtool
+) -> None:
     token, file = tmp_path / "metrics.token", tmp_path / "targets.json"
     keep_scrape_token(token)
     settings = {"ZONEKEEPER_METRICS_TARGETS": str(file)}

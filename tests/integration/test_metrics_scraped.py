@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.installation import without_spark
 from tests.fixtures.local_access import LocalAccess
-from tests.fixtures.promtool import promtool
+from tests.fixtures.promtool import Promtool
 from tests.fixtures.up_process import ROOT, SERVED_WITHIN_S, Up, starting, until
 
 pytestmark = pytest.mark.timeout(600)
@@ -111,7 +111,7 @@ def test_the_scrapers_token_opens_the_metrics_and_nothing_else(up: Up) -> None:
     assert statuses == [403, 401, 401, 401]
 
 
-def test_promtool_accepts_a_scrape(up: Up) -> None:
+def test_promtool_accepts_a_scrape(up: Up, promtool: Promtool) -> None:
     assert promtool("check", "metrics", given=scraped(up)) == ""
 
 
@@ -132,7 +132,7 @@ def test_what_is_done_is_counted(up: Up) -> None:
 
 
 @pytest.mark.slow("members are asked for what their disks take once a minute")
-def test_a_node_tells_of_its_members_at_its_own_address(up: Up) -> None:
+def test_a_node_tells_of_its_members_at_its_own_address(up: Up, promtool: Promtool) -> None:
     with LocalAccess.of(up.directory).client(60) as client:
         targets = client.get("/api/v1/metrics/targets").json()
     (node,) = [entry for entry in targets if entry["labels"]["role"] == "node"]

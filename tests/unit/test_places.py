@@ -43,7 +43,8 @@ def collected(*options: str) -> list[str]:
 
 
 def test_what_needs_no_server_is_checked_and_the_rest_is_hosted() -> None:
-    paths = ("tests/contract/test_metastore.py", "tests/linearizability", "tests/e2e/test_kill.py")
+    exposition = "tests/unit/test_metrics/test_exposition.py"
+    paths = ("tests/contract/test_metastore.py", "tests/linearizability", "tests/e2e/test_kill.py", exposition)
     checked = collected("-m", "not hosted", *paths)
     hosted = collected("-m", "hosted", *paths)
     assert any("[memory]" in name for name in checked)
@@ -51,6 +52,8 @@ def test_what_needs_no_server_is_checked_and_the_rest_is_hosted() -> None:
     assert any("test_histories" in name or "test_checker" in name for name in checked)
     assert any("[etcd]" in name for name in hosted)
     assert any("test_kill.py" in name for name in hosted)
+    assert any("test_exposition" in name for name in checked)
+    assert all("test_exposition" not in name or "promtool" in name for name in hosted)
     assert not set(checked) & set(hosted)
 
 

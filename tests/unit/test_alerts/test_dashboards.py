@@ -16,7 +16,7 @@ from app.dashboards.panel_rows import DASHBOARDS, Dashboard
 from rebalance.core.metric_row import MetricType, Scope
 from rebalance.core.metric_rows import Metric
 from tests.fixtures.dashboard_queries import dashboard_queries
-from tests.fixtures.promtool import METRICS, promtool
+from tests.fixtures.promtool import METRICS, Promtool
 
 FOLDER = Path(__file__).parents[3] / "monitoring"
 ROWS = {metric.row.name: metric.row for metric in Metric}
@@ -75,7 +75,7 @@ def test_a_dashboard_is_plain_json_whose_panels_do_not_overlap(dashboard: Dashbo
         taken |= cells
 
 
-def test_every_query_of_a_dashboard_is_one(tmp_path: Path) -> None:
+def test_every_query_of_a_dashboard_is_one(tmp_path: Path, promtool: Promtool) -> None:
     """Prometheus parses them, as rules that record."""
     rules = [
         {"record": f"panel:{number}", "expr": str(query.values[0])} for number, query in enumerate(QUERIES)
@@ -85,7 +85,7 @@ def test_every_query_of_a_dashboard_is_one(tmp_path: Path) -> None:
     assert f"{len(QUERIES)} rules found" in promtool("check", "rules", str(file))
 
 
-def test_the_example_of_prometheus_is_accepted() -> None:
+def test_the_example_of_prometheus_is_accepted(promtool: Promtool) -> None:
     assert "valid prometheus config file" in promtool(
         "check", "config", "--syntax-only", str(FOLDER / "prometheus.yml")
     )

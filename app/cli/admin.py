@@ -20,7 +20,7 @@ def admin() -> None:
 
 @app.command()
 def recover(
-    user: Annotated[str, option("--user", "User to make an administrator.", "NAME", of="ADMIN_")] = "admin",
+    user: Annotated[str, option("--user", "User to make an administrator.", "NAME")] = "admin",
     password_stdin: PasswordInput = False,
     catalog_url: CatalogOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,

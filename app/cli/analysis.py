@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from app.cli.exits import ExitCode, UsageError
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, flag
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, option
 from app.cli.output import print_rows, print_table
 from app.cli.place import EngineChoice, EngineOption, PlaceFormat, PlaceFormatOption, answered, spark_settings
 from app.cli.placement_files import read_copies, read_previous, read_sizes
@@ -25,13 +25,13 @@ from spark.skew import Skew
 
 SizesOption = Annotated[
     Path | None,
-    flag("--sizes", "JSON list of the size of each partition's replica, in bytes.", "FILE"),
+    option("--sizes", "JSON list of the size of each partition's replica, in bytes.", "FILE"),
 ]
 
 
 def skew(
     assignments: AssignmentsOption,
-    keys: Annotated[int, flag("--keys", "Also spread N generated keys over the partitions.", "N", min=0)] = 0,
+    keys: Annotated[int, option("--keys", "Also spread N generated keys over the partitions.", "N", min=0)] = 0,
     sizes: SizesOption = None,
     engine: EngineOption = EngineChoice.LOCAL,
     form: PlaceFormatOption = PlaceFormat.TABLE,
@@ -82,8 +82,10 @@ def _print_skew(result: Skew) -> None:
 
 
 def transfers(
-    before: Annotated[Path, flag("--before", "Current placement, as printed by `zonectl place`.", "FILE")],
-    after: Annotated[Path, flag("--after", "Target placement, in the same format or written by hand.", "FILE")],
+    before: Annotated[Path, option("--before", "Current placement, as printed by `zonectl place`.", "FILE")],
+    after: Annotated[
+        Path, option("--after", "Target placement, in the same format or written by hand.", "FILE")
+    ],
     sizes: SizesOption = None,
     engine: EngineOption = EngineChoice.LOCAL,
     form: PlaceFormatOption = PlaceFormat.TABLE,
@@ -161,7 +163,7 @@ def _print_transfers(plan: TransferPlan, *, sizes_known: bool) -> None:
 def copies(
     path: Annotated[
         Path,
-        flag(
+        option(
             "--copies", 'JSON list of {"zone", "partition", "node", "state", "update_counter", "size"}.', "FILE"
         ),
     ],

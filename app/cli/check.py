@@ -51,11 +51,10 @@ def check(
             "--topology",
             'Living nodes, as a JSON list of {"name", "attributes", "profiles"}.',
             "FILE",
-            of="CHECK_",
             default="the three nodes of `zonectl up`",
         ),
     ] = None,
-    form: Annotated[CheckFormat, option("--format", "Output format.", of="CHECK_")] = CheckFormat.TEXT,
+    form: Annotated[CheckFormat, option("--format", "Output format.")] = CheckFormat.TEXT,
     continue_on_error: Annotated[
         bool, option("--continue-on-error", "Check all statements, also those after a refused one.")
     ] = False,

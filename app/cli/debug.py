@@ -25,7 +25,7 @@ def zip_command(
     file: Annotated[Path, argument("FILE", "File to write, readable by you alone.")],
     server: ServerOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
-    force: Annotated[bool, option("--force", "Overwrite FILE.", of="DEBUG_")] = False,
+    force: Annotated[bool, option("--force", "Overwrite FILE.")] = False,
 ) -> int:
     """Write a zip file that describes an installation, for whoever helps with it.
 

@@ -50,13 +50,10 @@ def demo(
             "--script",
             "Script of one CREATE ZONE and one ALTER ZONE.",
             "FILE",
-            of="DEMO_",
             default="examples/quickstart.sql",
         ),
     ] = None,
-    keys: Annotated[
-        int, option("--keys", "Number of keys written before the ALTER.", min=1, of="DEMO_")
-    ] = KEYS,
+    keys: Annotated[int, option("--keys", "Number of keys written before the ALTER.", min=1)] = KEYS,
     timeout: Annotated[
         float, option("--timeout", "Time limit of each step, in seconds.", "S", min=1)
     ] = TIMEOUT_S,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 from app.cli.exits import ExitCode, UsageError
-from app.cli.options import MetastoreOption, argument, group, make_settings, option
+from app.cli.options import MetastoreOption, argument, group, make_settings, setting
 
 if TYPE_CHECKING:
     from app.configuration.settings import Settings
@@ -26,7 +26,7 @@ app = group("Check one process of an installation. Exit code 0: it is healthy; 1
 @app.command()
 def server(
     address: Annotated[
-        str, option("--address", "Address of the API.", "HOST:PORT", of="HEALTH_")
+        str, setting("--address", "Address of the API.", "HOST:PORT", of="HEALTH_")
     ] = "127.0.0.1:7400",
 ) -> int:
     """Check that a server accepts statements.
@@ -61,7 +61,7 @@ def controller(metastore: MetastoreOption = None) -> int:
 
 @app.command()
 def node(
-    name: Annotated[str | None, option("--name", "Name of the node.", "NAME", of="NODE_")] = None,
+    name: Annotated[str | None, setting("--name", "Name of the node.", "NAME", of="NODE_")] = None,
     metastore: MetastoreOption = None,
 ) -> int:
     """Check that a data node is registered, which ends with its lease.

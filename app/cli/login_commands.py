@@ -9,7 +9,7 @@ from app.cli.address import Address
 from app.cli.connection import Api, object_command
 from app.cli.contexts import Context, load_contexts, origin_of, save_contexts
 from app.cli.exits import CliError, ExitCode, UsageError
-from app.cli.options import argument, asker, option
+from app.cli.options import argument, asker, option, setting
 from app.cli.password_input import PasswordInput, read_password
 from app.cli.say import say
 
@@ -27,11 +27,11 @@ def login(
     password_stdin: PasswordInput = False,
     ca_file: Annotated[
         Path | None,
-        option(
+        setting(
             "--ca-file", "Authority of the server's certificate, a PEM file.", "FILE", default="the system's"
         ),
     ] = None,
-    days: Annotated[int, option("--days", "Days until the login ends.", "N", of="LOGIN_", min=1, max=90)] = 30,
+    days: Annotated[int, option("--days", "Days until the login ends.", "N", min=1, max=90)] = 30,
 ) -> int:
     """Log in to a server, and use it when no other is named.
 

@@ -144,8 +144,8 @@ def zonectl() -> None:
       zonectl sql -e "ALTER ZONE orders SET (REPLICAS 3)" --wait
       zonectl status
 
-    Most options can also be set by an environment variable, which the help of
-    the option names.
+    Settings of connections and processes can also be environment variables,
+    which their help names. What a command does is typed.
 
     Exit codes: 0 success, 1 refused, 3 server unreachable, 4 timed out, 64 usage
     error, 130 interrupted.

@@ -22,6 +22,7 @@ from app.cli.options import (
     asker,
     make_settings,
     option,
+    setting,
 )
 from app.cli.output import print_table
 from app.cli.say import counted, say
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 LOSSES_SHOWN_MAX = 20
 app = typer.Typer()
-setting = partial(option, of="NODE_")
+of_node = partial(setting, of="NODE_")
 NameArgument = Annotated[str, argument("NAME", "Node name, as listed by `zonectl status`.")]
 
 
@@ -59,25 +60,25 @@ def node(
     ] = None,
     failure_domain: Annotated[
         str | None,
-        setting("--failure-domain", "Balanced zones spread a partition's voters over several.", "NAME"),
+        of_node("--failure-domain", "Balanced zones spread a partition's voters over several.", "NAME"),
     ] = None,
     start_without_metastore: Annotated[
         bool,
-        setting(
+        of_node(
             "--start-without-metastore",
             "Start members of STRONG_CONSISTENCY zones while the metastore is unreachable.",
         ),
     ] = False,
     trust_refusals: Annotated[
         bool,
-        setting(
+        of_node(
             "--trust-refusals/--no-trust-refusals",
             "Treat refused connections to the metastore as an outage; not behind proxies.",
         ),
     ] = True,
     strict_steps: Annotated[
         bool | None,
-        setting(
+        of_node(
             "--strict-steps/--no-strict-steps", "Leave the check of membership steps to etcd (up to 5 s each)."
         ),
     ] = None,

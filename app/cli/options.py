@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,26 +37,27 @@ def option(
     summary: str,
     metavar: str | None = None,
     *,
-    env: str | None = "",
-    of: str = "",
+    env: str | None = None,
     default: str = "",
     **more: Any,
 ) -> Any:
     """The declaration of an option. ``flags`` are separated by blanks.
 
-    ``env``: its environment variable; by default ``ZONEKEEPER_``, ``of`` and the first long flag; None: none.
+    ``env``: its environment variable. Only ``setting`` gives one: what a command does, it does because somebody
+    has typed it.
     ``default``: what its help names as the default. ``more``: as ``typer.Option`` takes it, as ``min``.
     """
-    if env == "":
-        long = next(flag for flag in flags.split() if flag.startswith("--")).partition("/")[0]
-        env = f"ZONEKEEPER_{of}{long.removeprefix('--').replace('-', '_').upper()}"
     if default:
         more["show_default"] = default
     return typer.Option(*flags.split(), help=summary, metavar=metavar, envvar=env, **more)
 
 
-flag = partial(option, env=None)
-"""An option without an environment variable, of a command that needs no server."""
+def setting(flags: str, summary: str, metavar: str | None = None, *, of: str = "", **more: Any) -> Any:
+    """An option that is a setting of a connection or of a process, which `ZONEKEEPER_...` sets, too: ``of`` and
+    the first long flag make its name, where ``env`` does not."""
+    long = next(flag for flag in flags.split() if flag.startswith("--")).partition("/")[0]
+    name = f"ZONEKEEPER_{of}{long.removeprefix('--').replace('-', '_').upper()}"
+    return option(flags, summary, metavar, **{"env": name, **more})
 
 
 def argument(metavar: str, summary: str, **more: Any) -> Any:
@@ -71,11 +71,11 @@ def group(summary: str, **more: Any) -> typer.Typer:
 
 UrlOption = Annotated[
     str | None,
-    option(
+    setting(
         "--url", "URL of the API.", "URL", default="the `zonectl up` of the data directory, else the last login"
     ),
 ]
-DataDirOption = Annotated[Path, option("--data-dir", "Directory that holds all data.", "DIR")]
+DataDirOption = Annotated[Path, setting("--data-dir", "Directory that holds all data.", "DIR")]
 FormatOption = Annotated[OutputFormat, option("--format", "Output format.")]
 ObjectFormatOption = Annotated[ObjectFormat, option("--format", "Output format.")]
 ZoneArgument = Annotated[
@@ -106,20 +106,20 @@ ForOption = Annotated[
     ),
 ]
 DryRunOption = Annotated[bool, option("--dry-run", "Print what would be done, and change nothing.")]
-HostOption = Annotated[str | None, option("--host", "Address the API listens on.", default="127.0.0.1")]
+HostOption = Annotated[str | None, setting("--host", "Address the API listens on.", default="127.0.0.1")]
 PortOption = Annotated[
-    int | None, option("--port", "Port the API listens on; 0 picks a free one.", min=0, max=65535)
+    int | None, setting("--port", "Port the API listens on; 0 picks a free one.", min=0, max=65535)
 ]
 HttpsPortOption = Annotated[
-    int | None, option("--https-port", "Port of HTTPS; 0 picks a free one.", "N", min=0, max=65535)
+    int | None, setting("--https-port", "Port of HTTPS; 0 picks a free one.", "N", min=0, max=65535)
 ]
 InsecureOption = Annotated[
     bool,
-    flag("--insecure", "Listen for other machines although login or TLS is missing. `status` shows what."),
+    option("--insecure", "Listen for other machines although login or TLS is missing. `status` shows what."),
 ]
 CatalogOption = Annotated[
     str | None,
-    option(
+    setting(
         "--catalog-url",
         "Database URL of the catalog, for example postgresql+psycopg://user@host/db.",
         "URL",
@@ -127,9 +127,9 @@ CatalogOption = Annotated[
     ),
 ]
 MetastoreOption = Annotated[
-    str | None, option("--metastore", "etcd endpoints.", "HOST:PORT,...", default="127.0.0.1:2379")
+    str | None, setting("--metastore", "etcd endpoints.", "HOST:PORT,...", default="127.0.0.1:2379")
 ]
-SparkOption = Annotated[str | None, option("--spark-master", "Spark master.", "URL", default="local[*]")]
+SparkOption = Annotated[str | None, setting("--spark-master", "Spark master.", "URL", default="local[*]")]
 
 
 def asker(by: str | None) -> str:

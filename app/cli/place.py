@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import numpy as np
 
 from app.cli.exits import CliError, ExitCode, UsageError
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, flag, make_settings
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, make_settings, option
 from app.cli.output import print_rows
 from app.cli.placement_files import placement_request, read_nodes, read_previous, read_replicas, warn_of_surplus
 from app.cli.say import say
@@ -45,29 +45,29 @@ class PlaceFormat(StrEnum):
 
 
 EngineOption = Annotated[
-    EngineChoice, flag("--engine", "`spark` starts a Spark driver (about 10 s); same result.")
+    EngineChoice, option("--engine", "`spark` starts a Spark driver (about 10 s); same result.")
 ]
-PlaceFormatOption = Annotated[PlaceFormat, flag("--format", "Output format.")]
+PlaceFormatOption = Annotated[PlaceFormat, option("--format", "Output format.")]
 
 
 def place(
     nodes: Annotated[
         Path,
-        flag("--nodes", 'JSON list of names, or of {"name", "weight", "domain"}; `-` reads stdin.', "FILE"),
+        option("--nodes", 'JSON list of names, or of {"name", "weight", "domain"}; `-` reads stdin.', "FILE"),
     ],
-    partitions: Annotated[int, flag("--partitions", "Number of partitions.", "P", min=0)],
-    replicas: Annotated[str, flag("--replicas", "Number of replicas per partition.", "R|ALL")],
+    partitions: Annotated[int, option("--partitions", "Number of partitions.", "P", min=0)],
+    replicas: Annotated[str, option("--replicas", "Number of replicas per partition.", "R|ALL")],
     consensus: Annotated[
         int | None,
-        flag("--consensus", "Number of voters; other replicas learn.", "C", min=0, default="all"),
+        option("--consensus", "Number of voters; other replicas learn.", "C", min=0, default="all"),
     ] = None,
     algorithm: Annotated[
         DistributionAlgorithm,
-        flag("--algorithm", "`balanced` is even, and moves little from --previous."),
+        option("--algorithm", "`balanced` is even, and moves little from --previous."),
     ] = DistributionAlgorithm.RENDEZVOUS,
     previous: Annotated[
         Path | None,
-        flag("--previous", "Previous placement, as printed by this command (balanced only).", "FILE"),
+        option("--previous", "Previous placement, as printed by this command (balanced only).", "FILE"),
     ] = None,
     engine: EngineOption = EngineChoice.LOCAL,
     form: PlaceFormatOption = PlaceFormat.TABLE,

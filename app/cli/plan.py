@@ -23,11 +23,9 @@ SourceArgument = Annotated[
 ]
 PruneOption = Annotated[
     bool,
-    typer.Option("--prune", envvar="ZONEKEEPER_PRUNE", help="Drop the zones and tables that are in no file."),
+    typer.Option("--prune", help="Drop the zones and tables that are in no file."),
 ]
-PlanFormatOption = Annotated[
-    PlanFormat, typer.Option("--format", envvar="ZONEKEEPER_PLAN_FORMAT", help="Output format of the plan.")
-]
+PlanFormatOption = Annotated[PlanFormat, typer.Option("--format", help="Output format of the plan.")]
 
 
 def plan(
@@ -35,7 +33,7 @@ def plan(
     prune: PruneOption = False,
     check: Annotated[
         bool,
-        typer.Option("--check", envvar="ZONEKEEPER_CHECK", help="Exit with code 5 if there are changes."),
+        typer.Option("--check", help="Exit with code 5 if there are changes."),
     ] = False,
     form: PlanFormatOption = PlanFormat.TEXT,
     url: UrlOption = None,
@@ -77,7 +75,6 @@ def apply(
         str | None,
         typer.Option(
             "--plan-id",
-            envvar="ZONEKEEPER_PLAN_ID",
             metavar="ID",
             help="Id of the plan to apply; refused if the plan has changed since it was shown.",
         ),

@@ -35,7 +35,6 @@ ZoneOption = Annotated[
     str | None,
     typer.Option(
         "--zone",
-        envvar="ZONEKEEPER_ZONE",
         metavar="ZONE",
         help="Zone to pause or resume.",
         show_default="the whole cluster",
@@ -49,7 +48,6 @@ def limit_flag(option: LimitOption) -> Any:
     may_repeat = "; may be repeated" if option.kind is LimitKind.WINDOWS else ""
     flag = typer.Option(
         option.flag,
-        envvar=f"ZONEKEEPER_{option.flag.partition('/')[0][2:].replace('-', '_').upper()}",
         metavar=METAVARS.get(option.kind),
         help=f"{option.sentence} ({accepted}default: {option.otherwise}){may_repeat}.",
         show_default=False,
@@ -158,7 +156,6 @@ def pause(
         str | None,
         typer.Option(
             "--for",
-            envvar="ZONEKEEPER_FOR",
             metavar="TIME",
             help="Time after which the pause ends by itself, as 90s, 10m, 1h30m or 2d.",
             show_default="until `resume`",

@@ -18,7 +18,7 @@ from app.cli.options import (
     PortOption,
     SparkOption,
     make_settings,
-    option,
+    setting,
 )
 from app.cli.service_process import keep_private, one_line, run_until_stopped
 from catalog.core.zone import Strategy
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from app.configuration.settings import Settings
 
 AuthOption = Annotated[
-    bool | None, option("--auth/--no-auth", "Require users to log in, over HTTPS.", default="--auth")
+    bool | None, setting("--auth/--no-auth", "Require users to log in, over HTTPS.", default="--auth")
 ]
 CertificateOption = Annotated[
     Path | None,
-    option(
+    setting(
         "--tls-cert",
         "Certificate of the API, a PEM file. Read again when it changes.",
         "FILE",
@@ -39,13 +39,15 @@ CertificateOption = Annotated[
     ),
 ]
 KeyOption = Annotated[
-    Path | None, option("--tls-key", "Key of the certificate, a PEM file.", "FILE", env="ZONEKEEPER_HTTPS_KEY")
+    Path | None, setting("--tls-key", "Key of the certificate, a PEM file.", "FILE", env="ZONEKEEPER_HTTPS_KEY")
 ]
 
 
 def serve(
-    controllers: Annotated[bool, option("--controllers", "Run the controllers in this process too.")] = False,
-    migrate_first: Annotated[bool, option("--migrate", "Bring the catalog's schema up to date first.")] = False,
+    controllers: Annotated[bool, setting("--controllers", "Run the controllers in this process too.")] = False,
+    migrate_first: Annotated[
+        bool, setting("--migrate", "Bring the catalog's schema up to date first.")
+    ] = False,
     host: HostOption = None,
     port: PortOption = None,
     auth: AuthOption = None,
@@ -107,7 +109,7 @@ def controller(
     spark_master: SparkOption = None,
     rebalance_strategy: Annotated[
         Strategy | None,
-        option("--rebalance-strategy", "How a new target affects a move in progress.", default="queue"),
+        setting("--rebalance-strategy", "How a new target affects a move in progress.", default="queue"),
     ] = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.exits import CliError, ExitCode, UsageError
-from app.cli.options import flag
+from app.cli.options import option
 from app.cli.say import say_json
 from catalog.core.zone import Strategy
 from rebalance.simulation.run import AGENT_PARTITIONS_MAX, Simulation, SimulationReport
@@ -22,21 +22,21 @@ class SimulationFormat(StrEnum):
 
 def simulate(
     context: typer.Context,
-    seed: Annotated[int, flag("--seed", "Seed of all random choices.", "S")] = 1,
-    nodes: Annotated[int, flag("--nodes", "Number of nodes at the start.", "N", min=3)] = 5,
+    seed: Annotated[int, option("--seed", "Seed of all random choices.", "S")] = 1,
+    nodes: Annotated[int, option("--nodes", "Number of nodes at the start.", "N", min=3)] = 5,
     partitions: Annotated[
-        int, flag("--partitions", "Number of partitions of all zones together.", "P", min=1)
+        int, option("--partitions", "Number of partitions of all zones together.", "P", min=1)
     ] = 8,
     events: Annotated[
         int,
-        flag("--events", "Number of ALTERs, joins, leaves, crashes and pauses.", "E", min=0),
+        option("--events", "Number of ALTERs, joins, leaves, crashes and pauses.", "E", min=0),
     ] = 12,
     strategy: Annotated[
-        Strategy, flag("--strategy", "How a new target affects a move in progress.")
+        Strategy, option("--strategy", "How a new target affects a move in progress.")
     ] = Strategy.QUEUE,
     cluster_moves: Annotated[
         int | None,
-        flag(
+        option(
             "--cluster-moves",
             "Maximum number of concurrent moves; other limits and pauses come and go.",
             "N",
@@ -45,17 +45,17 @@ def simulate(
         ),
     ] = None,
     staying: Annotated[
-        bool, flag("--staying", "Repair no fault: nodes stay down, disks full, links cut.")
+        bool, option("--staying", "Repair no fault: nodes stay down, disks full, links cut.")
     ] = False,
     stealing: Annotated[
         bool,
-        flag("--stealing", "Simulate Voldemort's rebalancing; takes --seed and --format only."),
+        option("--stealing", "Simulate Voldemort's rebalancing; takes --seed and --format only."),
     ] = False,
     store: Annotated[
         bool,
-        flag("--store", "Simulate servers of the store engine; takes --seed and --format only."),
+        option("--store", "Simulate servers of the store engine; takes --seed and --format only."),
     ] = False,
-    form: Annotated[SimulationFormat, flag("--format", "Output format.")] = SimulationFormat.TEXT,
+    form: Annotated[SimulationFormat, option("--format", "Output format.")] = SimulationFormat.TEXT,
 ) -> int:
     """Run the control plane in virtual time, inject faults, and check invariants.
 

@@ -14,10 +14,10 @@ from app.cli.options import (
     DEFAULT_DATA_DIR,
     DataDirOption,
     MetastoreOption,
-    flag,
     group,
     make_settings,
     option,
+    setting,
 )
 from app.cli.output import print_rows
 from app.cli.say import counted, say, say_json
@@ -32,7 +32,7 @@ app = group("Check the files of a store server.")
 @app.command()
 def fsck(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the store: that of data.mdb.")],
-    as_json: Annotated[bool, flag("--json", "Print one JSON document, with all copies.")] = False,
+    as_json: Annotated[bool, option("--json", "Print one JSON document, with all copies.")] = False,
 ) -> int:
     """Check that a store's log, rows and operation ids belong together.
 
@@ -73,11 +73,11 @@ def fsck(
 
 @app.command(hidden=True)
 def serve(
-    name: Annotated[str | None, option("--name", "Unique name of the node.", "NAME", of="NODE_")] = None,
-    host: Annotated[str | None, option("--host", "IP address to listen on.", "ADDRESS", of="NODE_")] = None,
-    port: Annotated[int, option("--port", "Port to listen on.", of="STORE_", min=0, max=65535)] = 0,
+    name: Annotated[str | None, setting("--name", "Unique name of the node.", "NAME", of="NODE_")] = None,
+    host: Annotated[str | None, setting("--host", "IP address to listen on.", "ADDRESS", of="NODE_")] = None,
+    port: Annotated[int, setting("--port", "Port to listen on.", of="STORE_", min=0, max=65535)] = 0,
     incarnation: Annotated[
-        str, option("--incarnation", "Name of this run of the server, never used before.", "ID")
+        str, setting("--incarnation", "Name of this run of the server, never used before.", "ID")
     ] = "",
     metastore: MetastoreOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,

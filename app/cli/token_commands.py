@@ -15,14 +15,13 @@ app = group("Create, list and revoke tokens for programs.")
 @object_command
 def create(
     api: Api,
-    days: Annotated[int, option("--days", "Days until it expires.", "N", of="TOKEN_", min=1, max=90)] = 30,
+    days: Annotated[int, option("--days", "Days until it expires.", "N", min=1, max=90)] = 30,
     scope: Annotated[
         str,
         option(
             "--scope",
             "Privileges that it is limited to: ... ON SYSTEM, ON ALL ZONES or ON ZONE with an id.",
             "TEXT",
-            of="TOKEN_",
             default="all that you may do",
         ),
     ] = "",
@@ -47,7 +46,7 @@ def create(
 @client_command
 def list_tokens(
     api: Api,
-    everybody: Annotated[bool, option("--all", "Tokens of all users. Requires ADMIN.", of="TOKEN_")] = False,
+    everybody: Annotated[bool, option("--all", "Tokens of all users. Requires ADMIN.")] = False,
 ) -> int:
     """List tokens, newest first.
 

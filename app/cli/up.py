@@ -15,6 +15,7 @@ from app.cli.options import (
     PortOption,
     make_settings,
     option,
+    setting,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ DEFAULT_NODES = 3
 
 def up(
     nodes: Annotated[
-        int | None, option("--nodes", "Number of data nodes: n1, n2, ...", min=1, default="3")
+        int | None, setting("--nodes", "Number of data nodes: n1, n2, ...", min=1, default="3")
     ] = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     port: PortOption = None,
@@ -33,12 +34,12 @@ def up(
     host: HostOption = None,
     topology: Annotated[
         Path | None,
-        option("--topology", 'Data nodes, as a JSON list of {"name", "attributes", "profiles"}.', "FILE"),
+        setting("--topology", 'Data nodes, as a JSON list of {"name", "attributes", "profiles"}.', "FILE"),
     ] = None,
     demo: Annotated[bool, option("--demo", "Run `zonectl demo` once the API is ready.")] = False,
     auth: Annotated[
         bool | None,
-        option(
+        setting(
             "--auth/--no-auth",
             "Require users to log in, over HTTPS. Once required, it stays so.",
             default="as before; --auth at first",

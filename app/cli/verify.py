@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode, UsageError
 from app.cli.names import fold_name
-from app.cli.options import PartitionsOption, ZoneArgument, flag, option
+from app.cli.options import PartitionsOption, ZoneArgument, option
 from app.client.problem import JsonObject
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def verify(
     ] = 10,
     seed: Annotated[int, option("--seed", "Seed of the choice of sample keys.", "S", min=0)] = 0,
     partition: PartitionsOption = None,
-    save: Annotated[Path | None, flag("--save", "Write the sample keys to FILE.", "FILE")] = None,
-    keys: Annotated[Path | None, flag("--keys", "Check the sample keys written by --save.", "FILE")] = None,
+    save: Annotated[Path | None, option("--save", "Write the sample keys to FILE.", "FILE")] = None,
+    keys: Annotated[Path | None, option("--keys", "Check the sample keys written by --save.", "FILE")] = None,
 ) -> int:
     """Read sample keys from every voter and learner, and report replicas that differ.
 

@@ -32,7 +32,7 @@ SERVER_INHERITS = (*SPARK, *sorted(SETTINGS), "PG*")
 CATALOG_SETTINGS = {"ZONEKEEPER_CATALOG_URL", "ZONEKEEPER_CATALOG_PASSWORD_FILE"}
 # Every setting but the catalog's, which lead to a password and are none of a node's business.
 NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - CATALOG_SETTINGS))
-DEMO_INHERITS = (*PYTHON, "ZONEKEEPER_DEMO_*", "ZONEKEEPER_TIMEOUT", "TERM", "COLUMNS", "NO_COLOR")
+DEMO_INHERITS = (*PYTHON, "TERM", "COLUMNS", "NO_COLOR")
 
 
 class StopRank(IntEnum):

@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,19 +94,43 @@ def test_help_teaches_with_an_example(command: str, capsys: pytest.CaptureFixtur
     assert "zonectl " in shown.partition("Usage:")[2].partition("\n")[2]
 
 
-def test_every_option_has_an_environment_variable() -> None:
-    root = typer.main.get_command(app)
-    seen = []
-    for command in COMMANDS:
-        node: Any = root
-        for word in command.split():
-            node = node.commands[word]
-        for option in (param for param in node.params if param.param_type_name == "option"):
-            seen.append(option.name)
-            # What is missing of the API's protection is accepted by whoever types the command, not by a file.
-            if option.name not in ("help", "insecure"):
-                assert str(option.envvar).startswith("ZONEKEEPER_"), f"{command}: {option.name}"
-    assert len(seen) > 40
+OF_CONNECTIONS = {
+    f"ZONEKEEPER_{name}" for name in ("URL", "DATA_DIR", "CA_FILE", "CATALOG_URL", "METASTORE", "SPARK_MASTER")
+}
+PROCESSES = {"up", "serve", "controller", "node", "store serve", "migrate"}
+DEEDS = {"demo", "leave", "insecure", "help"}
+"""Of processes: what is done, or accepted, by whoever types it, and not by a file."""
+
+
+def options_of(group: Any, *words: str) -> Iterator[tuple[str, Any]]:
+    """Of all commands, those that ``COMMANDS`` leaves out as well."""
+    for option in (param for param in group.params if param.param_type_name == "option"):
+        yield " ".join(words), option
+    for name in getattr(group, "commands", ()):
+        yield from options_of(group.commands[name], *words, name)
+
+
+def test_environment_variables_are_settings_and_arm_no_command() -> None:
+    """Nothing that a shell has exported changes what a line does."""
+    seen = set()
+    for command, option in options_of(typer.main.get_command(app)):
+        is_process = command in PROCESSES or command.startswith("health ")
+        if is_process and option.name not in DEEDS:
+            assert str(option.envvar).startswith("ZONEKEEPER_"), f"{command}: {option.name}"
+        elif option.envvar is not None:
+            assert option.envvar in OF_CONNECTIONS, f"{command}: {option.name}"
+        seen.add((command, option.name))
+    assert len(seen) > 200
+    assert {option.envvar for _, option in options_of(typer.main.get_command(app))} >= OF_CONNECTIONS
+
+
+def test_a_format_that_one_command_lacks_breaks_none(
+    api: ApiStub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a variable of all of them."""
+    monkeypatch.setenv("ZONEKEEPER_FORMAT", "csv")
+    assert main(["status"]) != 64
+    assert "csv" not in capsys.readouterr().err
 
 
 def test_defaults_agree_with_the_settings() -> None:

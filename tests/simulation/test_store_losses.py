@@ -80,3 +80,32 @@ def test_a_loss_is_looked_for_when_somebody_goes() -> None:
     scene.crash("c")
     scene.settle()
     assert scene.worker("a").held.lost == {ZONE: {0}}
+
+
+@pytest.mark.row("PME-094", "PME-095", shows="service")
+@pytest.mark.parametrize("way_out", ["the disk returns", "reset"])
+def test_the_last_owner_is_back_with_another_disk(way_out: str) -> None:
+    """Nobody else can bring the partition, so it is lost at once, while an owner that is away is waited for.
+    With its own disk the owner owns again by itself; a reset gives up what it had."""
+    scene = StoreScene("abc", LISTS)
+    scene.fill(1)
+    for name in "abc":
+        scene.crash(name)
+    own = scene.disks.pop("c")
+    for name in "ab":
+        scene.join(name)
+    assert not scene.worker("a").held.lost
+    scene.join("c")
+    # c went last, so it is the last one that had partition 3, too.
+    assert scene.worker("a").held.lost == {ZONE: {0, 3}}
+    assert scene.code(scene.get("c", 0, "k0")) == "LOST"
+    if way_out == "reset":
+        scene.custom(Trigger.LOSS_RESET)
+        scene.settle()
+    else:
+        scene.crash("c")
+        scene.disks["c"] = own
+        scene.join("c")
+    assert not scene.worker("a").held.lost
+    assert scene.code(scene.get("c", 0, "k0")) == "DONE"
+    assert scene.keys("c", 0) == (set() if way_out == "reset" else {"k0"})

@@ -293,6 +293,7 @@ def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
         joined=joined,
         gone=tuple(each.name for each in collected.gone),
         failed=frozenset(each.name for each in collected.gone if not each.in_order),
+        servers=frozenset(collected.cluster.servers),
         outcomes=collected.results.outcomes.get(zone.zone_id, ()) if collected.results is not None else (),
     )
 

@@ -47,7 +47,7 @@ class ZoneRules:
     new and not lost. ``reset``: lost partitions are used as they are from now on. ``lost``: those that were
     lost before this exchange. ``joined``: servers that came since, or that
     did not hear of the last result; ``gone``: those that went, in order; ``failed``: those of them that did
-    not leave by themselves.
+    not leave by themselves; ``servers``: those that are there.
     ``outcomes``: the last committed one of each partition, none where results are not kept."""
 
     assigns_states: bool = False
@@ -59,6 +59,7 @@ class ZoneRules:
     joined: frozenset[str] = frozenset()
     gone: tuple[str, ...] = ()
     failed: frozenset[str] = frozenset()
+    servers: frozenset[str] = frozenset()
     outcomes: Sequence[PartitionOutcome] = ()
 
     def known(self, partition: int) -> PartitionOutcome:
@@ -177,13 +178,21 @@ def decide_states(
         return decided, False
     if rules.reset:
         return _newest_owns(decided, [node for node in ideal if node in decided]), False
-    # Members that have not come back yet are waited for, and one that left in order has everything on its disk:
-    # only one that just failed takes the partition along.
-    if not rules.detects_lost or (outcome.in_sync and not rules.failed & set(outcome.in_sync)):
+    if not _has_nobody(outcome, rules):
         return decided, False
     if rules.policy is LossPolicy.IGNORE:
         return _newest_owns(decided, [node for node in ideal if node in decided]), False
     return _lost(reports, [node for node in ideal if node in reports], outcome), True
+
+
+def _has_nobody(outcome: PartitionOutcome, rules: ZoneRules) -> bool:
+    """Whether no copy that may own can come back, while none is there. Members that are away are waited for,
+    and one that left in order has everything on its disk: one that just failed takes the partition along, and
+    so do members that are all back, and none with its copy."""
+    members = frozenset(outcome.in_sync)
+    if members and members <= rules.servers:
+        return True
+    return rules.detects_lost and (not members or bool(rules.failed & members))
 
 
 def _decide_lost(

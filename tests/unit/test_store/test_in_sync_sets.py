@@ -93,6 +93,37 @@ def test_waiting_for_owners_is_not_lost(
     assert (states(decided), lost) == (expected, is_lost)
 
 
+@pytest.mark.row("PME-094", "PME-097", shows="core")
+@pytest.mark.parametrize(
+    ("seen", "known", "expected", "is_lost"),
+    [
+        # The last member is back without its copy, or with less than it had.
+        ("a:M b:O9@5", outcome("a", position=(5, 9)), "a:M b:L", True),
+        ("b:O9@5", outcome("a", position=(5, 9)), "b:L", True),
+        ("a:O3@5 b:M", outcome("a", position=(5, 9)), "a:L b:L", True),
+        # So are all members; as long as one is away, it may bring everything.
+        ("a:M b:M", outcome("ab"), "a:M b:M", True),
+        ("a:M b:M", outcome("ac"), "a:M b:M", False),
+        # One of them owns.
+        ("a:M b:O9@5", outcome("ab", position=(5, 9)), "a:M b:O", False),
+    ],
+)
+def test_members_that_are_all_back_without_their_copies_have_lost_the_partition(
+    seen: str, known: PartitionOutcome, expected: str, is_lost: bool
+) -> None:
+    """Nobody else can bring it, so nobody is waited for; then a reset takes the most that is left."""
+    joined = frozenset("ab")
+    rules = ZoneRules(assigns_states=True, joined=joined, servers=joined, outcomes=(known,))
+    decided, lost = decide_states(reports(seen), "ab", rules, outcome=known)
+    assert (states(decided), lost) == (expected, is_lost)
+    if not lost:
+        return
+    reset = ZoneRules(reset=True, servers=joined, outcomes=(replace(known, is_lost=True),))
+    again, lost = decide_states(decided, "ab", reset, True, reset.outcomes[0])
+    assert not lost
+    assert "O" in states(again)
+
+
 def test_a_partition_whose_last_owner_left_in_order_waits_for_it() -> None:
     """It has everything on its disk. One that failed since the last result takes the
     partition along."""

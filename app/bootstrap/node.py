@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from app.bootstrap.group_hosts import own_ports, with_engines
 from app.bootstrap.metrics import exposition_of, measure_node, measure_process
-from app.bootstrap.scrape_entry import open_process
+from app.bootstrap.scrape_entry import entry_of, open_process
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings
@@ -24,19 +25,26 @@ from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_scrape import MemberScrape
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.hosting.background import Background, Work, kept
+from rebalance.hosting.directory_owner import node_directories
 from rebalance.hosting.etcd_binary import choose, dotted
 from rebalance.hosting.watchdog import Watchdog, boottime_ns
+from rebalance.metastore.held_start import HeldStart
 from rebalance.metastore.majority import EtcdMajority
+from rebalance.metastore.own_directory import OwnDirectory
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.failure_report import FAILURES_PERIOD_S
 from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.store_child import StoreChild
+from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.ports.metastore import Metastore
+from rebalance.store.shell.damaged_store import note_damage
+from rebalance.store.shell.lmdb_disk import DATA_FILE
 
 
 async def run_node(settings: Settings) -> None:
-    """Until cancelled. Raises ValueError for settings that name no node or no ports, and EtcdVersionError or
-    FileNotFoundError without an etcd that can open the data directory."""
+    """Until cancelled. Raises ValueError for settings that name no node or no ports, EtcdVersionError or
+    FileNotFoundError without an etcd that can open the data directory, and ForeignDirectoryError for one that
+    turns out to be another's."""
     node = node_of(settings)
     configure(node.name)
     background = Background()
@@ -44,6 +52,11 @@ async def run_node(settings: Settings) -> None:
     measure_process(metrics, settings, background)
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack, metrics)
+        keyspace = Keyspace(settings.metastore_prefix)
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        directory = OwnDirectory(node.name, lambda: node_directories(settings.data_dir), metastore, keyspace)
+        held = HeldStart(metastore, keyspace, node.name, entry_of(ProcessRole.NODE, ""))
+        await held.until_free(directory.why_foreign)
         etcd = choose(settings.data_dir, settings.etcd)
         majority = EtcdMajority(metastore, tls=settings.tls if settings.metastore_tls else None)
         fence = NodeFence(
@@ -66,7 +79,6 @@ async def run_node(settings: Settings) -> None:
             guard=fence,
         )
         measure_node(metrics, settings, host)
-        keyspace = Keyspace(settings.metastore_prefix)
         agent = NodeAgent(
             node,
             metastore,
@@ -97,7 +109,16 @@ async def run_node(settings: Settings) -> None:
         await open_process(
             *(node.name, ProcessRole.NODE, settings, metastore, metrics, background, stack), settings.data_dir
         )
-        await agent.run()
+        await _run_in(directory, agent)
+
+
+async def _run_in(directory: OwnDirectory, agent: NodeAgent) -> None:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(directory.name())
+            tasks.create_task(agent.run())
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from group
 
 
 def _store_server(node: Node, settings: Settings, metastore: Metastore, keyspace: Keyspace) -> Work | None:
@@ -112,4 +133,8 @@ def _store_server(node: Node, settings: Settings, metastore: Metastore, keyspace
             *("--incarnation", incarnation),
         )
 
-    return StoreChild(node.name, metastore, keyspace, command, NODE_INHERITS).run
+    def note(damage: str) -> None:
+        store = settings.data_dir / STORE_DIRECTORY
+        note_damage(store, f"{store / DATA_FILE} cannot be read by the server: {damage}")
+
+    return StoreChild(node.name, metastore, keyspace, command, NODE_INHERITS, note).run

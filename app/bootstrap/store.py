@@ -8,15 +8,21 @@ from contextlib import AsyncExitStack
 
 import structlog
 
+from app.bootstrap.scrape_entry import entry_of
+from app.bootstrap.store_obstacles import StoreObstacles
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import node_of
 from app.configuration.settings import Settings
 from app.log_levels import LogLevelFollower
 from app.logs import configure, set_levels
 from rebalance.core.keys import Keyspace
+from rebalance.core.metric_row import ProcessRole
 from rebalance.hosting.background import Background, kept
+from rebalance.metastore.held_start import HeldStart
 from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.store.core.store_limits import StoreLimits
+from rebalance.store.shell.damaged_store import note_damage
+from rebalance.store.shell.store_errors import StoreDamagedError
 from rebalance.store.shell.store_runtime import StoreRuntime
 
 log = structlog.get_logger(__name__)
@@ -36,11 +42,14 @@ async def run_store(
     configure(f"{node.name} store")
     async with AsyncExitStack() as stack:
         metastore, keyspace = open_metastore(settings, stack), Keyspace(settings.metastore_prefix)
+        store = settings.data_dir / STORE_DIRECTORY
+        held = HeldStart(metastore, keyspace, f"{node.name} store", entry_of(ProcessRole.NODE, ""))
+        await held.until_free(StoreObstacles(node.name, store, metastore, keyspace).why)
         follower = LogLevelFollower(metastore, keyspace, set_levels)
         await stack.enter_async_context(kept(Background(), "log levels", follower.run))
         runtime = StoreRuntime(
             node.name,
-            settings.data_dir / STORE_DIRECTORY,
+            store,
             metastore,
             keyspace,
             host=settings.node_host,
@@ -59,4 +68,8 @@ async def run_store(
                 running.cancel()
             log.info("the store server ends", reason="it does not answer" if unfinished else await running)
             raise
+        except StoreDamagedError as error:
+            # The next start decides what becomes of it, after this incarnation is out of the ring.
+            await asyncio.to_thread(note_damage, store, str(error))
+            reason = str(error)
         log.warning("the store server ends", reason=reason, incarnation=runtime.incarnation)

@@ -33,11 +33,12 @@ def keep_private(data_dir: Path, catalog_url: str | None = None) -> None:
 def one_line() -> Iterator[None]:
     """What people can act on, an address that is taken or a catalog that cannot be opened, is no traceback."""
     from catalog.core.errors import StatementError
+    from rebalance.hosting.directory_owner import ForeignDirectoryError
     from rebalance.hosting.etcd_binary import EtcdVersionError
 
     try:
         yield
-    except (OSError, StatementError, EtcdVersionError) as error:
+    except (OSError, StatementError, EtcdVersionError, ForeignDirectoryError) as error:
         raise CliError(ExitCode.FAILED, f"zonectl: {error}") from error
 
 

@@ -54,7 +54,8 @@ def fsck(
     interrupted.
     """
     from rebalance.store.core.store_check import check_copy
-    from rebalance.store.shell.lmdb_disk import StoreDiskError, stored
+    from rebalance.store.shell.lmdb_disk import stored
+    from rebalance.store.shell.store_errors import StoreDiskError
 
     try:
         with stored(directory) as reader:
@@ -93,7 +94,7 @@ def serve(
     from app.bootstrap.store import run_store
     from app.configuration.node_settings import node_of
     from rebalance.ports.metastore import MetastoreError
-    from rebalance.store.shell.lmdb_disk import StoreDiskError
+    from rebalance.store.shell.store_errors import StoreDiskError
     from rebalance.store.shell.store_ring import RingError
 
     settings = make_settings(node_name=name, node_host=host, metastore=metastore, data_dir=data_dir)

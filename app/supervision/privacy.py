@@ -23,7 +23,17 @@ OURS = (
         "spark",
         "catalog.sqlite*",
     ),
-    *("etcd.json*", "node.json*", "node.lock", "members", "mirrors", "engines", "store"),
+    *(
+        "etcd.json*",
+        "node.json*",
+        "node.lock",
+        "members",
+        "mirrors",
+        "engines",
+        "store",
+        "store.damaged",
+        "owner.json*",
+    ),
     *("given_up", "strong_zones.*", "tls"),
 )
 """What any of our processes keeps in its data directory."""

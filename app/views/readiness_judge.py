@@ -8,10 +8,13 @@ from typing import Any, Self
 
 from app.contract.health import InstallationPart, LostPartitions
 from catalog.core.zone import Zone
-from rebalance.core.causes import Cause
+from rebalance.core.causes import Cause, cause_of
 
 LATE_S = 30.0
 """What has waited this long is reported: a placement on Spark takes seconds, its start up to twenty."""
+
+HELD_BY = frozenset((Cause.FOREIGN_DIRECTORY, Cause.STORE_DAMAGED))
+"""Causes for which a node's process waits, and somebody has to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +127,7 @@ def _causes(observed: ObservedParts) -> Iterator[DegradedCause]:
         waits = f"zone {observed.zone_id} has waited for its placement for {observed.zone_s:.0f} s"
         yield DegradedCause(InstallationPart.QUEUE, Cause.ZONE_LATE.text(waits))
     for process, task, cause in observed.tasks:
+        if cause_of(cause) in HELD_BY:
+            yield DegradedCause(InstallationPart.NODES, cause)
+            continue
         yield DegradedCause(InstallationPart.BACKGROUND, Cause.TASK_ENDED.text(f"{process}, {task}: {cause}"))

@@ -94,6 +94,21 @@ INSTALLATION = (
         "A key of the metastore cannot be read. What depends on it waits; nothing is overwritten for it.",
         "Repair the key that is named, or upgrade all processes to the build that wrote it.",
     ),
+    wrong(
+        Cause.FOREIGN_DIRECTORY,
+        "A directory names another node, or another installation, than the one that was started with it. "
+        "Nothing in it is used or changed; the node waits.",
+        "Give each node its own directory back, as the names say; it goes on by itself.",
+    ),
+    wrong(
+        Cause.STORE_DAMAGED,
+        "The file of a store server cannot be read, and nobody who lives has the same copies in sync, or an "
+        "earlier such file is still kept. The server waits; where others are in sync it moves its directory "
+        "to `store.damaged`, and fills its copies from them.",
+        "Start the other servers of the partitions, or put a good file in its place. To give up what only this "
+        "server had, move the file away: its partitions are LOST then, and `zonectl recovery reset-lost` goes "
+        "on with what is left.",
+    ),
 )
 
 BEFORE = (

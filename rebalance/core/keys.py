@@ -70,6 +70,8 @@ class Keyspace:
     epoch = KeyBelow("epoch")
     # What the catalog remembers the metastore by.
     mark = KeyBelow("mark")
+    # What data directories name the installation by.
+    installation = KeyBelow("installation")
     # How many partitions may move at once, and what is paused.
     limits = KeyBelow("rebalance/limits")
     # One key for each operation, by its id; of a zone all begin with its id and a hyphen.

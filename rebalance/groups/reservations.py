@@ -19,6 +19,7 @@ import filelock
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.port_pairs import PortPairs
+from rebalance.hosting.directory_owner import name_as
 from rebalance.hosting.free_ports import is_free
 from rebalance.ports.groups import DataDirectoryInUseError, MemberEndpoints
 
@@ -252,6 +253,7 @@ class Reservations:
     def _store(self, partition: PartitionId, held: Reservation) -> None:
         directory = self.directory(partition)
         directory.mkdir(parents=True, exist_ok=True)
+        name_as(directory, self._data_dir)
         draft = directory / f"{_FILE}.draft"
         with draft.open("w") as stream:
             json.dump({"v": RESERVATION_FORMAT, **asdict(held)}, stream)

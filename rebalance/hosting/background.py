@@ -49,6 +49,7 @@ class Background:
         """Whether the process tells its troubles with its own entry."""
         self._restarts = restarts
         self._tasks: dict[str, _Task] = {}
+        self._held: dict[str, str] = {}
         self._chance = random.Random()
 
     @property
@@ -90,14 +91,23 @@ class Background:
         self.last_defect = f"{where}: {describe(error)}"
         log.error("defect", where=where, error=describe(error), exc_info=error, **fields)
 
+    def hold(self, name: str, cause: str) -> None:
+        """Nothing is started again here before somebody has removed ``cause``; empty: it is."""
+        if cause:
+            self._held[name] = cause
+        else:
+            self._held.pop(name, None)
+
     def troubles(self) -> tuple[Trouble, ...]:
-        """Tasks that are not in order, by name."""
+        """What is held, and tasks that are not in order, by name."""
         now = asyncio.get_running_loop().time()
-        return tuple(
+        held = (Trouble(name, 0, cause, runs=False) for name, cause in sorted(self._held.items()))
+        ended = (
             Trouble(name, task.ends, task.cause, task.runs)
             for name, task in sorted(self._tasks.items())
             if task.ends and not (task.runs and now - task.since > STEADY_S)
         )
+        return (*held, *ended)
 
     def _note_end(self, name: str, task: _Task, error: Exception | None, now: float) -> float:
         """Seconds until it is started again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
@@ -22,6 +23,10 @@ STEADY_S = 30.0
 AGAIN = Backoff(0.2, 10.0)
 STOP_S = 6.5
 """For it to leave the ring in order, which it gives up before that."""
+UNREADABLE_ENDS = (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT)
+"""How a server ends that reads pages of its file which are not there, or contradict each other."""
+UNREADABLE_ENDS_MAX = 3
+"""So often in a row, each soon after its start, and its file counts as damaged."""
 REPORTS_MAX = 5
 REPORT_AGAIN_S = 0.5
 
@@ -31,28 +36,46 @@ Command = Callable[[str], Sequence[str]]
 
 class StoreChild:
     """``run`` it in the main thread's event loop, once the node's data directory is locked. ``inherited``: what
-    the server gets of our environment."""
+    the server gets of our environment; ``note_damage`` hears that the file cannot be read."""
 
     def __init__(
-        self, name: str, metastore: Metastore, keyspace: Keyspace, command: Command, inherited: Sequence[str]
+        self,
+        name: str,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        command: Command,
+        inherited: Sequence[str],
+        note_damage: Callable[[str], None] = lambda damage: None,
     ) -> None:
         self._name = name
         self._metastore = metastore
         self._keyspace = keyspace
         self._command = command
         self._inherited = inherited
+        self._note_damage = note_damage
 
     async def run(self) -> None:
         """Until cancelled: one server after the other."""
-        loop, again = asyncio.get_running_loop(), AGAIN
+        loop, again, unreadable_ends = asyncio.get_running_loop(), AGAIN, 0
         while True:
             began = loop.time()
-            await self._serve(uuid4().hex)
-            again = AGAIN if loop.time() - began > STEADY_S else again.failed()
+            code = await self._serve(uuid4().hex)
+            is_steady = loop.time() - began > STEADY_S
+            again = AGAIN if is_steady else again.failed()
+            unreadable_ends = unreadable_ends + 1 if code in UNREADABLE_ENDS and not is_steady else 0
+            if unreadable_ends == UNREADABLE_ENDS_MAX:
+                unreadable_ends = 0
+                self._told(f"it ended with {signal.Signals(-code).name} {UNREADABLE_ENDS_MAX} times in a row")
             await asyncio.sleep(again.delay_s(0.0))
 
-    async def _serve(self, incarnation: str) -> None:
-        """Until it has ended and that is reported."""
+    def _told(self, damage: str) -> None:
+        try:
+            self._note_damage(damage)
+        except OSError as error:
+            log.error("damage of the store is not noted", damage=damage, error=str(error))
+
+    async def _serve(self, incarnation: str) -> int:
+        """Until it has ended and that is reported: its exit code."""
         process = spawn(self._command(incarnation), inherited=self._inherited)
         try:
             while process.poll() is None:
@@ -61,6 +84,7 @@ class StoreChild:
             code = await asyncio.to_thread(stop, process, STOP_S)
             log.warning("store server ended", incarnation=incarnation, code=code)
             await self._report(incarnation)
+        return code
 
     async def _report(self, incarnation: str) -> None:
         """Deletes its heartbeat: nobody has to wait until that is too old. Should the metastore not hear of it,

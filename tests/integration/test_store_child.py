@@ -55,3 +55,28 @@ async def test_a_killed_server_fails_at_once_and_comes_back(
             await asyncio.gather(running, return_exceptions=True)
         # The agent that stops says so, too.
         await world.until(lambda state: not state.incarnations)
+
+
+async def test_a_server_that_dies_of_its_file_again_and_again_is_told_of(
+    metastore: EtcdMetastore, keyspace: Keyspace
+) -> None:
+    """As LMDB does on a file that was cut. Twice may be for another reason."""
+    ends = 0
+    damages: list[str] = []
+
+    def command(incarnation: str) -> Sequence[str]:
+        nonlocal ends
+        ends += 1
+        return ("/bin/sh", "-c", "exit 1" if ends == 3 else "kill -BUS $$")
+
+    child = StoreChild("n1", metastore, keyspace, command, ("PATH",), damages.append)
+    running = asyncio.create_task(child.run())
+    try:
+        async with asyncio.timeout(60):
+            while not damages:
+                await asyncio.sleep(0.05)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert damages == ["it ended with SIGBUS 3 times in a row"]
+    assert ends >= 6

@@ -21,14 +21,12 @@ from rebalance.store.core.log_records import PartitionKey, StoredRow, WriteId
 from rebalance.store.core.store_check import check_copy
 from rebalance.store.core.store_effects import WriteDisk
 from rebalance.store.core.store_inputs import DiskDone, DiskRefused, RoomChanged
-from rebalance.store.shell.lmdb_disk import (
-    DiskLimits,
-    LmdbDisk,
+from rebalance.store.shell.lmdb_disk import DiskLimits, LmdbDisk, stored
+from rebalance.store.shell.store_errors import (
     NoStoreError,
     StoreDamagedError,
     StoreFormatError,
     StoreInUseError,
-    stored,
 )
 from tests.fixtures import killed_writer
 from tests.fixtures.store_disks import DrivenDisk, driven_disk
@@ -212,7 +210,7 @@ def test_what_is_no_store_is_named(tmp_path: Path) -> None:
     ):
         pass
     (tmp_path / "data.mdb").write_bytes(b"nothing of LMDB" * 1_000)
-    with pytest.raises(StoreDamagedError, match="the store cannot be opened"), stored(tmp_path):
+    with pytest.raises(StoreDamagedError, match=r"data\.mdb cannot be read: InvalidError"), stored(tmp_path):
         pass
     shutil.rmtree(tmp_path)
     lmdb.Environment(str(tmp_path), max_dbs=1).close()

@@ -82,7 +82,6 @@ def test_a_loss_is_looked_for_when_somebody_goes() -> None:
     assert scene.worker("a").held.lost == {ZONE: {0}}
 
 
-@pytest.mark.row("PME-094", "PME-095", shows="service")
 @pytest.mark.parametrize("way_out", ["the disk returns", "reset"])
 def test_the_last_owner_is_back_with_another_disk(way_out: str) -> None:
     """Nobody else can bring the partition, so it is lost at once, while an owner that is away is waited for.

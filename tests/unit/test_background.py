@@ -136,3 +136,18 @@ def test_a_defect_is_counted_and_logged_as_an_error() -> None:
     assert background.defects == 1
     assert background.last_defect == "console warm-up: TypeError: no"
     assert [(line["event"], line["log_level"]) for line in lines] == [("defect", "error")]
+
+
+def test_what_waits_for_somebody_is_told_until_it_goes_on() -> None:
+    """It is no task that ended, and nothing starts it again."""
+    background = Background()
+
+    async def main() -> None:
+        background.hold("start", "STORE_DAMAGED: a file")
+        background.hold("start", "STORE_DAMAGED: another file")
+        await asyncio.sleep(10 * STEADY_S)
+        assert background.troubles() == (Trouble("start", 0, "STORE_DAMAGED: another file", runs=False),)
+        background.hold("start", "")
+        assert background.troubles() == ()
+
+    run_virtually(main())

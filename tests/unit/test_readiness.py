@@ -92,6 +92,11 @@ WELL = ObservedParts("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
             InstallationPart.BACKGROUND,
             "TASK_ENDED: n2, mirrors: ValueError: x",
         ),
+        (
+            {"tasks": (("n2 store", "start", "STORE_DAMAGED: x"),)},
+            InstallationPart.NODES,
+            "STORE_DAMAGED: x",
+        ),
     ],
 )
 def test_one_part_one_cause(change: dict[str, Any], part: InstallationPart, cause: str) -> None:

@@ -27,6 +27,14 @@ from rebalance.store.core.store_inputs import DiskDone, DiskRefused, RoomChanged
 from rebalance.store.shell.disk_format import DISK_FORMAT
 from rebalance.store.shell.lmdb_changes import DATABASES, Databases, carry_out
 from rebalance.store.shell.lmdb_reader import LmdbReader
+from rebalance.store.shell.store_errors import (
+    DAMAGED_PAGES,
+    NoStoreError,
+    StoreDiskError,
+    StoreFormatError,
+    StoreInUseError,
+    damaged,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +46,7 @@ ROOM_AGAIN = 1.25
 """So many times the low-water mark must be free before new writes are taken again."""
 FULL_BYTES = 256 << 10
 """A file system with less than this free is full."""
+DATA_FILE = "data.mdb"
 STOPPED = None
 HERE_CHANGES_MAX = 4
 HERE_BYTES_MAX = 64 << 10
@@ -46,33 +55,6 @@ HERE_S = 0.003
 """So long the event loop may stand still for one, on average."""
 
 Report = Callable[[DiskDone | DiskRefused | RoomChanged], None]
-
-
-class StoreDiskError(Exception):
-    """Base of what opening a store raises.
-
-    StoreDiskError
-    ├── NoStoreError          there is no store in the directory
-    ├── StoreFormatError      a later build has written it
-    ├── StoreInUseError       another process has it open
-    └── StoreDamagedError     LMDB cannot read it
-    """
-
-
-class NoStoreError(StoreDiskError):
-    """For readers only: a server makes one."""
-
-
-class StoreFormatError(StoreDiskError):
-    """Nothing was changed."""
-
-
-class StoreInUseError(StoreDiskError):
-    """Two servers must not write to one store."""
-
-
-class StoreDamagedError(StoreDiskError):
-    """The file is not one of LMDB, or its pages contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +79,16 @@ class LmdbDisk:
         try:
             self._environment = _opened(directory, self._limits.map_bytes)
             self._databases = _written_databases(self._environment, directory)
+        except DAMAGED_PAGES as error:
+            os.close(self._lock)
+            raise damaged(f"{directory}: {DATA_FILE}", error) from error
         except BaseException:
             os.close(self._lock)
             raise
         self.reader = LmdbReader(self._environment, self._databases)
         self.has_room = self._has_room_now(had_room=True)
+        self.damage = ""
+        """Why the file cannot be written to any more: it cannot be read."""
         self._usual_s = 0.0
         self._orders: SimpleQueue[WriteDisk | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write_all, name="store disk", daemon=True)
@@ -146,6 +133,8 @@ class LmdbDisk:
                 carry_out(txn, self._databases, order.changes)
         except lmdb.Error as error:
             no_room = self._is_lack_of_room(error)
+            if isinstance(error, DAMAGED_PAGES):
+                self.damage = str(damaged(f"{self._directory}: {DATA_FILE}", error))
             log.error("a disk transaction was refused", error=str(error), no_room=no_room)
             return DiskRefused(order.ticket, no_room)
         except Exception as error:
@@ -174,7 +163,7 @@ class LmdbDisk:
         pages = sum(part["branch_pages"] + part["leaf_pages"] + part["overflow_pages"] for part in parts)
         used = pages * parts[0]["psize"]
         system = os.statvfs(self._directory)
-        file_bytes = (self._directory / "data.mdb").stat().st_size
+        file_bytes = (self._directory / DATA_FILE).stat().st_size
         return min(self._limits.map_bytes, file_bytes + system.f_bavail * system.f_frsize) - used
 
 
@@ -193,18 +182,17 @@ def _is_small(changes: Sequence[DiskChange]) -> bool:
 @contextmanager
 def stored(directory: Path) -> Iterator[LmdbReader]:
     """To read a store without a server, or beside one. Raises StoreDiskError."""
-    if not (directory / "data.mdb").is_file():
+    if not (directory / DATA_FILE).is_file():
         raise NoStoreError(f"{directory}: there is no store here, which has a file data.mdb")
     environment = _opened(directory, MAP_BYTES, readonly=True)
     try:
-        databases = _read_databases(environment, directory)
-        reader = LmdbReader(environment, databases)
+        reader = LmdbReader(environment, _read_databases(environment, directory))
         try:
             yield reader
-        except lmdb.Error as error:
-            raise StoreDamagedError(f"{directory}: the store cannot be read: {error}") from error
         finally:
             reader.close()
+    except DAMAGED_PAGES as error:
+        raise damaged(f"{directory}: {DATA_FILE}", error) from error
     finally:
         environment.close()
 
@@ -219,8 +207,10 @@ def _opened(directory: Path, map_bytes: int, *, readonly: bool = False) -> lmdb.
             readonly=readonly,
             create=not readonly,
         )
+    except DAMAGED_PAGES as error:
+        raise damaged(f"{directory}: {DATA_FILE}", error) from error
     except lmdb.Error as error:
-        raise StoreDamagedError(f"{directory}: the store cannot be opened: {error}") from error
+        raise StoreDiskError(f"{directory}: the store cannot be opened: {error}") from error
     if not readonly:
         environment.reader_check()  # of processes that were killed
     return environment

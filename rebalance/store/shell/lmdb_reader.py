@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import lmdb
 
@@ -33,15 +34,33 @@ from rebalance.store.shell.disk_format import (
     row_position,
 )
 from rebalance.store.shell.lmdb_changes import OF_COPIES, Databases
+from rebalance.store.shell.store_errors import UNREADABLE, damaged
 
 Entry = TypeVar("Entry", LogRecord, StoredRow, StoredWriteId)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _reads(read: Callable[Concatenate[LmdbReader, P], T]) -> Callable[Concatenate[LmdbReader, P], T]:
+    """What it comes upon is the file's fault, and named so."""
+
+    @wraps(read)
+    def reading(self: LmdbReader, /, *args: P.args, **named: P.kwargs) -> T:
+        try:
+            return read(self, *args, **named)
+        except UNREADABLE as error:
+            raise damaged(self.place, error) from error
+
+    return reading
 
 
 class LmdbReader:
-    """A ``StoreReader``. It sees the transaction that was the last one when ``renew`` was called last: a commit
-    that the core has not heard of yet changes no answer. Used by one thread, and no other one's."""
+    """A ``StoreReader``, whose methods raise StoreDamagedError. It sees the transaction that was the last one
+    when ``renew`` was called last: a commit that the core has not heard of yet changes no answer. Used by one
+    thread, and no other one's."""
 
     def __init__(self, environment: lmdb.Environment, databases: Databases) -> None:
+        self.place = f"{environment.path()}: data.mdb"
         self._environment = environment
         self._databases = databases
         self._txn: lmdb.Transaction[bytes] = environment.begin()
@@ -54,11 +73,13 @@ class LmdbReader:
     def close(self) -> None:
         self._txn.abort()
 
+    @_reads
     def heads(self) -> dict[PartitionKey, CopyHead]:
         with self._cursor("heads") as cursor:
             heads = {partition_of(key): head_of(value) for key, value in cursor}
         return {partition: self._with_log(partition, head) for partition, head in heads.items()}
 
+    @_reads
     def partitions(self) -> set[PartitionKey]:
         """Of which anything is stored, with a head or without."""
         partitions = set()
@@ -71,33 +92,40 @@ class LmdbReader:
                     there = cursor.set_range(partition_prefix((partition[0], partition[1] + 1)))
         return partitions
 
+    @_reads
     def row(self, partition: PartitionKey, key: bytes) -> StoredRow | None:
         stored = partition_prefix(partition) + row_key(key)
         value = self._get("rows", stored)
         return None if value is None else row_of(stored, value)
 
+    @_reads
     def write_id(self, partition: PartitionKey, write: WriteId) -> StoredWriteId | None:
         stored = partition_prefix(partition) + write.encode()
         value = self._get("ids", stored)
         return None if value is None else id_of(stored, value)
 
+    @_reads
     def records(self, partition: PartitionKey, after: StorePosition, limit_bytes: int) -> tuple[LogRecord, ...]:
         first = position_after(after)
         return self._batch("log", partition, first, lambda _, value: record_of(value), limit_bytes)
 
+    @_reads
     def rows(self, partition: PartitionKey, after: bytes, limit_bytes: int) -> tuple[StoredRow, ...]:
         """By key; those that are longer than ``WHOLE_KEY_BYTES_MAX`` and begin alike are in an order of their
         own."""
         return self._batch("rows", partition, _next_key(row_key(after)), row_of, limit_bytes)
 
+    @_reads
     def ids(self, partition: PartitionKey, after: bytes, limit_bytes: int) -> tuple[StoredWriteId, ...]:
         return self._batch("ids", partition, _next_key(after), id_of, limit_bytes)
 
+    @_reads
     def has_older(self, partition: PartitionKey, until: StorePosition) -> bool:
         for key, _ in self._entries("log", partition):
             return position_of(key) <= until or self._has_older_rows(partition, until)
         return self._has_older_rows(partition, until)
 
+    @_reads
     def mark(self, name: str) -> bytes | None:
         return self._get("marks", name.encode())
 

@@ -62,6 +62,7 @@ from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.core.store_messages import CopyReadAnswer, CopyReadRequest, StoreHello
 from rebalance.store.core.store_server import StoreServer
 from rebalance.store.shell.lmdb_disk import DiskLimits, LmdbDisk
+from rebalance.store.shell.store_errors import StoreDamagedError
 from rebalance.store.shell.store_network import StoreNetwork
 from rebalance.store.shell.store_reach import unreached
 from rebalance.store.shell.store_ring import EvictedError, StoreRing
@@ -158,7 +159,10 @@ class StoreRuntime:
             self._begin(self._hear())
             self._is_round_due = False
             self._begin(self._come_back())
-            return await self._over
+            reason = await self._over
+            if self._disk.damage:
+                raise StoreDamagedError(self._disk.damage)
+            return reason
         finally:
             for task in self._tasks:
                 task.cancel()

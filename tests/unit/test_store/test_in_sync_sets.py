@@ -93,7 +93,6 @@ def test_waiting_for_owners_is_not_lost(
     assert (states(decided), lost) == (expected, is_lost)
 
 
-@pytest.mark.row("PME-094", "PME-097", shows="core")
 @pytest.mark.parametrize(
     ("seen", "known", "expected", "is_lost"),
     [

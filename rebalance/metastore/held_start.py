@@ -1,0 +1,50 @@
+"""A process that must not begin before somebody has removed the reason waits, and every server tells why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import structlog
+
+from rebalance.core.keys import Keyspace
+from rebalance.core.self_reports import ProcessRecord
+from rebalance.hosting.background import Background, kept
+from rebalance.metastore.registered_process import ProcessReport
+from rebalance.ports.metastore import Metastore
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 1.0
+
+
+class HeldStart:
+    """``record``: what the process, ``name``, says of itself meanwhile."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, name: str, record: ProcessRecord) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._name = name
+        self._record = record
+
+    async def until_free(self, why: Callable[[], Awaitable[str]]) -> None:
+        """Returns once ``why``, a text whose first word is a cause, is empty. Each reason is one line in the
+        log: a process that starts over and over for it writes thousands."""
+        reason = told = await why()
+        if not reason:
+            return
+        background = Background()
+        report = ProcessReport(self._metastore, self._keyspace, self._name, self._record, background)
+        async with AsyncExitStack() as stack:
+            background.hold("start", reason)
+            log.error("the process waits", cause=reason)
+            await stack.enter_async_context(kept(background, "process", report.run))
+            while reason:
+                await asyncio.sleep(LOOK_S)
+                reason = await why()
+                if reason and reason != told:
+                    log.error("the process waits", cause=reason)
+                    told = reason
+                background.hold("start", reason)
+        log.info("the process goes on")

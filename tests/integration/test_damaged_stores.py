@@ -1,0 +1,147 @@
+"""Store servers as processes whose files cannot be read: filled again from others, or left where they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from rebalance.core.causes import Cause, cause_of
+from rebalance.core.keys import Keyspace
+from rebalance.core.self_reports import ProcessRecord
+from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.store.core.store_messages import AnswerCode
+from rebalance.store.shell.lmdb_disk import stored
+from tests.fixtures.etcd_server import Etcd
+from tests.fixtures.ring_writer import RingWriter
+from tests.fixtures.store_client import LIMIT_S
+from tests.fixtures.store_processes import StoreProcesses
+from tests.fixtures.store_records import outcomes, until
+from tests.fixtures.store_trio import ZONE
+
+TTL_MS = 5_000
+SHARED, ALONE = [("n1", "n2"), ("n2", "n1")], [("n1", "n2"), ("n1",)]
+
+
+def spoil_heads(store: Path) -> None:
+    """One value is none of ours."""
+    with lmdb.Environment(str(store), max_dbs=8) as environment:
+        heads = environment.open_db(b"heads")
+        with environment.begin(write=True) as txn, txn.cursor(db=heads) as cursor:
+            assert cursor.first()
+            txn.put(cursor.key(), b"\xc1 is no message", db=heads)
+
+
+def spoil_pages(store: Path) -> None:
+    file = store / "data.mdb"
+    file.write_bytes(file.read_bytes()[:8_192] + b"\0" * (file.stat().st_size - 8_192))
+
+
+@asynccontextmanager
+async def pair(
+    directory: Path, etcd: Etcd, metastore: EtcdMetastore, keyspace: Keyspace, lists: list[tuple[str, ...]]
+) -> AsyncIterator[StoreProcesses]:
+    """Each partition has a key ``key``."""
+    servers = StoreProcesses(directory, etcd.endpoint, keyspace)
+    writer = RingWriter(metastore, keyspace, TTL_MS)
+    writing = asyncio.create_task(writer.run())
+    try:
+        await asyncio.gather(*(servers.start(name) for name in ("n1", "n2")))
+        async with asyncio.timeout(LIMIT_S):
+            while len(writer.state.cluster.servers) < 2:
+                await asyncio.sleep(0.05)
+        await writer.start_zone(ZONE, lists)
+        await until_in_sync(metastore, keyspace, lists)
+        for partition in range(len(lists)):
+            answer = await servers.client.put((ZONE, partition), b"key", b"%d" % partition)
+            assert answer.code is AnswerCode.DONE
+        yield servers
+    finally:
+        writing.cancel()
+        servers.close()
+
+
+async def until_in_sync(metastore: EtcdMetastore, keyspace: Keyspace, lists: list[tuple[str, ...]]) -> None:
+    sets = [tuple(sorted(nodes)) for nodes in lists]
+
+    async def is_so() -> bool:
+        return [outcome.in_sync for outcome in await outcomes(metastore, keyspace, ZONE)] == sets
+
+    await until(is_so)
+
+
+@pytest.mark.slow("two processes are started, and one begins anew")
+@pytest.mark.parametrize("spoil", [spoil_heads, spoil_pages])
+async def test_a_store_that_cannot_be_read_is_kept_aside_and_filled_from_others(
+    tmp_path: Path,
+    etcd_server: Etcd,
+    metastore: EtcdMetastore,
+    keyspace: Keyspace,
+    spoil: Callable[[Path], None],
+) -> None:
+    async with pair(tmp_path, etcd_server, metastore, keyspace, SHARED) as servers:
+        servers.kill("n1")
+        spoil(servers.store("n1"))
+        damaged = (servers.store("n1") / "data.mdb").read_bytes()
+        await servers.start("n1")
+
+        async def is_filled() -> bool:
+            with stored(servers.store("n1")) as reader:
+                rows = [reader.row((ZONE, partition), b"key") for partition in range(len(SHARED))]
+            return [row.value if row is not None else None for row in rows] == [b"0", b"1"]
+
+        await until(is_filled)
+        await until_in_sync(metastore, keyspace, SHARED)
+        kept = servers.store("n1").with_name("store.damaged")
+        assert (kept / "data.mdb").read_bytes() == damaged
+        servers.kill("n2")
+        for partition in range(len(SHARED)):
+            assert await servers.client.get((ZONE, partition), b"key") == b"%d" % partition
+        (line,) = [line for line in servers.log("n1") if line["level"] == "error"]
+        assert line["kept"] == str(kept)
+        assert line["damage"].startswith(f"{servers.store('n1')}: data.mdb cannot be read: ")
+
+
+@pytest.mark.slow("two processes are started, and one waits")
+async def test_a_store_with_the_only_copy_in_sync_stays_where_it_is(
+    tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore, keyspace: Keyspace
+) -> None:
+    """Its server says why, once, and waits. Somebody moves the file away: the partition is lost, others are
+    filled."""
+
+    async def cause() -> str:
+        item = await metastore.get(keyspace.process("n1 store"))
+        troubles = ProcessRecord.decode(item.value).troubles if item is not None else ()
+        return troubles[0].cause if troubles else ""
+
+    async with pair(tmp_path, etcd_server, metastore, keyspace, ALONE) as servers:
+        servers.kill("n1")
+        spoil_heads(servers.store("n1"))
+        damaged = (servers.store("n1") / "data.mdb").read_bytes()
+        starting = asyncio.create_task(servers.start("n1"))
+
+        async def waits() -> bool:
+            return cause_of(await cause()) is Cause.STORE_DAMAGED
+
+        await until(waits)
+        assert "nobody else is in sync in 1/1: start the servers that are in sync" in await cause()
+        assert (servers.store("n1") / "data.mdb").read_bytes() == damaged
+        pid = servers.pid("n1")
+        assert [line["event"] for line in servers.log("n1") if line["level"] == "error"] == [
+            "the process waits"
+        ]
+        servers.store("n1").rename(tmp_path / "away")
+        await starting
+        assert servers.pid("n1") == pid
+
+        async def is_lost() -> bool:
+            found = await outcomes(metastore, keyspace, ZONE)
+            return [outcome.is_lost for outcome in found] == [False, True] and found[0].in_sync == ("n1", "n2")
+
+        await until(is_lost)
+        assert await cause() == ""
+        assert await servers.client.get((ZONE, 0), b"key") == b"0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 import structlog
@@ -10,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from app.errors import problem
@@ -106,6 +108,10 @@ def install(app: FastAPI) -> None:
         if error.status_code == 405:
             headers["Allow"] = ", ".join(sorted(_allowed(request)))
         return JSONResponse(document, error.status_code, headers=headers, media_type=MEDIA_TYPE)
+
+    @app.exception_handler(ClientDisconnect)
+    async def on_gone(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
 
     @app.exception_handler(Exception)
     async def on_unexpected(request: Request, error: Exception) -> Response:

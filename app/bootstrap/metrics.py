@@ -9,7 +9,6 @@ from importlib.metadata import version
 from app.configuration.settings import Settings
 from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
-from app.edge.connection_count import ConnectionCount
 from app.metrics.certificates import api_probe, machine_probe
 from app.metrics.etcd_gauges import follow_members
 from app.metrics.exposition import Exposition
@@ -34,6 +33,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.background import Background, Work
+from rebalance.hosting.connection_places import ConnectionPlaces
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -67,7 +67,7 @@ def measure_server(
     guard: StoreGuard,
     relay: OutboxRelay,
     background: Background,
-    connections: ConnectionCount,
+    connections: ConnectionPlaces,
     certificate: ServerCertificate | None,
     snapshot: Callable[[], Awaitable[object]],
     line: Line,

@@ -23,9 +23,8 @@ from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
 from app.console.mount import Console
 from app.counts.partition_count import PartitionCount
-from app.edge.connection_count import ConnectionCount
 from app.edge.own_address import url_of
-from app.edge.uvicorn_server import listen, serve_http
+from app.edge.uvicorn_server import listen, places_of, serve_http
 from app.log_levels import LogLevelFollower, LogLevelKeeper
 from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
@@ -227,7 +226,7 @@ async def serve(
             if settings.metrics_token_file is not None:
                 app = ScrapeDoor(app, ScrapeToken(settings.metrics_token_file), metrics)
         app = RequestMeter(app, metrics)
-        connections = ConnectionCount(settings.http_connections_max, trust)
+        connections = places_of(settings.http_limits, trust)
         edge = (trust, settings.http_limits)
         api = serve_http(app, listener, started, *edge, connections=connections)
         works: dict[str, Work] = {

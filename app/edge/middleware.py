@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from contextlib import suppress
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.edge.deferred_body import DeferredBody
 from app.edge.fields import Fields
 from app.edge.http_limits import HttpLimits
 from app.edge.policies import headers_of
 from app.edge.refusals import answer
-from app.edge.request_rules import forwarded_refusal, refusal_of, too_large, too_slow
+from app.edge.request_rules import forwarded_refusal, refusal_of
 from app.edge.trust import Trust, as_addressed
 from app.request_id import HEADER, request_id_of, requested
 from catalog.core.errors import RefusedError
 
 log = structlog.get_logger(__name__)
 
-LINGER_S = 1.0
-"""A client that still sends when it is refused has so long to read why: a connection that is closed over unread
-bytes is reset, and the answer may be lost with it."""
-LINGER_BYTES_MAX = 1 << 20
 SOCKET_ANSWER = "websocket.http.response"
 SERVER_ERROR = 500
 ID_FIELD = HEADER.lower().encode()
 STARTS = ("http.response.start", "websocket.accept", f"{SOCKET_ANSWER}.start")
 
 
-class GoneError(Exception):
-    """The client has left before its body was whole."""
-
-
 class Edge:
-    """Requests are read whole before the application sees them: one that is refused has begun nothing."""
+    """A body is read whole when the application asks for the first of it: a request that is refused for its
+    body has begun nothing, and of one that is refused before none is read."""
 
     def __init__(self, app: ASGIApp, trust: Trust, limits: HttpLimits) -> None:
         self._app = app
@@ -63,37 +55,14 @@ class Edge:
         )
         if scope["type"] == "http":
             send = _with_headers(scope["path"], send)
-            if refusal is None and fields.has_body:
-                try:
-                    receive = _replay(await self._read(receive), receive)
-                except GoneError:
-                    return
-                except RefusedError as error:
-                    refusal = error
+            if fields.has_body:
+                body = DeferredBody(fields, receive, send, self._limits)
+                receive, send = body.receive, body.send
         if refusal is None:
             await self._app(scope, receive, send)
             return
         log.info("request refused", path=scope["path"], name=refusal.kind.name, reason=refusal.message)
-        await (_refuse if scope["type"] == "http" else _refuse_socket)(refusal, scope, receive, send)
-
-    async def _read(self, receive: Receive) -> bytes:
-        """Raises RefusedError (too large, too slow) and GoneError."""
-        chunks: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self._limits.body_s):
-                while True:
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        raise GoneError
-                    chunks.append(message.get("body", b""))
-                    size += len(chunks[-1])
-                    if size > self._limits.body_bytes_max:
-                        raise too_large(self._limits)
-                    if not message.get("more_body", False):
-                        return b"".join(chunks)
-        except TimeoutError as error:
-            raise too_slow("body", self._limits.body_s) from error
+        await (_refuse if scope["type"] == "http" else _refuse_socket)(refusal, receive, send)
 
 
 class AnswerLog:
@@ -126,20 +95,6 @@ class AnswerLog:
         )
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """``receive`` for the application: the body at once, then what comes after it."""
-    given = False
-
-    async def replayed() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replayed
-
-
 def _with_headers(path: str, send: Send) -> Send:
     """An answer's own headers go before ours."""
 
@@ -153,27 +108,13 @@ def _with_headers(path: str, send: Send) -> Send:
     return sent
 
 
-async def _refuse(refusal: RefusedError, scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(refusal: RefusedError, _: Receive, send: Send) -> None:
     status, headers, body = answer(refusal)
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": True})
-    if Fields.of(scope).has_body:
-        await _linger(receive)
-    await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.body", "body": body})
 
 
-async def _linger(receive: Receive) -> None:
-    dropped = 0
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LINGER_S):
-            while dropped <= LINGER_BYTES_MAX:
-                message = await receive()
-                if not message.get("more_body", False):
-                    return
-                dropped += len(message["body"])
-
-
-async def _refuse_socket(refusal: RefusedError, _: Scope, receive: Receive, send: Send) -> None:
+async def _refuse_socket(refusal: RefusedError, receive: Receive, send: Send) -> None:
     await receive()
     status, headers, body = answer(refusal)
     await send({"type": f"{SOCKET_ANSWER}.start", "status": status, "headers": headers})

@@ -32,6 +32,7 @@ def refusal_of(
     return (
         _of_hosts([*sent_hosts, *fields.all(b"host")], trust)
         or _of_origins(scope, fields, trust)
+        or _of_framing(scope, fields)
         or _of_size(fields, limits)
         or _of_statement(scope, fields)
     )
@@ -103,6 +104,19 @@ def _of_size(fields: Fields, limits: HttpLimits) -> RefusedError | None:
     if len(length) > DIGITS_MAX or (length.isdecimal() and int(length) > limits.body_bytes_max):
         return too_large(limits)
     return None
+
+
+def _of_framing(scope: Scope, fields: Fields) -> RefusedError | None:
+    """Where two headers say where a body ends, a proxy may have read another one than this server would."""
+    if b"transfer-encoding" not in fields.lines:
+        return None
+    if b"content-length" in fields.lines:
+        message = "a request has Content-Length or Transfer-Encoding, and not both"
+    elif scope.get("http_version") == "1.0":
+        message = "a request of HTTP/1.0 has no Transfer-Encoding"
+    else:
+        return None
+    return RefusedError(ErrorKind.REQUEST_MALFORMED, message)
 
 
 def _of_statement(scope: Scope, fields: Fields) -> RefusedError | None:

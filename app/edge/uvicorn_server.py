@@ -7,17 +7,18 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.edge.connection_count import ConnectionCount
 from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.http_protocol import protocol_with
 from app.edge.middleware import Edge
-from app.edge.tls_handshake import tls_with
 from app.edge.trust import Trust
+from app.edge.websocket_protocol import BoundedSocket
+from rebalance.hosting.connection_places import ConnectionPlace, ConnectionPlaces, connections_bound
+from rebalance.hosting.guarded_door import GuardedDoor
 
 GRACE_S = 3
 BACKLOG = 512
@@ -42,6 +43,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def places_of(limits: HttpLimits, trust: Trust) -> ConnectionPlaces:
+    """For all ports of a server together."""
+    return ConnectionPlaces(limits.connections_max, connections_bound(), is_exempt=trust.is_proxy)
+
+
 async def serve_http(
     app: ASGIApp,
     listener: socket.socket,
@@ -49,17 +55,25 @@ async def serve_http(
     trust: Trust | None = None,
     limits: HttpLimits | None = None,
     tls: ssl.SSLContext | None = None,
-    connections: ConnectionCount | None = None,
+    connections: ConnectionPlaces | None = None,
 ) -> None:
     """Until cancelled; requests that run get ``GRACE_S`` to finish. Without ``trust`` it believes nobody.
     ``tls``: of HTTPS; what changes in it holds for connections that are made afterwards. ``connections``: of
     all ports of the server; None: it has no other."""
     limits, trust = limits or HttpLimits(), trust or Trust()
-    http = protocol_with(limits, connections or ConnectionCount(limits.connections_max, trust))
+    places = connections or places_of(limits, trust)
+    http = protocol_with(limits)
+
+    def door(**parts: Any) -> GuardedDoor:
+        def protocol(place: ConnectionPlace) -> asyncio.Protocol:
+            return http(place, **parts)
+
+        return GuardedDoor(places, protocol, tls, limits.header_s)
+
     config = uvicorn.Config(
         Edge(app, trust, limits),
-        # Of the two parsers, the one whose time for headers can be bounded.
-        http=cast("type[asyncio.Protocol]", http) if tls is None else tls_with(http, tls),
+        http=cast("type[asyncio.Protocol]", door),
+        ws=BoundedSocket,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         timeout_keep_alive=limits.idle_s,
         ws_max_size=limits.body_bytes_max,

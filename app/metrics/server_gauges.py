@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from app.counts.open_operations import OpenOperations
-from app.edge.connection_count import ConnectionCount
 from app.views.keyspace_views import KeyspaceViews
 from app.views.store_servers import servers_down
 from catalog.core.errors import StoreError
@@ -24,6 +23,7 @@ from rebalance.core.operation import OperationState
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.self_reports import EngineRecord
 from rebalance.hosting.background import Background
+from rebalance.hosting.connection_places import ConnectionPlaces
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.measures import Measures
 from rebalance.ports.metastore import MetastoreCondition, MetastoreError
@@ -240,5 +240,5 @@ def disk_probe(directory: Path, measures: Measures) -> Callable[[], None]:
     return probe
 
 
-def connections_probe(connections: ConnectionCount, measures: Measures) -> Callable[[], None]:
+def connections_probe(connections: ConnectionPlaces, measures: Measures) -> Callable[[], None]:
     return lambda: measures.set(Metric.HTTP_CONNECTIONS, connections.open)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
-from app.client_network import network_of
+from rebalance.hosting.client_network import network_of
 
 WINDOW_S = 60.0
 BY_ADDRESS_MAX = 10

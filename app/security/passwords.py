@@ -20,8 +20,8 @@ from hashlib import sha256
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from app.client_network import network_of
 from catalog.core.errors import ErrorKind, RefusedError
+from rebalance.hosting.client_network import network_of
 
 MEMORY_KIB = 19 * 1024
 PASSES = 2

@@ -19,7 +19,6 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from app.actor import current_actor, current_caller
-from app.client_network import network_of
 from app.errors import problem
 from app.security.standing import StandingWatch
 from app.sql.abandoned import outcome_of_abandoned
@@ -41,6 +40,7 @@ from catalog.core.statement_log import (
 )
 from catalog.store.statement_log import SqlStatementLog
 from rebalance.core.backoff import Backoff
+from rebalance.hosting.client_network import network_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from app.client_network import network_of
 from catalog.core.access_tokens import is_within
 from catalog.core.authorisation import Caller, Held
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import Principal
+from rebalance.hosting.client_network import network_of
 
 
 @dataclass(frozen=True, slots=True)

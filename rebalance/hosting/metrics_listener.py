@@ -11,9 +11,13 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 
 import structlog
+
+from rebalance.hosting.connection_places import ConnectionPlace, ConnectionPlaces
+from rebalance.hosting.guarded_door import GuardedDoor
 
 log = structlog.get_logger(__name__)
 
@@ -21,6 +25,8 @@ HEAD_BYTES_MAX = 8 * 1_024
 TIME_LIMIT_S = 5.0
 """From the connection to the last byte of the answer. A TLS handshake may take as long again."""
 CONNECTIONS_MAX = 8
+"""Of one address."""
+ALL_CONNECTIONS_MAX = 64
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 
@@ -46,7 +52,7 @@ class MetricsListener:
         self._body = body
         self._admits = admits
         self._tls = tls
-        self._open = 0
+        self._places = ConnectionPlaces(CONNECTIONS_MAX, ALL_CONNECTIONS_MAX)
 
     @property
     def port(self) -> int:
@@ -54,23 +60,21 @@ class MetricsListener:
 
     async def run(self) -> None:
         """Until cancelled; connections that are open then are closed."""
-        handshake_s = TIME_LIMIT_S if self._tls is not None else None
-        server = await asyncio.start_server(
-            self._serve,
+        server = await asyncio.get_running_loop().create_server(
+            lambda: GuardedDoor(self._places, self._protocol, self._tls, TIME_LIMIT_S),
             # A copy: a task that is started again finds the socket open.
             sock=self._listener.dup(),
-            limit=HEAD_BYTES_MAX,
-            ssl=self._tls,
-            ssl_handshake_timeout=handshake_s,
         )
         async with server:
             await server.serve_forever()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
-        self._open += 1
+    def _protocol(self, place: ConnectionPlace) -> asyncio.Protocol:
+        reader = asyncio.StreamReader(HEAD_BYTES_MAX)
+        return asyncio.StreamReaderProtocol(reader, partial(self._serve, place))
+
+    async def _serve(
+        self, place: ConnectionPlace, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             async with asyncio.timeout(TIME_LIMIT_S):
                 writer.write(await self._answer(reader))
@@ -78,10 +82,10 @@ class MetricsListener:
         except (TimeoutError, OSError):
             writer.transport.abort()
         finally:
-            self._open -= 1
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
+            place.give_back()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         try:

@@ -14,10 +14,9 @@ import pytest_asyncio
 import trustme
 from starlette.responses import PlainTextResponse
 
-from app.edge.connection_count import ConnectionCount
 from app.edge.http_limits import HttpLimits
 from app.edge.trust import Trust
-from app.edge.uvicorn_server import listen, serve_http
+from app.edge.uvicorn_server import listen, places_of, serve_http
 
 CONNECTIONS_MAX = 5
 PROXY, HOME, ELSEWHERE = "127.0.0.2", "127.0.0.1", "127.0.0.3"
@@ -46,7 +45,7 @@ async def serving(header_s: float = WAIT_S) -> AsyncIterator[Ports]:
     trust = Trust.parse(proxies=PROXY)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
-    connections = ConnectionCount(CONNECTIONS_MAX, trust)
+    connections = places_of(limits, trust)
     started = (asyncio.Event(), asyncio.Event())
     app = PlainTextResponse("here")
     with listen("127.0.0.1", 0) as plain, listen("127.0.0.1", 0) as secure:

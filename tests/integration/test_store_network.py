@@ -6,7 +6,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,8 +36,15 @@ from rebalance.store.core.store_messages import (
 )
 from rebalance.store.shell.store_channel import CLIENT, StoreChannel, server_url
 from rebalance.store.shell.store_client import StoreClient, StoreRefusedError
-from rebalance.store.shell.store_network import StoreNetwork
-from rebalance.store.shell.wire_codec import FRAME_BYTES_MAX, LENGTH, CloseCode, WireMessage, encode_frame
+from rebalance.store.shell.store_network import CLIENTS_MAX, UNKNOWN_MAX, StoreNetwork
+from rebalance.store.shell.wire_codec import (
+    FRAME_BYTES_MAX,
+    LENGTH,
+    CloseCode,
+    StoreRefused,
+    WireMessage,
+    encode_frame,
+)
 from tests.fixtures.scripted_store import Listed
 from tests.fixtures.store_client import WireClient, wire_client
 from tests.fixtures.tls_files import tls_files
@@ -55,13 +62,22 @@ def ring_of(**orders: int) -> RingState:
 class Station:
     """A network with what it has handed in. ``now_ms``: its clock."""
 
-    def __init__(self, name: str, order: int, ports: dict[str, int], tls: TlsFiles | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        order: int,
+        ports: dict[str, int],
+        tls: TlsFiles | None = None,
+        clients_max: int = CLIENTS_MAX,
+    ) -> None:
         self.inputs: list[StoreInput] = []
         self.now_ms = 1_000
         self.hello = StoreHello(name, order, f"{name}-{order}", TopologyVersion(3))
         self._ports = ports
         self._changed = asyncio.Event()
-        self.network = StoreNetwork(lambda: self.hello, self._give, self._address, lambda: self.now_ms, tls)
+        self.network = StoreNetwork(
+            *(lambda: self.hello, self._give, self._address, lambda: self.now_ms, tls), clients_max=clients_max
+        )
 
     async def listen(self) -> None:
         self._ports[self.hello.name] = await self.network.listen("127.0.0.1", 0)
@@ -88,10 +104,12 @@ class Station:
 
 
 @asynccontextmanager
-async def stations(*names: str, tls: TlsFiles | None = None) -> AsyncIterator[list[Station]]:
+async def stations(
+    *names: str, tls: TlsFiles | None = None, clients_max: int = CLIENTS_MAX
+) -> AsyncIterator[list[Station]]:
     """Listening, in join order from 1, and unaware of each other."""
     ports: dict[str, int] = {}
-    opened = [Station(name, order, ports, tls) for order, name in enumerate(names, 1)]
+    opened = [Station(name, order, ports, tls, clients_max) for order, name in enumerate(names, 1)]
     for station in opened:
         await station.listen()
     try:
@@ -337,3 +355,45 @@ async def test_over_tls_each_request_and_each_answer_goes_at_once(tmp_path: Path
             a.network.flush()
             assert await answered == answer
         await channel.close()
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_whoever_says_nothing_keeps_nobody_out(is_tls: bool, tmp_path: Path) -> None:
+    """From the address that clients and the other server have, too: the oldest ends for a further one, and who
+    has come in stays."""
+    tls = tls_files(tmp_path, trustme.CA()) if is_tls else None
+    context = tls.context() if tls is not None else None
+    async with stations("a", "b", tls=tls) as (a, b), AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(wire_client(a.port, context))]
+        await clients[0].greet()
+        silent = [await asyncio.open_connection("127.0.0.1", a.port) for _ in range(3 * UNKNOWN_MAX)]
+        for _, writer in silent:
+            stack.callback(writer.transport.abort)
+        async with asyncio.timeout(LIMIT_S):
+            for reader, _ in silent[: 2 * UNKNOWN_MAX]:
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+        for station in (a, b):
+            station.network.ring_changed(ring_of(a=1, b=2))
+        await a.until_given(ServerConnected("b", 2))
+        clients.append(await stack.enter_async_context(wire_client(a.port, context)))
+        await clients[1].greet()
+        for number, client in enumerate(clients, 1):
+            assert client.hello == a.hello
+            client.write([READ])
+            await a.until_given(ClientRequest(number, READ))
+
+
+async def test_clients_leave_places_for_the_other_servers() -> None:
+    """The next client is told, and the other server comes in."""
+    async with stations("a", "b", clients_max=5) as (a, b), AsyncExitStack() as stack:
+        for _ in range(5):
+            client = await stack.enter_async_context(wire_client(a.port))
+            await client.greet()
+            assert client.hello == a.hello
+        another = await stack.enter_async_context(wire_client(a.port))
+        await another.greet()
+        assert another.refusal == StoreRefused(CloseCode.TOO_MANY_CONNECTIONS, "up to 5 connections of clients")
+        for station in (a, b):
+            station.network.ring_changed(ring_of(a=1, b=2))
+        await a.until_given(ServerConnected("b", 2))

@@ -3,24 +3,62 @@ from."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from app.client_network import network_of
-from app.edge.connection_count import ConnectionCount
-from app.edge.trust import Trust
 from app.sql.query_line import LineLimits, QueryClient, QueryLine
 from catalog.core.errors import RefusedError
+from rebalance.hosting.client_network import network_of
+from rebalance.hosting.connection_places import ConnectionPlaces
 
 NETWORK = [f"2001:db8:1:2::{number:x}" for number in range(1, 5)]
 NEXT_DOOR = "2001:db8:1:3::1"
 
 
 def test_one_network_has_the_connections_of_one_address() -> None:
-    count = ConnectionCount(3, Trust())
-    assert [count.take(address) for address in NETWORK] == [True, True, True, False]
-    assert count.take(NEXT_DOOR)
-    count.give_back(NETWORK[0])
-    assert count.take(NETWORK[3])
+    places = ConnectionPlaces(3, 100)
+    taken = [places.take(address, fail_if_called) for address in NETWORK]
+    assert [place is not None for place in taken] == [True, True, True, False]
+    assert places.take(NEXT_DOOR, fail_if_called)
+    assert taken[0] is not None
+    for _ in range(2):
+        taken[0].give_back()
+    assert places.open == 3
+    assert places.take(NETWORK[3], fail_if_called)
+    assert places.take(NETWORK[3], fail_if_called) is None
+
+
+def test_of_those_who_have_not_said_who_they_are_the_oldest_gives_way() -> None:
+    places, gone = ConnectionPlaces(2, 100, newest_first=True), list[str]()
+    for name in "abcd":
+        assert places.take(NETWORK[0], partial(gone.append, name))
+    assert (gone, places.open) == (["a", "b"], 2)
+
+
+def test_where_all_places_are_taken_whoever_has_the_most_gives_way() -> None:
+    places, gone = ConnectionPlaces(3, 4), list[str]()
+    for name in "abc":
+        assert places.take(NETWORK[0], partial(gone.append, name))
+    assert places.take(NEXT_DOOR, partial(gone.append, "next door"))
+    assert places.take("192.0.2.1", partial(gone.append, "elsewhere"))
+    assert (gone, places.open) == (["a"], 4)
+    # It has two, and whoever comes has none.
+    assert places.take("192.0.2.2", partial(gone.append, "there"))
+    assert gone == ["a", "b"]
+    assert places.take(NETWORK[0], fail_if_called) is None
+
+
+def test_whoever_is_exempt_takes_no_place() -> None:
+    places = ConnectionPlaces(1, 1, is_exempt=lambda address: address == "192.0.2.9")
+    assert places.take("192.0.2.1", fail_if_called)
+    for _ in range(3):
+        assert places.take("192.0.2.9", fail_if_called)
+    assert places.open == 1
+
+
+def fail_if_called() -> None:
+    raise AssertionError("nobody has to give way")
 
 
 def test_one_network_does_not_fill_the_line() -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import structlog
 
 from rebalance.core.backoff import Backoff
+from rebalance.hosting.connection_places import ConnectionPlace, ConnectionPlaces, connections_bound
+from rebalance.hosting.guarded_door import GuardedDoor
 from rebalance.hosting.tls import TlsFiles
 from rebalance.store.core.ring_records import RingState
 from rebalance.store.core.store_effects import Reply
@@ -49,6 +51,11 @@ DIAL_AGAIN = Backoff(0.05, 2.0)
 STEADY_S = 5.0
 """After a connection that stood so long the next one is dialled as the first."""
 CLIENTS_MAX = 1_000
+UNKNOWN_MAX = 32
+"""Connections of one address that have not said whose they are. Another one ends the oldest: whoever does not
+linger, as other servers and clients do not, comes in."""
+ALL_UNKNOWN_MAX = 128
+HANDSHAKE_S = 10.0
 
 ClientMessage = ReadRequest | WriteRequest
 OF_CLIENTS = (
@@ -83,6 +90,14 @@ class _Party:
     client: int = 0
     dialled: PeerId | None = None
     deadline: asyncio.TimerHandle | None = None
+    place: ConnectionPlace | None = None
+
+    def is_known(self) -> None:
+        """Whose it is: it is counted with those of its kind."""
+        if self.deadline is not None:
+            self.deadline.cancel()
+        if self.place is not None:
+            self.place.give_back()
 
 
 class StoreNetwork:
@@ -97,6 +112,7 @@ class StoreNetwork:
         clock_ms: Callable[[], int],
         tls: TlsFiles | None = None,
         read_copy: Callable[[CopyReadRequest], CopyReadAnswer] | None = None,
+        clients_max: int = CLIENTS_MAX,
     ) -> None:
         """``read_copy``: reads the server's own copy; None: nobody may."""
         self._hello = hello
@@ -111,6 +127,9 @@ class StoreNetwork:
         self._clients: dict[int, FrameConnection] = {}
         self._dialling: dict[PeerId, asyncio.Task[None]] = {}
         self._unsent: set[FrameConnection] = set()
+        self._places = ConnectionPlaces(UNKNOWN_MAX, ALL_UNKNOWN_MAX, newest_first=True)
+        # Other servers have descriptors left, however many clients there are.
+        self._clients_max = min(clients_max, connections_bound() - ALL_UNKNOWN_MAX)
         self._last_client = 0
         self._server: asyncio.Server | None = None
         self._chance = random.Random()
@@ -119,7 +138,9 @@ class StoreNetwork:
         """Returns the port, which is another one where 0 was given. Raises OSError."""
         context = None if self._tls is None else self._tls.server_context()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, port, ssl=context)
+        self._server = await loop.create_server(
+            lambda: GuardedDoor(self._places, self._accepted, context, HANDSHAKE_S), host, port
+        )
         chosen: int = self._server.sockets[0].getsockname()[1]
         return chosen
 
@@ -178,9 +199,6 @@ class StoreNetwork:
 
     def opened(self, connection: FrameConnection) -> None:
         party = self._parties.setdefault(connection, _Party())
-        if len(self._clients) >= CLIENTS_MAX and party.dialled is None:
-            connection.refuse(CloseCode.TOO_MANY_CONNECTIONS, f"up to {CLIENTS_MAX} connections of clients")
-            return
         party.deadline = asyncio.get_running_loop().call_later(HELLO_S, self._missed_hello, connection)
         if party.dialled is not None:
             connection.send(self._hello())
@@ -210,8 +228,7 @@ class StoreNetwork:
         self._unsent.discard(connection)
         if party is None:
             return
-        if party.deadline is not None:
-            party.deadline.cancel()
+        party.is_known()
         if party.client:
             del self._clients[party.client]
             self._give(ClientGone(party.client))
@@ -222,15 +239,22 @@ class StoreNetwork:
     def _connection(self) -> FrameConnection:
         return FrameConnection(self, self._clock_ms)
 
+    def _accepted(self, place: ConnectionPlace) -> FrameConnection:
+        connection = self._connection()
+        self._parties[connection] = _Party(place=place)
+        return connection
+
     def _missed_hello(self, connection: FrameConnection) -> None:
         connection.refuse(CloseCode.NO_HELLO, f"a hello within {HELLO_S:.0f} s")
 
     def _greeted(self, connection: FrameConnection, party: _Party, hello: StoreHello) -> None:
-        if party.deadline is not None:
-            party.deadline.cancel()
+        party.is_known()
         if hello.wire_format > WIRE_FORMAT:
             text = f"wire formats up to {WIRE_FORMAT}, not {hello.wire_format}"
             connection.refuse(CloseCode.WIRE_FORMAT, text)
+        elif not hello.name and len(self._clients) >= self._clients_max:
+            text = f"up to {self._clients_max} connections of clients"
+            connection.refuse(CloseCode.TOO_MANY_CONNECTIONS, text)
         elif not hello.name:
             self._last_client += 1
             party.client = self._last_client

@@ -1,0 +1,91 @@
+"""The beginning of each connection to a listener of ours: its address takes a place before anything is read, a
+TLS handshake has a time, and only then the connection's own protocol has it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+import structlog
+
+from rebalance.hosting.connection_places import ConnectionPlace, ConnectionPlaces
+
+log = structlog.get_logger(__name__)
+
+SHUTDOWN_S = 5.0
+"""For the other side's part of the end of a TLS connection."""
+
+Make = Callable[[ConnectionPlace], asyncio.Protocol]
+"""The protocol of a connection, which gives the place back."""
+
+
+class GuardedDoor(asyncio.Protocol):
+    """What arrives before the handshake is done is kept: a client may send its request along with its end.
+    ``tls`` None: there is none."""
+
+    def __init__(
+        self, places: ConnectionPlaces, make: Make, tls: ssl.SSLContext | None, handshake_s: float
+    ) -> None:
+        self._places = places
+        self._make = make
+        self._tls = tls
+        self._handshake_s = handshake_s
+        self._arrived: list[bytes] = []
+        self._is_over = False
+        self._shaking: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's is none of asyncio's classes.
+        stream: asyncio.Transport = transport  # type: ignore[assignment]
+        address = _address_of(stream)
+        place = self._places.take(address, stream.abort)
+        if place is None:
+            stream.abort()
+        elif self._tls is None:
+            self._hand_over(stream, place)
+        else:
+            # Nothing is read before TLS has the transport.
+            stream.pause_reading()
+            self._shaking = asyncio.create_task(self._shake(stream, self._tls, place, address))
+
+    def data_received(self, data: bytes) -> None:
+        self._arrived.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_over = True
+
+    async def _shake(
+        self, transport: asyncio.Transport, tls: ssl.SSLContext, place: ConnectionPlace, address: str
+    ) -> None:
+        secure: asyncio.Transport | None = None
+        try:
+            secure = await asyncio.get_running_loop().start_tls(
+                transport,
+                self,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=self._handshake_s,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            # Among them TimeoutError, and what is no TLS.
+            log.info("no TLS connection", address=address, reason=str(error))
+        if secure is None or self._is_over:
+            place.give_back()
+            transport.abort()
+            return
+        self._hand_over(secure, place)
+
+    def _hand_over(self, transport: asyncio.Transport, place: ConnectionPlace) -> None:
+        protocol = self._make(place)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        for data in self._arrived:
+            protocol.data_received(data)
+
+
+def _address_of(transport: asyncio.Transport) -> str:
+    """Empty: it has gone already, or has none."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""

@@ -44,7 +44,12 @@ class PlanRequest(RequestBody):
     """Either ``files``, which define completely what they name, or ``sql``, a script to run."""
 
     files: list[PlanFile] | None = Field(None, description="in any order", min_length=1, max_length=1_000)
-    prune: bool = Field(False, description="with files: drop zones and tables that are in no file")
+    prune: list[str] | bool = Field(
+        False,
+        description="with files: names of the zones that are dropped with their tables if they are in no file;"
+        " `*` stands for any characters. `true` is refused: other zones may be in others' files",
+        examples=[["ORDERS", "TEAM_A_*"]],
+    )
     sql: str | None = Field(None, description="a script of changes")
     plan_id: PlanId = None
 
@@ -114,6 +119,9 @@ async def make_plan(request: Request, body: PlanRequest, services: ServicesOf) -
     services.require_metastore()
     if (body.files is None) == (body.sql is None):
         raise RefusedError(ErrorKind.INVALID_REQUEST, "a plan is made of either files or sql")
+    if body.prune is True:
+        message = "prune names the zones that may be dropped, as ['ORDERS', 'TEAM_A_*'], and is not true"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     if body.sql is not None:
         return JSONResponse(await while_connected(request, _of_script(body.sql, body.plan_id, services)))
     files = [DdlFile(file.name, file.text) for file in body.files or ()]
@@ -131,12 +139,13 @@ async def _of_script(sql: str, plan_id: str | None, services: Services) -> dict[
 async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Services) -> dict[str, Any]:
     """Raises StatementError and DdlFileError."""
     for _ in range(ATTEMPTS_MAX):
-        plan = await services.sql.plan(files, body.prune)
+        plan = await services.sql.plan(files, body.prune if isinstance(body.prune, list) else ())
         answer = {**NO_PLAN, **plan.to_json()}
         is_refused = plan.conflicts or not plan.changes
         if is_refused:
             answer["changes"] = [{**change, "effects": None, "warnings": []} for change in answer["changes"]]
-        if is_refused and body.plan_id is None:
+        if is_refused and (body.plan_id is None or not plan.conflicts):
+            # With an id as well: what it planned has been done.
             return answer
         statements = ";\n".join(change.sql for change in plan.changes)
         moves = await services.sql.change_plan(statements, body.plan_id, OWN_TEXT)

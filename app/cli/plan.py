@@ -22,15 +22,21 @@ SourceArgument = Annotated[
     ),
 ]
 PruneOption = Annotated[
-    bool,
-    typer.Option("--prune", help="Drop the zones and tables that are in no file."),
+    list[str] | None,
+    typer.Option(
+        "--prune",
+        metavar="ZONES",
+        show_default=False,
+        help="Drop these zones with their tables if they are in no file: a name, or a pattern as 'team_a_*';"
+        " may be repeated.",
+    ),
 ]
 PlanFormatOption = Annotated[PlanFormat, typer.Option("--format", help="Output format of the plan.")]
 
 
 def plan(
     source: SourceArgument,
-    prune: PruneOption = False,
+    prune: PruneOption = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Exit with code 5 if there are changes."),
@@ -43,7 +49,7 @@ def plan(
 
     The files define the zones and tables that they name completely: an option
     that is left out has its default. Zones and tables in no file are kept unless
-    --prune is given. Differences that no statement can make (PARTITIONS, a
+    --prune names their zone. Differences that no statement can make (PARTITIONS, a
     table's key) are conflicts, and `zonectl apply` refuses them.
 
     Each change lists the replicas that move, with source and target. The plan id
@@ -54,23 +60,27 @@ def plan(
     Examples:
       zonectl plan zones/
       zonectl plan zones/orders.sql --format json
-      zonectl plan zones/ --prune --check || echo "the catalog has drifted"
+      zonectl plan zones/ --prune 'team_a_*' --check || echo "the catalog has drifted"
 
     Exit codes: 0 shown, 1 an invalid file or a conflict, 3 no server, 5 changes (with --check), 64 wrong usage.
     """
     from app.cli.address import find_address
     from app.cli.ddl_files import read_ddl_files
-    from app.cli.plan_run import show_plan
+    from app.cli.plan_run import prune_scope, show_plan
 
     files = read_ddl_files(source)
     return show_plan(
-        find_address(url, data_dir), files, prune=prune, check=check, as_json=form is PlanFormat.JSON
+        find_address(url, data_dir),
+        files,
+        prune=prune_scope(prune or ()),
+        check=check,
+        as_json=form is PlanFormat.JSON,
     )
 
 
 def apply(
     source: SourceArgument,
-    prune: PruneOption = False,
+    prune: PruneOption = None,
     plan_id: Annotated[
         str | None,
         typer.Option(
@@ -90,23 +100,24 @@ def apply(
 
     Plans as `zonectl plan` does, then runs the statements of the plan one by one
     and prints each. They run only on the catalog that the plan was made on: if
-    it is changed meanwhile, a new plan is made. A conflict refuses the whole plan
+    somebody changes it meanwhile, the rest of the plan is run if it is still the
+    same, and refused if not (SQLSTATE 40001). A conflict refuses the whole plan
     before anything is changed. With --plan-id no new plan is made: if the catalog,
     the data nodes or the targets have changed, the command says what has changed
-    (SQLSTATE 40001) and changes nothing.
+    (SQLSTATE 40001) and changes nothing; a plan that was applied already is no error.
 
     \b
     Examples:
       zonectl apply zones/ --plan-id "$(zonectl plan zones/ --format json | jq -r .plan_id)"
       zonectl apply zones/ --wait --timeout 120
-      zonectl apply zones/ --prune
+      zonectl apply zones/ --prune orders --prune 'team_a_*'
       cat zones/*.sql | zonectl apply - --format json
 
     Exit codes: 0 done (and converged), 1 refused, 3 no server, 4 time-out, 64 wrong usage, 130 Ctrl-C.
     """
     from app.cli.address import find_address
     from app.cli.ddl_files import read_ddl_files
-    from app.cli.plan_run import apply_files
+    from app.cli.plan_run import apply_files, prune_scope
 
     files = read_ddl_files(source)
     address = find_address(url, data_dir)
@@ -114,7 +125,7 @@ def apply(
     return apply_files(
         address,
         files,
-        prune=prune,
+        prune=prune_scope(prune or ()),
         wait=wait,
         timeout_s=timeout,
         as_json=as_json,

@@ -11,12 +11,13 @@ from app.cli.address import Address
 from app.cli.client import ApiClient
 from app.cli.exits import CliError, ExitCode
 from app.cli.follow import follow, touched_zones
+from app.cli.names import fold_name
 from app.cli.options import OutputFormat
 from app.cli.problems import render_problem
 from app.cli.request_errors import ProblemError
 from app.cli.say import counted, json_text, say, say_json, say_lines
 from app.cli.sql_source import Script
-from app.client.problem import JsonObject
+from app.client.problem import JsonObject, ProblemDocument
 
 MARKS = {"create": "+", "change": "~", "drop": "-"}
 MOVES = ("MOVE", "ADD", "REMOVE", "ROLE")
@@ -24,7 +25,9 @@ PLANS_MAX = 5
 """Plans made anew because somebody else changed the catalog, before giving up."""
 
 
-def show_plan(address: Address, files: Sequence[Script], *, prune: bool, check: bool, as_json: bool) -> int:
+def show_plan(
+    address: Address, files: Sequence[Script], *, prune: Sequence[str], check: bool, as_json: bool
+) -> int:
     with ApiClient(address) as client:
         plan = _planned(client, files, prune=prune, as_json=as_json)
     if as_json:
@@ -41,7 +44,7 @@ def apply_files(
     address: Address,
     files: Sequence[Script],
     *,
-    prune: bool,
+    prune: Sequence[str],
     wait: bool,
     timeout_s: float | None,
     as_json: bool,
@@ -54,22 +57,26 @@ def apply_files(
         plan = _planned(client, files, prune=prune, as_json=as_json, plan_id=plan_id)
         for attempt in range(PLANS_MAX):
             if plan_id is not None:
-                _carried_out_as_planned(client, plan, plan_id, done, as_json=as_json)
+                if plan["changes"]:
+                    _carried_out_as_planned(client, plan, plan_id, done, as_json=as_json)
                 break
             if plan["conflicts"]:
                 if not as_json:
                     _print_conflicts(plan)
                 raise CliError(ExitCode.FAILED, _refusal(plan, as_json=as_json))
-            if _carried_out(client, plan, done, as_json=as_json, last=attempt == PLANS_MAX - 1):
+            left = _carried_out(client, plan, done, as_json=as_json, last=attempt == PLANS_MAX - 1)
+            if not left:
                 break
             plan = _planned(client, files, prune=prune, as_json=as_json)
+            _require_same(left, plan, as_json=as_json)
         counts = Counter(change["action"] for change in done)
         if as_json:
             say_json({"changes": done, "unmanaged": plan["unmanaged"]}, indent=2)
         else:
             _print_unmanaged(plan)
             text = "Done: {create} created, {change} changed, {drop} dropped."
-            say(_counted(counts, text) if done else _nothing(plan))
+            applied = "Already applied: " if plan_id is not None else ""
+            say(_counted(counts, text) if done else applied + _nothing(plan))
         if not wait:
             return ExitCode.OK
         sys.stdout.flush()
@@ -79,16 +86,16 @@ def apply_files(
 
 def _carried_out(
     client: ApiClient, plan: JsonObject, done: list[JsonObject], *, as_json: bool, last: bool
-) -> bool:
-    """Runs a plan's statements, each on the catalog that the one before it left. False: somebody else changed
-    the catalog, and the rest was not run."""
+) -> Sequence[JsonObject]:
+    """Runs a plan's statements, each on the catalog that the one before it left. Answers with those that were
+    not run because somebody else changed the catalog."""
     version = plan["catalog_version"]
     for number, change in enumerate(plan["changes"], start=1):
         try:
             (result,) = client.execute(change["sql"], base_version=version)
         except ProblemError as error:
             if error.problem.name == "CATALOG_VERSION_CONFLICT" and not last:
-                return False
+                return list(plan["changes"][number - 1 :])
             left = len(plan["changes"]) - number
             script = Script(f"{change['kind']} {change['name']}", change["sql"])
             form = OutputFormat.JSON if as_json else OutputFormat.TABLE
@@ -100,7 +107,33 @@ def _carried_out(
             raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
         version = result["catalog_version"]
         _show_done(change, result, done, as_json=as_json)
-    return True
+    return ()
+
+
+def _require_same(left: Sequence[JsonObject], plan: JsonObject, *, as_json: bool) -> None:
+    """What is planned after somebody else's change is what was planned before it, or a part of that. Raises
+    CliError."""
+
+    def content(change: JsonObject) -> JsonObject:
+        return {key: change[key] for key in ("action", "kind", "name", "sql", "differences")}
+
+    before = [content(change) for change in left]
+    others = [change for change in plan["changes"] if content(change) not in before]
+    if not others and not plan["conflicts"]:
+        return
+    names = ", ".join(f"{thing['kind']} {thing['name']}" for thing in (*others, *plan["conflicts"]))
+    detail = (
+        f"somebody else changed the catalog meanwhile, to version {plan['catalog_version']}, and what is "
+        f"planned now is another change of {names}; it was not made"
+    )
+    problem = ProblemDocument(409, "PLAN_CHANGED", detail, 6005, "40001")
+    form = OutputFormat.JSON if as_json else OutputFormat.TABLE
+    raise CliError(ExitCode.FAILED, render_problem(problem, form))
+
+
+def prune_scope(names: Sequence[str]) -> tuple[str, ...]:
+    """As the catalog has them. Raises UsageError."""
+    return tuple(map(fold_name, names))
 
 
 def _show_done(change: JsonObject, result: Mapping[str, Any], done: list[JsonObject], *, as_json: bool) -> None:
@@ -130,7 +163,12 @@ def _carried_out_as_planned(
 
 
 def _planned(
-    client: ApiClient, files: Sequence[Script], *, prune: bool, as_json: bool, plan_id: str | None = None
+    client: ApiClient,
+    files: Sequence[Script],
+    *,
+    prune: Sequence[str],
+    as_json: bool,
+    plan_id: str | None = None,
 ) -> JsonObject:
     """Raises CliError that points into the file which is wrong."""
     try:
@@ -186,7 +224,7 @@ def _print_conflicts(plan: JsonObject) -> None:
 def _print_unmanaged(plan: JsonObject) -> None:
     if plan["unmanaged"]:
         names = ", ".join(f"{thing['kind']} {thing['name']}" for thing in plan["unmanaged"])
-        say(f"In no file, kept (dropped with --prune): {names}")
+        say(f"In no file, kept (--prune with a zone's name drops it): {names}")
 
 
 def _refusal(plan: JsonObject, *, as_json: bool) -> str:

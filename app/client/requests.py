@@ -101,9 +101,12 @@ def execute(
     return Request("POST", "/api/v1/statements", _items("results"), STATEMENT_TIMEOUT_S, body, headers)
 
 
-def plan(files: Sequence[tuple[str, str]], *, prune: bool, plan_id: str | None = None) -> Request[JsonObject]:
-    """``files`` are names and texts. ``plan_id``: PLAN_CHANGED when another plan comes out."""
-    body: JsonObject = {"files": [{"name": name, "text": text} for name, text in files], "prune": prune}
+def plan(
+    files: Sequence[tuple[str, str]], *, prune: Sequence[str] = (), plan_id: str | None = None
+) -> Request[JsonObject]:
+    """``files`` are names and texts; ``prune`` the zones, or patterns with ``*``, that may be dropped.
+    ``plan_id``: PLAN_CHANGED when another plan comes out, or none where there is nothing to change any more."""
+    body: JsonObject = {"files": [{"name": name, "text": text} for name, text in files], "prune": list(prune)}
     return _post("/api/v1/plan", body | ({} if plan_id is None else {"plan_id": plan_id}))
 
 

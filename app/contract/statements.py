@@ -27,7 +27,7 @@ class StatementOutcome(TypedDict):
     sql: str
     applied: Annotated[
         bool | None,
-        About("false for an IF [NOT] EXISTS that had nothing to do; null for a statement that asks"),
+        About("false for what changed nothing: IF [NOT] EXISTS, or so already; null for a statement that asks"),
     ]
     effect: dict[str, Any] | None
     zone_id: int | None

@@ -12,6 +12,7 @@ reported, and nothing is changed at all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -127,9 +128,10 @@ def desired_catalog(
 
 
 def plan_changes(
-    live: CatalogSnapshot, desired: CatalogSnapshot, quorum_of: QuorumOf, *, prune: bool
+    live: CatalogSnapshot, desired: CatalogSnapshot, quorum_of: QuorumOf, *, prune: Sequence[str] = ()
 ) -> CatalogPlan:
-    """The statements in an order in which each can be carried out. Without ``prune`` nothing is dropped."""
+    """The statements in an order in which each can be carried out. What is in no file is dropped if its zone's
+    name, or that of the table's zone, is one of ``prune``, in which ``*`` stands for any characters."""
     changes: list[PlannedChange] = []
     conflicts: list[Conflict] = []
     desired_tables = {table.name for table in desired.tables}
@@ -141,8 +143,10 @@ def plan_changes(
         for zone in live.zones
         if zone.name not in desired_zones and not (default is not None and zone.name == default.name)
     ]
-    if prune:
-        changes += [_drop_table(table) for table in doomed_tables]
+    may_drop = _pattern_of(prune)
+    dropped_zones = [zone for zone in doomed_zones if may_drop(zone.name)]
+    dropped_tables = [table for table in doomed_tables if may_drop(_zone_name(live, table))]
+    changes += [_drop_table(table) for table in dropped_tables]
     for zone in desired.zones:
         _plan_zone(live.zone(zone.name), zone, quorum_of, changes, conflicts)
     before = live.default_zone
@@ -152,16 +156,26 @@ def plan_changes(
         changes.append(PlannedChange(DesiredAction.CHANGE, "zone", default.name, sql, (difference,)))
     for table in desired.tables:
         _plan_table(live, desired, table, changes, conflicts)
-    if prune:
-        changes += [
-            PlannedChange(DesiredAction.DROP, "zone", zone.name, render(DropZone(Name(zone.name))))
-            for zone in doomed_zones
-        ]
+    changes += [
+        PlannedChange(DesiredAction.DROP, "zone", zone.name, render(DropZone(Name(zone.name))))
+        for zone in dropped_zones
+    ]
     unmanaged = (
-        *(("zone", zone.name) for zone in doomed_zones),
-        *(("table", table.name) for table in doomed_tables),
+        *(("zone", zone.name) for zone in doomed_zones if zone not in dropped_zones),
+        *(("table", table.name) for table in doomed_tables if table not in dropped_tables),
     )
-    return CatalogPlan(live.version, tuple(changes), tuple(conflicts), () if prune else unmanaged)
+    return CatalogPlan(live.version, tuple(changes), tuple(conflicts), unmanaged)
+
+
+def _pattern_of(names: Sequence[str]) -> Callable[[str], bool]:
+    parts = (".*".join(map(re.escape, name.split("*"))) for name in names)
+    pattern = re.compile("|".join(parts) if names else r"(?!)", re.S)
+    return lambda name: pattern.fullmatch(name) is not None
+
+
+def _zone_name(catalog: CatalogSnapshot, table: Table) -> str:
+    zone = catalog.zone_of(table)
+    return zone.name if zone is not None else ""
 
 
 def _drop_table(table: Table) -> PlannedChange:

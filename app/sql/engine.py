@@ -212,7 +212,7 @@ class SqlEngine:
             measured.kinds = tuple(map(kind_of_command, commands))
             return await self._catalog.run(commands, self._nodes(), plan.plan_id.catalog_version)
 
-    async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
+    async def plan(self, files: Sequence[DdlFile], prune: Sequence[str]) -> CatalogPlan:
         """What a set of DDL files would change, of the zones that the caller may see. Raises DdlFileError,
         StoreError."""
         async with self._line.turn():

@@ -145,7 +145,9 @@ class CatalogExecutor:
         if caller is not None:
             await self._call(self._authorise, commands, topology, caller)
 
-    async def plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
+    async def plan(
+        self, commands: Sequence[FileCommand], topology: Topology, *, prune: Sequence[str]
+    ) -> CatalogPlan:
         """What DDL files would change, of the zones that the caller may see: nothing of it is authorised yet.
         Raises DdlFileError, StoreError."""
         return await self._call(partial(self._plan, commands, topology, current_caller(), prune=prune))
@@ -334,7 +336,12 @@ class CatalogExecutor:
                 snapshot = snapshot.after(self._service.judge(known, command, topology).entries)
 
     def _plan(
-        self, commands: Sequence[FileCommand], topology: Topology, caller: Caller | None, *, prune: bool
+        self,
+        commands: Sequence[FileCommand],
+        topology: Topology,
+        caller: Caller | None,
+        *,
+        prune: Sequence[str],
     ) -> CatalogPlan:
         live = self._service.snapshot()
         if caller is not None:

@@ -60,9 +60,7 @@ def plan_row(plan_id: str) -> Row:
 
 def _summary(change: Change) -> str:
     if not change.applied:
-        return "changes nothing: IF [NOT] EXISTS applies"
-    if not change.entries:
-        return "changes nothing: the zone is already like this"
+        return "changes nothing: " + change.warnings[-1].message.partition(": ")[2]
     return "would make a new catalog version; nothing was changed"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,7 +15,7 @@ from urllib.parse import quote_plus
 from app.actor import acting, current_actor, current_principal, current_scope
 from app.errors import problem
 from app.sql.abandoned import TRINO
-from app.sql.jobs import StatementJobs
+from app.sql.jobs import RunningJob, StatementJobs
 from app.sql.metadata_show import rewrite_show
 from app.sql.results import StatementEngine
 from app.sql.script_reader import ScriptReader
@@ -23,9 +25,10 @@ from app.sql.trino_pages import PageAddresses, page_body, page_count
 from app.sql.trino_session import TrinoSession, check_property
 from app.sql.trino_work import Progress, is_ddl, statement_work
 from catalog.core.access_tokens import scope_text
-from catalog.core.errors import ErrorKind, RefusedError, StatementError
+from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.statement_log import (
     REPEAT_PREFIX,
+    LoggedOutcome,
     NewStatement,
     StatementProgress,
     StatementRow,
@@ -33,15 +36,17 @@ from catalog.core.statement_log import (
     key_of_scope,
 )
 from parser.hidden_secrets import hide_secrets
-from parser.script import check_size
+from parser.script import check_size, first_words
 from parser.text_limits import StopFlag
 
-FIRST_HOLD_S = 2.0
-"""A POST is answered when the statement was judged, so that its warnings are on the first page, but before any
-client's patience ends."""
+FIRST_HOLD_S = 0.1
+"""A POST is answered when the statement was judged, so that its warnings are on the first page if they can be,
+but before anybody could wish to cancel it: a driver that has no address yet cannot."""
 HOLD_S = 1.0
 REPEAT_WITHIN_S = 60.0
+TEXT_KEPT = 200
 NO_ROOM = (ErrorKind.TOO_MANY_STATEMENTS, ErrorKind.CLIENT_STATEMENT_LIMIT)
+_UNLOGGED = re.compile(r"[0-9a-f]{32}-([A-Z_]{1,60})")
 _DESCRIBES = (ControlKind.DESCRIBE_INPUT, ControlKind.DESCRIBE_OUTPUT)
 
 
@@ -83,8 +88,8 @@ class TrinoFront:
     async def post(
         self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: PageAddresses
     ) -> Page:
-        """The first page. Refusals are pages too; what is broken inside is raised, and RefusedError
-        (``NO_ROOM``), which drivers try again."""
+        """The first page, which is never the last: drivers read errors on a later one. What is broken inside is
+        raised, and RefusedError (``NO_ROOM``), which drivers try again."""
         try:
             understood = await self._reader.run(len(sql), self._understood, sql, session, addresses)
             if understood.page is not None:
@@ -102,7 +107,7 @@ class TrinoFront:
         except StatementError as error:
             if error.kind in NO_ROOM:
                 raise
-            return Page(_refused(error, addresses))
+            return await self._refused(sql, error, addresses)
 
     def _understood(
         self, stop: StopFlag, sql: str, session: TrinoSession, addresses: PageAddresses
@@ -123,6 +128,8 @@ class TrinoFront:
 
     async def get(self, statement_id: str, token: int, addresses: PageAddresses) -> Page:
         """The page of a token. Raises RefusedError: STATEMENT_NOT_FOUND, STATEMENT_RESULT_GONE."""
+        if unlogged := _UNLOGGED.fullmatch(statement_id):
+            return Page(_last_page(statement_id, unlogged[1], addresses))
         row = await self._row(statement_id)
         if token < 1 or token > row.token + 1:
             raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "this page was never offered")
@@ -149,6 +156,8 @@ class TrinoFront:
 
     async def delete(self, statement_id: str) -> None:
         """A wish to stop; undoes nothing. Raises RefusedError (STATEMENT_NOT_FOUND)."""
+        if _UNLOGGED.fullmatch(statement_id):
+            return
         row = await self._row(statement_id)
         if not row.state.is_over:
             await self._jobs.cancel(statement_id)
@@ -180,12 +189,38 @@ class TrinoFront:
             row, created = await self._jobs.submit(new, work, for_data=for_data)
         if not created and row.token:
             await self._jobs.on_log(lambda log: log.rewind(row.statement_id))
-        finished = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
-        row = replace(finished if finished is not None else row, token=0, token_answer=None)
-        ended = row.state.is_over and page_count(row) == 0
-        progress = self._jobs.progress(row)
+        return await self._first(row, addresses, is_kept=is_ddl(sql))
+
+    async def _refused(self, sql: str, error: StatementError, addresses: PageAddresses) -> Page:
+        """What was refused before it ran is logged with its error, so that every server can answer for it. Of
+        its text, which may not have been understood, the first word."""
+
+        async def refuse(_: RunningJob) -> LoggedOutcome:
+            raise error
+
+        shown = first_words(sql[:TEXT_KEPT], 1)
+        digest = hashlib.sha256(shown.encode()).hexdigest()
+        scope = scope_text(current_scope())
+        new = NewStatement(uuid.uuid4().hex, TRINO, shown, digest, None, current_principal(), scope)
+        try:
+            row, _ = await self._jobs.submit(new, refuse)
+            return await self._first(row, addresses, is_kept=True)
+        except StoreError as broken:
+            return Page(_first_page(broken.kind.name, addresses))
+
+    async def _first(self, row: StatementRow, addresses: PageAddresses, *, is_kept: bool) -> Page:
+        """The answer to a POST. ``is_kept``: it goes on when nobody waits any more."""
+        try:
+            newest = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
+        except asyncio.CancelledError:
+            if not is_kept:
+                await asyncio.shield(self._jobs.cancel(row.statement_id))
+            raise
+        then = replace(newest or row, token=0, token_answer=None)
+        if then.state.is_over:
+            then = replace(then, state=StatementState.RUNNING, finished_us=None, error=None)
         queued = self._jobs.position(row.statement_id)
-        return Page(page_body(row, addresses, progress, None if ended else 1, queued=queued))
+        return Page(page_body(then, addresses, self._jobs.progress(then), 1, queued=queued))
 
     async def _again(self, row: StatementRow, token: int, addresses: PageAddresses) -> Page:
         """The page of the newest token: the same each time."""
@@ -205,7 +240,8 @@ class TrinoFront:
         try:
             await self._jobs.require_results(row)
         except RefusedError as error:
-            return Page({**_refused(error, addresses), "id": row.statement_id})
+            failed = StatementRow(row.statement_id, TRINO, StatementState.FAILED, error=problem(error))
+            return Page(page_body(failed, addresses, None, None))
         count = page_count(row)
         rows = await self._jobs.rows(row.statement_id, 1, page) if page < count else None
         next_token = token + 1 if page + 1 < count else None
@@ -263,16 +299,23 @@ def _controlled(control: Control, session: TrinoSession, addresses: PageAddresse
         headers["X-Trino-Started-Transaction-Id"] = str(uuid.uuid4())
     else:
         headers["X-Trino-Clear-Transaction-Id"] = "true"
-    row = _unlogged(StatementState.SUCCEEDED, {"update_type": kind.value})
-    return Page(page_body(row, addresses, None, None), headers)
+    return Page(_first_page(kind.name, addresses), headers)
 
 
-def _refused(error: StatementError, addresses: PageAddresses) -> dict[str, Any]:
-    row = replace(_unlogged(StatementState.FAILED, {}), error=problem(error))
-    return page_body(row, addresses, None, None)
+def _first_page(answer: str, addresses: PageAddresses) -> dict[str, Any]:
+    """Of what has no effect here, or cannot be logged: every server tells the last page from its id, which
+    ends in the name of a ControlKind or ErrorKind."""
+    row = StatementRow(f"{uuid.uuid4().hex}-{answer}", TRINO, StatementState.RUNNING)
+    return page_body(row, addresses, None, 1)
 
 
-def _unlogged(state: StatementState, head: dict[str, Any]) -> StatementRow:
-    """A statement that is answered whole at once and has no effect here: there is nothing to remember."""
-    heads = ({"columns": [["result", "boolean"]], **head},)
-    return StatementRow(uuid.uuid4().hex, TRINO, state, finished_us=0, heads=heads)
+def _last_page(statement_id: str, answer: str, addresses: PageAddresses) -> dict[str, Any]:
+    """Raises RefusedError for an id that nobody was given."""
+    row = StatementRow(statement_id, TRINO, StatementState.SUCCEEDED, finished_us=0)
+    if answer in ControlKind.__members__:
+        head = {"columns": [["result", "boolean"]], "update_type": ControlKind[answer].value}
+        return page_body(replace(row, heads=(head,)), addresses, None, None)
+    if answer not in ErrorKind.__members__:
+        raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "there is no such statement")
+    error = problem(StoreError(ErrorKind[answer], ErrorKind[answer].value.title))
+    return page_body(replace(row, state=StatementState.FAILED, error=error), addresses, None, None)

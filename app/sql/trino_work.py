@@ -53,7 +53,7 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             }
             return LoggedOutcome(StatementState.SUCCEEDED, (head,), _pages(result), warnings=warnings)
         head = done_head(sql, result.catalog_version, result.update_type)
-        if session.wait and result.applied and result.zone_id is not None:
+        if session.wait and result.zone_id is not None:
             # A change that asked for what was there made no version: its zone need not reach the newest.
             made = await job.committed()
             version = made[-1].version if made else 0

@@ -6,6 +6,8 @@ only shows it; both get the same answer for the same snapshot, command and nodes
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from catalog.core.messages import (
     AddColumns,
     AlterZone,
@@ -76,9 +78,26 @@ def apply_command(
     for the quorum. IF [NOT] EXISTS hides none of those before existence. The last one comes after it, so that
     a script of IF NOT EXISTS can be sent again while nodes are down.
     """
+    change = _judged(snapshot, command, Surroundings(topology, defaults, filters))
+    return change if change.entries else _without_effect(change)
+
+
+def _without_effect(change: Change) -> Change:
+    """Said alike of every command: an IF [NOT] EXISTS, and a change to what is already."""
+    command = change.command
+    if getattr(command, "if_not_exists", False):
+        reason = "what it would create exists already"
+    elif getattr(command, "if_exists", False) and change.effect["op"] == "noop" and change.before is None:
+        reason = "what it names does not exist"
+    else:
+        reason = "it is like this already"
+    warning = StatementWarning("NOTHING_CHANGED", f"nothing was changed: {reason}")
+    return replace(change, applied=False, warnings=(*change.warnings, warning))
+
+
+def _judged(snapshot: CatalogSnapshot, command: Command, surroundings: Surroundings) -> Change:
     if isinstance(command, PrincipalCommand):
         return change_principals(snapshot, command)
-    surroundings = Surroundings(topology, defaults, filters)
     if isinstance(command, CreateZone):
         return create_zone(snapshot, command, surroundings)
     if isinstance(command, AlterZone):

@@ -236,9 +236,8 @@ def _spliced(
 class Change:
     """What a command does to a snapshot.
 
-    ``applied`` is false only for an IF [NOT] EXISTS, or a default zone set again, that had nothing to do.
-    ``entries`` is empty then, and also for an ALTER that asks for what the zone is already: applied, but no new
-    version, so that a statement sent twice starts nothing (decision 12).
+    ``applied`` is false, and ``entries`` empty, for an IF [NOT] EXISTS that has nothing to do and for a change
+    to what is already: no new version, so that a statement sent twice starts nothing (decision 12).
 
     ``before`` and ``after`` are the zone around the change; of a command on a table ``before`` is the table's
     zone, and ``after`` is set only when the table brought the default zone along. ``data_nodes`` are the live

@@ -87,6 +87,8 @@ def test_what_proves_nothing_is_refused(server: SecureServer, modules: Path) -> 
         (case(server, ADMIN, token=token), "IMPERSONATE"),
         (case(server, STRANGER, "DROP ZONE hidden_zone", token=token), "ZONE_NOT_FOUND"),
         (case(server, STRANGER, "DROP ZONE open_zone", token=token), "PRIVILEGE_MISSING"),
+        (case(server, STRANGER, "DROP ZOEN open_zone", token=token), "SYNTAX_ERROR"),
+        (case(server, STRANGER, "EXECUTE nowhere", token=token), "PREPARED_STATEMENT_UNKNOWN"),
         (case(server, STRANGER, token=token, ca=None), "certificate"),
         (case(server, STRANGER, token=token, server=server.plain_url), "403"),
     ]

@@ -33,7 +33,7 @@ def server(shared_server: ApiServer) -> Iterator[ApiServer]:
     """Nothing is in its catalog; what a test leaves is dropped, tables before their zones."""
     yield shared_server
     with httpx.Client(base_url=shared_server.url, trust_env=False, timeout=60) as client:
-        empty = {"files": [{"name": "empty.sql", "text": "DROP ZONE IF EXISTS nothing"}], "prune": True}
+        empty = {"files": [{"name": "empty.sql", "text": "DROP ZONE IF EXISTS nothing"}], "prune": ["*"]}
         plan = client.post("/api/v1/plan", json=empty).raise_for_status().json()
         for change in plan["changes"]:
             client.post("/api/v1/statements", json={"sql": change["sql"]}).raise_for_status()
@@ -86,9 +86,9 @@ def test_changes_drops_and_what_is_in_no_file(
     assert zonectl(server, "plan", folder) == 0
     told = capsys.readouterr().out
     assert "~ zone ORDERS\n    REPLICAS: 3 -> 2\n" in told
-    assert "In no file, kept (dropped with --prune): zone USERS\n" in told
+    assert "In no file, kept (--prune with a zone's name drops it): zone USERS\n" in told
     (folder / "10-zones.sql").write_text("CREATE ZONE orders (PARTITIONS 8, REPLICAS 2);")
-    assert zonectl(server, "apply", folder, "--prune", "--format", "json") == 0
+    assert zonectl(server, "apply", folder, "--prune", "use*", "--prune", "nothing", "--format", "json") == 0
     done = json.loads(capsys.readouterr().out)
     assert [(each["action"], each["name"]) for each in done["changes"]] == [
         ("change", "ORDERS"),
@@ -168,8 +168,29 @@ def test_a_plan_is_applied_by_its_id_and_only_once(
     done = json.loads(capsys.readouterr().out)
     assert [each["sql"] for each in done["changes"]] == [each["sql"] for each in plan["changes"]]
     assert version_of(server) == plan["catalog_version"] + 3
-    assert zonectl(server, "apply", folder, "--plan-id", plan["plan_id"]) == 1
-    assert "not " + str(plan["catalog_version"]) in capsys.readouterr().err
+    assert zonectl(server, "apply", folder, "--plan-id", plan["plan_id"]) == 0
+    assert "Already applied: Nothing to change" in capsys.readouterr().out
+    assert version_of(server) == plan["catalog_version"] + 3
+
+
+def test_what_is_in_anothers_files_is_not_pruned(
+    server: ApiServer, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two folders over one catalog: each drops what it names, and all of it stays named."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "zones.sql").write_text("CREATE ZONE b_one; CREATE ZONE b_two")
+    assert zonectl(server, "apply", folder) == zonectl(server, "apply", other) == 0
+    (other / "zones.sql").write_text("CREATE ZONE b_one")
+    capsys.readouterr()
+    assert zonectl(server, "apply", other, "--prune", "b_*") == 0
+    told = capsys.readouterr().out
+    assert "- DROP ZONE B_TWO" in told
+    assert "kept (--prune with a zone's name drops it): zone ORDERS, zone USERS, table SALES" in told
+    assert zonectl(server, "apply", other, "--prune") == 64
+    body = {"files": [{"name": "a.sql", "text": "CREATE ZONE b_one"}], "prune": True}
+    refused = httpx.post(f"{server.url}/api/v1/plan", json=body, trust_env=False, timeout=60)
+    assert (refused.status_code, refused.json()["name"]) == (400, "INVALID_REQUEST")
 
 
 def test_an_empty_folder_is_said(server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

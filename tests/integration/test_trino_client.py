@@ -56,6 +56,40 @@ def read_on(request: trino.client.TrinoRequest, status: Any) -> None:
         status = request.process(request.get(status.next_uri))
 
 
+def read_to_the_end(client: httpx.Client, sql: str, headers: dict[str, str]) -> dict[str, Any]:
+    """The last page, which is never the first."""
+    page: dict[str, Any] = client.post("/v1/statement", content=sql, headers=headers).json()
+    assert "error" not in page
+    address = page["nextUri"]
+    while address:
+        page = client.get(address).raise_for_status().json()
+        address = page.get("nextUri")
+    return page
+
+
+@pytest.mark.parametrize(
+    ("sql", "ends_with"),
+    [
+        ("SELECT 1", None),
+        ("USE system", None),
+        ("SET SESSION wait = true", None),
+        ("SELEC 1", "SYNTAX_ERROR"),
+        ("DROP ZONE nowhere", "ZONE_NOT_FOUND"),
+        ("EXECUTE nowhere", "PREPARED_STATEMENT_UNKNOWN"),
+        ("SET SESSION nonsense = 1", "INVALID_REQUEST"),
+        ("SELECT nope FROM zones", "COLUMN_NOT_FOUND"),
+    ],
+)
+def test_an_error_is_never_on_the_first_page(server: ApiServer, sql: str, ends_with: str | None) -> None:
+    """Clients exist that pass over it. A page that was read is read again as it was."""
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+        last = read_to_the_end(client, sql, {"X-Trino-User": "tester"})
+        assert last.get("error", {}).get("errorName") == ends_with
+        again = f"/v1/statement/executing/{last['id']}/1"
+        assert client.get(again).json() == last
+        assert client.delete(again).status_code == 204
+
+
 def test_queries_and_parameters(connection: trino.dbapi.Connection) -> None:
     cursor = connection.cursor()
     assert cursor.execute("SELECT 1").fetchall() == [[1]]
@@ -296,7 +330,7 @@ def test_a_repeated_post_has_one_effect(server: ApiServer, zone: str) -> None:
             assert "error" not in again.json()
             assert with_data(client, again.json()["nextUri"])[1]["data"] == [[True]]
         # Read, so not lost: without a key this is a new statement.
-        assert "error" in client.post("/v1/statement", content=sql, headers=bare).json()
+        assert read_to_the_end(client, sql, bare)["error"]["errorName"] == "ZONE_ALREADY_EXISTS"
 
 
 def test_tokens(server: ApiServer) -> None:

@@ -90,7 +90,7 @@ def quorum_of(zone: Zone) -> int:
 
 def planned(live: CatalogSnapshot, files: list[DdlFile], *, prune: bool) -> tuple[CatalogPlan, CatalogSnapshot]:
     desired = desired_catalog(read_files(files), live, NODES, DEFAULTS)
-    return plan_changes(live, desired, quorum_of, prune=prune), desired
+    return plan_changes(live, desired, quorum_of, prune=("*",) if prune else ()), desired
 
 
 def creates(zone: Zone, texts: list[str]) -> bool:

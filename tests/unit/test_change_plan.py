@@ -124,6 +124,8 @@ async def test_files_have_the_plan_of_their_statements(api: OperationsWorld) -> 
     assert [each["catalog_version"] for each in done["results"]] == [2, 3]
     again = await api.post("/plan", {"files": files})
     assert (again["plan_id"], again["changes"]) == (None, [])
+    assert await api.post("/plan", {"files": files, "plan_id": plan["plan_id"]}) == again, "applied already"
+    files[0]["text"] += "; CREATE ZONE others"
     refused = await api.post("/plan", {"files": files, "plan_id": plan["plan_id"]}, 409)
     assert "version 3, not 1 any more, by ALTER ZONE ORDERS" in refused["detail"]
 

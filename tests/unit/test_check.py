@@ -64,7 +64,9 @@ def test_one_line_a_statement(script: Path, capsys: pytest.CaptureFixture[str]) 
             "applied": False,
             "effect": {"op": "noop"},
             "error": None,
-            "warnings": [],
+            "warnings": [
+                {"name": "NOTHING_CHANGED", "message": "nothing was changed: what it names does not exist"}
+            ],
         },
     ]
 

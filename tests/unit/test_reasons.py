@@ -100,6 +100,7 @@ async def test_a_reason_is_one_line_that_shows_what_it_is(api: OperationsWorld, 
     await api.post("/operations/1-1/cancel", {"by": "ann", "reason": wrong}, 400)
     headers = {"X-Trino-User": "ann", "X-Trino-Session": f"reason={quote(wrong)}"}
     page = (await api.http.post("http://api/v1/statement", content=WIDER, headers=headers)).json()
+    page = (await api.http.get(page["nextUri"])).json()
     assert "a reason" in page["error"]["message"]
     assert await api.world.dump() == before
 

@@ -159,11 +159,12 @@ def test_partitions_cannot_be_altered() -> None:
     assert refusal("ALTER ZONE IF EXISTS ghost SET PARTITIONS=2")[0] is ErrorKind.PARTITIONS_NOT_ALTERABLE
 
 
-def test_the_same_again_is_applied_and_makes_no_version() -> None:
+def test_the_same_again_is_told_and_makes_no_version() -> None:
     """Decision 12: what touches no parameter writes nothing."""
     snapshot = catalog("CREATE ZONE z (REPLICAS 3)")
     again = change("ALTER ZONE z SET REPLICAS 3", snapshot)
-    assert again.applied
+    assert not again.applied
+    assert [warning.name for warning in again.warnings] == ["NOTHING_CHANGED"]
     assert again.entries == ()
     assert snapshot.after(again.entries) is snapshot
 

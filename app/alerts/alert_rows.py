@@ -14,7 +14,9 @@ from enum import Enum
 
 from app.alerts import conditions
 from app.alerts.facts import InstallationFacts
+from app.contract.health import InstallationPart
 from rebalance.core.alert_state import Findings
+from rebalance.core.causes import Cause
 from rebalance.core.self_reports import DISK_FULL_SHARE
 
 STALE_S = 15.0
@@ -47,9 +49,10 @@ Predicate = Callable[[InstallationFacts], Findings | None]
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    """``for_s``: longer than normal work makes the condition hold. ``absent``: what happens while its series
-    are missing. ``of_mirror``: its facts come from the metastore, so they are unknown while the mirror is old.
-    ``label``: what tells several alerts of the row apart; empty: there is one."""
+    """``cause`` and ``part``: how readiness names the condition, from its first moment on; with ``is_ordinary``
+    only once the alert fires. ``for_s``: longer than normal work makes it hold. ``absent``: what happens while
+    its series are missing. ``of_mirror``: its facts come from the metastore, so they are unknown while the
+    mirror is old. ``label``: what tells several alerts of the row apart; empty: there is one."""
 
     name: str
     severity: Severity
@@ -61,6 +64,9 @@ class AlertRow:
     holds: Predicate | None = None
     of_mirror: bool = True
     label: str = ""
+    cause: Cause = Cause.OTHER
+    part: InstallationPart = InstallationPart.SERVER
+    is_ordinary: bool = False
 
     @property
     def page(self) -> str:
@@ -96,17 +102,73 @@ LEVEL_ROWS = (
         _OLD,
         conditions.partition_without_majority,
         label="zone",
+        cause=Cause.NO_MAJORITY,
+        part=InstallationPart.ZONES,
     ),
     AlertRow(
         "NodeDown",
         Severity.TICKET,
         AlertGroup.NODES,
         120,
-        "A node that keeps replicas is gone.",
+        "A node that zones or replicas count on is gone.",
         "max by (node) (zonekeeper_node_up) == 0",
         _OLD,
         conditions.node_down,
         label="node",
+        cause=Cause.NODE_DOWN,
+        part=InstallationPart.NODES,
+    ),
+    AlertRow(
+        "ReplicasMissing",
+        Severity.TICKET,
+        AlertGroup.NODES,
+        300,
+        "Partitions have fewer replicas than their zone asks for, and none is on its way.",
+        "max by (zone) (zonekeeper_zone_partitions_replicas_missing) > 0",
+        _OLD,
+        conditions.replicas_missing,
+        label="zone",
+        cause=Cause.REPLICAS_MISSING,
+        part=InstallationPart.ZONES,
+    ),
+    AlertRow(
+        "PartitionDegraded",
+        Severity.TICKET,
+        AlertGroup.NODES,
+        600,
+        "Partitions serve with fewer replicas in order than wanted, and nothing moves.",
+        "max by (zone) (zonekeeper_zone_partitions_degraded) > 0",
+        _OLD,
+        conditions.partition_degraded,
+        label="zone",
+        cause=Cause.DEGRADED,
+        part=InstallationPart.ZONES,
+    ),
+    AlertRow(
+        "ReplicaBroken",
+        Severity.TICKET,
+        AlertGroup.NODES,
+        300,
+        "A replica is broken: its process does not stay, or its data cannot be read.",
+        "max by (zone) (zonekeeper_zone_partitions_replicas_broken) > 0",
+        _OLD,
+        conditions.replica_broken,
+        label="zone",
+        cause=Cause.MEMBER_FAILED,
+        part=InstallationPart.ZONES,
+    ),
+    AlertRow(
+        "StoreServerDown",
+        Severity.TICKET,
+        AlertGroup.NODES,
+        180,
+        "A living node's store server takes no part, so its replicas serve nobody.",
+        "max by (node) (zonekeeper_node_store_server_up) == 0",
+        _OLD,
+        conditions.store_server_down,
+        label="node",
+        cause=Cause.SERVER_DOWN,
+        part=InstallationPart.NODES,
     ),
     AlertRow(
         "DiskFull",
@@ -120,6 +182,8 @@ LEVEL_ROWS = (
         _OF_NODES,
         conditions.disk_full,
         label="node",
+        cause=Cause.DISK_FULL,
+        part=InstallationPart.NODES,
     ),
     AlertRow(
         "NoController",
@@ -130,6 +194,8 @@ LEVEL_ROWS = (
         "max(zonekeeper_controller_present) == 0",
         _OLD,
         conditions.no_controller,
+        cause=Cause.NO_LEADER,
+        part=InstallationPart.CONTROLLER,
     ),
     AlertRow(
         "SparkAway",
@@ -140,6 +206,9 @@ LEVEL_ROWS = (
         "max(zonekeeper_spark_up) == 0 and max(zonekeeper_controller_present) == 1",
         _OLD,
         conditions.spark_away,
+        cause=Cause.SPARK_DOWN,
+        part=InstallationPart.SPARK,
+        is_ordinary=True,
     ),
     AlertRow(
         "MetastoreUnreachable",
@@ -151,6 +220,8 @@ LEVEL_ROWS = (
         _SILENT,
         conditions.metastore_unreachable,
         of_mirror=False,
+        cause=Cause.METASTORE_UNAVAILABLE,
+        part=InstallationPart.METASTORE,
     ),
     AlertRow(
         "MetastoreSpace",
@@ -161,6 +232,8 @@ LEVEL_ROWS = (
         'max(zonekeeper_etcd_alarms{alarm="NOSPACE"}) > 0',
         _OLD,
         conditions.metastore_space,
+        cause=Cause.METASTORE_FULL,
+        part=InstallationPart.METASTORE,
     ),
     AlertRow(
         "Divergence",
@@ -171,6 +244,8 @@ LEVEL_ROWS = (
         "max(zonekeeper_stores_agree) == 0",
         _OLD,
         conditions.divergence,
+        cause=Cause.STORES_DIFFER,
+        part=InstallationPart.METASTORE,
     ),
     AlertRow(
         "MoveStuck",
@@ -182,6 +257,8 @@ LEVEL_ROWS = (
         _OLD,
         conditions.move_stuck,
         label="operation",
+        cause=Cause.MOVE_STUCK,
+        part=InstallationPart.MOVES,
     ),
     AlertRow(
         "RelayLag",
@@ -193,6 +270,8 @@ LEVEL_ROWS = (
         _SILENT,
         conditions.relay_lag,
         of_mirror=False,
+        cause=Cause.OUTBOX_LATE,
+        part=InstallationPart.QUEUE,
     ),
     AlertRow(
         "CatalogUnreachable",
@@ -204,6 +283,8 @@ LEVEL_ROWS = (
         _SILENT,
         conditions.catalog_unreachable,
         of_mirror=False,
+        cause=Cause.CATALOG_UNAVAILABLE,
+        part=InstallationPart.CATALOG,
     ),
     AlertRow(
         "CertificateExpires",
@@ -216,9 +297,14 @@ LEVEL_ROWS = (
         "Nothing fires: a server without HTTPS has no certificate.",
         conditions.certificate_expires,
         of_mirror=False,
+        cause=Cause.CERTIFICATE_EXPIRES,
+        part=InstallationPart.SERVER,
     ),
 )
-"""What servers judge, at most 12."""
+"""What servers judge, at most ``LEVEL_ROWS_MAX``."""
+LEVEL_ROWS_MAX = 16
+"""Twelve of parts of the installation, and four of replicas: one that is missing, broken or on a server that is
+down calls for a remedy of its own, and says nothing of the others."""
 
 BY_NAME: Mapping[str, AlertRow] = {row.name: row for row in LEVEL_ROWS}
 

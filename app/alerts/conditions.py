@@ -35,8 +35,29 @@ def partition_without_majority(facts: InstallationFacts) -> Findings | None:
     return _each("zone", facts.without_majority, f"partition {of}", f"partitions {of}")
 
 
+def partition_degraded(facts: InstallationFacts) -> Findings | None:
+    of = "with fewer replicas in order than wanted in zone"
+    return _each("zone", facts.degraded, f"partition {of}", f"partitions {of}")
+
+
+def replicas_missing(facts: InstallationFacts) -> Findings | None:
+    of = "with fewer replicas than wanted in zone"
+    return _each("zone", facts.replicas_missing, f"partition {of}", f"partitions {of}")
+
+
+def replica_broken(facts: InstallationFacts) -> Findings | None:
+    of = "with a broken replica in zone"
+    return _each("zone", facts.replicas_broken, f"partition {of}", f"partitions {of}")
+
+
+def store_server_down(facts: InstallationFacts) -> Findings:
+    return {(("node", node),): f"no store server takes part for node {node}" for node in facts.servers_down}
+
+
 def no_controller(facts: InstallationFacts) -> Findings:
-    return NONE if facts.controller is not None else _whole("no controller leads: nothing is placed or moved")
+    return (
+        NONE if facts.controller is not None else _whole("no controller leads, so nothing is placed or moved")
+    )
 
 
 def metastore_unreachable(facts: InstallationFacts) -> Findings:
@@ -90,8 +111,12 @@ def move_stuck(facts: InstallationFacts) -> Findings:
 
 
 def node_down(facts: InstallationFacts) -> Findings | None:
-    of = "not served by node"
-    return _each("node", facts.absent_nodes, f"replica {of}", f"replicas {of}")
+    if facts.absent_nodes is None:
+        return None
+    return {
+        (("node", node),): f"node {node} does not live; {count} replica{'' if count == 1 else 's'} not served"
+        for node, count in facts.absent_nodes.items()
+    }
 
 
 def relay_lag(facts: InstallationFacts) -> Findings:

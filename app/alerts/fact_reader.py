@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography import x509
@@ -15,6 +16,8 @@ from app.alerts.stuck_moves import StuckMoves
 from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
 from app.views.answer_state import state_of
+from app.views.keyspace_views import KeyspaceViews
+from app.views.store_servers import servers_down
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
@@ -22,11 +25,12 @@ from rebalance.core.readable import read
 from rebalance.core.self_reports import EngineRecord, ProcessRecord
 from rebalance.core.txn import Get, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.metastore import Metastore, MetastoreError
 
 ANSWER_S = 2.0
 """A store that takes longer does not answer."""
 SEEN_S = 1.0
+"""For so long the mirror is waited for."""
 
 
 class FactReader:
@@ -48,6 +52,7 @@ class FactReader:
         self._snapshot = snapshot
         self._metastore = metastore
         self._mirror = mirror
+        self._views = KeyspaceViews(mirror, keyspace)
         self._count = count
         self._keyspace = keyspace
         self._guard = guard
@@ -56,11 +61,15 @@ class FactReader:
         self._stuck_moves = StuckMoves(OpenOperations(mirror, keyspace), divisor)
         self._current_s: float | None = None
 
-    async def facts(self) -> InstallationFacts:
-        """Takes up to some seconds when a store is silent; the event loop stays free."""
+    async def facts(self, answer_s: float = ANSWER_S, seen_s: float = SEEN_S) -> InstallationFacts:
+        """Takes up to ``answer_s`` when a store is silent, and ``seen_s`` more when the mirror is behind; the
+        event loop stays free."""
+        asked_s, answers = asyncio.get_running_loop().time(), list[int]()
         catalog, metastore = await asyncio.gather(
-            state_of(self._snapshot(), ANSWER_S), state_of(self._compare(), ANSWER_S)
+            state_of(self._snapshot(), answer_s), state_of(self._ask(answers), answer_s)
         )
+        if answers:
+            await self._compare(answers[0], asked_s, seen_s)
         state, count, tally = self._guard.state, self._count, self._count.tally
         is_counted = count.counted_at is not None
         leader = self._mirror.value(self._keyspace.controller_leader)
@@ -78,27 +87,35 @@ class FactReader:
             relay_lag_s=self._relay.lag_s(),
             certificate_s=await asyncio.to_thread(_valid_s, self._certificate),
             without_majority=tally.unserved() if is_counted else None,
-            replicas_missing=tally.names(tally.short) if is_counted else None,
-            replicas_broken=tally.names(tally.broken) if is_counted else None,
-            absent_nodes={node: tally.replicas[node] for node in count.missing} if is_counted else None,
+            replicas_missing=tally.by_zone(lambda facts: facts.is_short) if is_counted else None,
+            replicas_broken=tally.by_zone(lambda facts: facts.is_broken) if is_counted else None,
+            unserved=tally.by_zone(lambda facts: facts.is_unserved) if is_counted else None,
+            degraded=tally.by_zone(lambda facts: facts.is_degraded) if is_counted else None,
+            absent_nodes=count.missing if is_counted else None,
             full_disks=dict(tally.full) if is_counted else None,
             full_nodes=self._full_nodes(),
+            servers_down=tuple(servers_down(self._views)),
+            nodes=sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
             stuck_moves=self._stuck_moves.still_s(time.time_ns() // 1_000_000),
         )
 
-    async def _compare(self) -> None:
-        """Asks the metastore for its revision, and notes when the mirror has reached it."""
-        asked_s = asyncio.get_running_loop().time()
-        answer = await self._metastore.commit(Txn((), (Get(self._keyspace.epoch),)))
+    async def _ask(self, revisions: list[int]) -> None:
+        """Adds the metastore's revision."""
+        revisions.append((await self._metastore.commit(Txn((), (Get(self._keyspace.epoch),)))).revision)
+
+    async def _compare(self, revision: int, asked_s: float, seen_s: float) -> None:
+        """Notes when the mirror has reached what the metastore was at ``asked_s``."""
         if not self._mirror.is_loaded:
             return
-        is_current = await self._mirror.wait_until(lambda: self._mirror.revision >= answer.revision, SEEN_S)
-        if not is_current:
-            # Somebody else may write to this etcd, which the mirror never hears of.
-            newest = await self._metastore.newest(self._mirror.prefix)
-            is_current = self._mirror.revision >= newest.mod_revision
+        is_current = await self._mirror.wait_until(lambda: self._mirror.revision >= revision, seen_s)
+        with suppress(MetastoreError, TimeoutError):
+            if not is_current:
+                # Somebody else may write to this etcd, which the mirror never hears of.
+                async with asyncio.timeout(SEEN_S):
+                    newest = await self._metastore.newest(self._mirror.prefix)
+                is_current = self._mirror.revision >= newest.mod_revision
         if is_current:
-            self._current_s = asked_s
+            self._current_s = max(asked_s, self._current_s or asked_s)
 
     def _age_s(self) -> float:
         if self._current_s is None:

@@ -14,14 +14,23 @@ class InstallationFacts:
     """``catalog`` and ``metastore``: "ok" or what is wrong. ``mirror_age_s``: how long ago the mirror was seen
     to hold all that the metastore has. ``controller`` None: no controller leads.
 
-    ``replicas_missing``: partitions by zone that have fewer replicas than the zone asks for, none of them on
-    its way; ``replicas_broken``: those with a replica that has failed on a node that lives.
-    ``without_majority``: partitions by zone, by the voters of stable that live and run; of a store zone those
-    without a leader or an in-sync copy. ``absent_nodes``: replicas that are kept on nodes that are gone and not
-    drained. ``full_disks``: members by node that ended for want of space. All five are None until partitions
-    were counted once. ``full_nodes``: those whose disk has hardly any left. ``stuck_moves``: seconds since the
-    last progress, by operation. ``metastore_full``: the alarm in etcd's words. ``certificate_s``: seconds for
-    which the certificate of the API is still valid; None: there is none."""
+    Partitions by zone: ``without_majority``, by the voters of stable that live and run, of a store zone those
+    without a leader or an in-sync copy; ``unserved``, all that take no writes, those that never had a leader
+    among them; ``degraded``, that serve with a replica less and do not move; ``replicas_missing``, that have
+    fewer replicas than the zone asks for, none of them on its way; ``replicas_broken``, with a replica that has
+    failed on a node that lives. ``absent_nodes``: replicas by node that is gone and not drained; 0: only zones
+    count on it. ``full_disks``: members by node that ended for want of space. All seven are None until
+    partitions were counted once.
+
+    ``full_nodes``: those whose disk has hardly any left. ``servers_down``: living nodes whose store server
+    takes no part. ``stuck_moves``: seconds since the last progress, by operation. ``metastore_full``: the alarm
+    in etcd's words. ``certificate_s``: seconds for which the certificate of the API is still valid; None: there
+    is none.
+
+    What only readiness tells: ``nodes``, that live; ``lost``, partitions of store zones without an in-sync
+    copy; ``not_agreed``, why statements wait for the metastore; ``unreadable``, causes of keys that cannot be
+    read; ``tasks``, process, task and cause of background tasks that are in trouble; ``waiting``, a zone and
+    the seconds for which it has waited for its placement."""
 
     catalog: str = OK
     metastore: str = OK
@@ -36,7 +45,20 @@ class InstallationFacts:
     without_majority: Mapping[str, int] | None = field(default_factory=dict)
     replicas_missing: Mapping[str, int] | None = field(default_factory=dict)
     replicas_broken: Mapping[str, int] | None = field(default_factory=dict)
+    unserved: Mapping[str, int] | None = field(default_factory=dict)
+    degraded: Mapping[str, int] | None = field(default_factory=dict)
     absent_nodes: Mapping[str, int] | None = field(default_factory=dict)
     full_disks: Mapping[str, int] | None = field(default_factory=dict)
     full_nodes: frozenset[str] = frozenset()
+    servers_down: tuple[str, ...] = ()
     stuck_moves: Mapping[str, float] = field(default_factory=dict)
+    nodes: int = 1
+    lost: Mapping[str, int] = field(default_factory=dict)
+    not_agreed: str = ""
+    unreadable: tuple[str, ...] = ()
+    tasks: tuple[tuple[str, str, str], ...] = ()
+    waiting: tuple[str, float] | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        return self.unserved is not None

@@ -35,10 +35,11 @@ def seen_alerts(alerts: Iterable[Alert], zones: Mapping[str, ZoneId] | None) -> 
     if zones is None:
         return list(alerts)
     ids = frozenset(zones.values())
-    return [alert for alert in alerts if _is_seen(dict(alert.labels), zones, ids)]
+    return [alert for alert in alerts if is_seen(dict(alert.labels), zones, ids)]
 
 
-def _is_seen(labels: Mapping[str, str], names: Collection[str], ids: Collection[ZoneId]) -> bool:
+def is_seen(labels: Mapping[str, str], names: Collection[str], ids: Collection[ZoneId]) -> bool:
+    """Whether what ``labels`` name is shown to somebody who may see these zones."""
     if "zone" in labels:
         return labels["zone"] in names
     operation = parse_operation_id(labels.get("operation", ""))

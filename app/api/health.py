@@ -8,10 +8,10 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
 from app.actor import current_caller
+from app.alerts.readiness_judge import of_zones
 from app.contract.health import Health, Readiness
 from app.security.access_view import AccessView
 from app.services import Services, ServicesOf
-from app.views.readiness_judge import of_zones
 from catalog.core.authorisation import NO_GRANTS
 from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, zone_object
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+from app.alerts.readiness_probe import controller_name
 from app.bootstrap.metrics import exposition_of, measure_process
 from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.stores import open_metastore
@@ -12,7 +13,6 @@ from app.log_levels import LogLevelFollower
 from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
 from app.metrics.measured_placement import MeasuredPlacement
-from app.views.readiness_probe import controller_name
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole

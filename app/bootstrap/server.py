@@ -11,6 +11,7 @@ from functools import partial
 from starlette.types import ASGIApp
 
 from app.alerts.fact_reader import FactReader
+from app.alerts.readiness_probe import ReadinessProbe, controller_name
 from app.application import build_app
 from app.bootstrap.alerts import open_alerts
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
@@ -52,7 +53,6 @@ from app.sql.statement_meter import StatementMeter
 from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_probe import ReadinessProbe, controller_name
 from app.views.routing_view import RoutingView
 from app.views.store_copies import StoreCopies
 from app.views.zone_directory import ZoneDirectory
@@ -177,7 +177,7 @@ async def serve(
             sql=engine,
             snapshot=catalog.snapshot,
             readiness=ReadinessProbe(
-                *(catalog.snapshot, metastore, mirror, keyspace, guard, relay, background),
+                *(facts.facts, lambda: alerts.alerts, mirror, keyspace, guard, background),
                 unprotected=unprotected or left_open(has_login=settings.auth),
                 recoveries=partial(recovery_lines, catalog),
             ).report,

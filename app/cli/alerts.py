@@ -12,35 +12,37 @@ from app.cli.options import option
 if TYPE_CHECKING:
     from app.contract.alerts import AlertBody
 
+RESOLVED = "resolved"
+
 
 @client_command
 def alerts(
     api: Api,
-    every: Annotated[
-        bool, option("--all", "Also alerts that are pending, and those resolved within 15 minutes.")
-    ] = False,
+    every: Annotated[bool, option("--all", "Also alerts that were resolved within 15 minutes.")] = False,
 ) -> int:
-    """List the alerts that fire, with the page of the runbook for each.
+    """List the alerts that fire or are pending, with the page of the runbook for each.
 
-    Every server judges the alerts by itself; rules for Prometheus in
+    A pending alert fires when its condition has held for the time that its page
+    says. Every server judges the alerts by itself; rules for Prometheus in
     monitoring/rules say the same. An alert whose state nobody can tell now is
     marked "?": it stays as it was.
 
-    Exit code 1 when an alert fires.
+    Exit code 1 when an alert fires or is pending.
 
     \b
     Examples:
       zonectl alerts
-      zonectl alerts --all --format json | jq -r '.[].name'
+      zonectl alerts --format json | jq -r '.[] | select(.state == "firing").name'
+      zonectl alerts --all
     """
     with api.client() as client:
         listed = client.alerts()["alerts"]
-    firing = [alert for alert in listed if alert["state"] == "firing"]
-    shown = listed if every else firing
+    going_on = [alert for alert in listed if alert["state"] != RESOLVED]
+    shown = listed if every else going_on
     if not shown and api.is_table:
         from app.cli.say import say
 
-        say("no alert fires")
+        say("no alert fires or is pending")
     else:
         api.show(
             shown,
@@ -53,12 +55,14 @@ def alerts(
                 "runbook": "runbook",
             },
         )
-    return ExitCode.FAILED if firing else ExitCode.OK
+    return ExitCode.FAILED if going_on else ExitCode.OK
 
 
-def firing_lines(alerts: Sequence[AlertBody]) -> Iterator[str]:
-    """A line for each alert that fires, for ``zonectl status``."""
+def alert_lines(alerts: Sequence[AlertBody]) -> Iterator[str]:
+    """A line for each alert that fires or is pending, for ``zonectl status``."""
     for alert in alerts:
-        if alert["state"] == "firing":
+        if alert["state"] != RESOLVED:
             doubt = "" if alert["known"] else " (cannot be told now)"
-            yield f"ALERT {alert['name']}: {alert['text']}{doubt}; see {alert['runbook']}"
+            state = "ALERT" if alert["state"] == "firing" else "PENDING ALERT"
+            since = alert["starts_at"] or alert["since"]
+            yield f"{state} {alert['name']} since {since}: {alert['text']}{doubt}; see {alert['runbook']}"

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from app.cli.address import addresses_of
-from app.cli.alerts import firing_lines
+from app.cli.alerts import alert_lines
 from app.cli.cause_pages import say_pages
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
@@ -23,18 +23,21 @@ if TYPE_CHECKING:
     from app.contract.alerts import AlertBody
     from app.contract.zones import ZoneBody
 
+DEGRADED_MAX = 20
 ZONE_FIELDS = ("partitions", "replicas", "quorum_size", "voters", "learners", "storage_profiles")
 
 
 @object_command
 def status(api: Api) -> int:
-    """Show degraded parts, each service, limits, firing alerts, nodes and zones.
+    """Show what is out of order, each service, limits, alerts, nodes and zones.
 
     For the `zonectl up` of the data directory all addresses are shown, including
     those of etcd and of each node's members. A zone with learners shows what they,
     or its other replicas, wait for.
 
-    Exit code 1 when the catalog or the metastore does not respond.
+    Exit code 1 when the catalog or the metastore does not respond, or something is
+    out of order that a page alert is about: partitions that take no writes, a full
+    disk, no controller.
 
     \b
     Examples:
@@ -58,7 +61,7 @@ def status(api: Api) -> int:
         {**body, "addresses": addresses},
         *_lines(url, ready, addresses),
         *(summary(limits) if limits else ()),
-        *firing_lines(alerts),
+        *alert_lines(alerts),
     )
     if api.is_table and nodes:
         say()
@@ -78,7 +81,8 @@ def status(api: Api) -> int:
         print_table(zones, {"zone": _zone_name, "parameters": _parameters, "waits for": _causes})
     if api.is_table:
         say_pages(_all_causes(ready, zones))
-    return ExitCode.OK if answers else ExitCode.FAILED
+    is_page = any(part.get("severity") == "page" for part in ready.get("degraded") or ())
+    return ExitCode.OK if answers and not is_page else ExitCode.FAILED
 
 
 def _count(node: Mapping[str, Any], name: str) -> object:
@@ -117,8 +121,12 @@ def _lines(url: str, ready: JsonObject, addresses: JsonObject | None) -> Iterato
     message = f" ({ready['spark_message']})" if ready.get("spark_message") else ""
     stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
     yield f"{stores}, controller {ready.get('controller') or 'none'}, spark {ready.get('spark')}{message}"
-    for part in ready.get("degraded") or ():
-        yield f"{part['part']}: {part['cause']}"
+    degraded = ready.get("degraded") or ()
+    for part in degraded[:DEGRADED_MAX]:
+        since = f" (since {part['since']})" if part.get("since") else ""
+        yield f"{part['part']}: {part['cause']}{since}"
+    if len(degraded) > DEGRADED_MAX:
+        yield f"and {len(degraded) - DEGRADED_MAX} more: `zonectl status --format json`"
     for missing in ready.get("unprotected") or ():
         yield f"NOT PROTECTED: {missing}"
     for recovered in ready.get("recovered_administrators") or ():

@@ -17,7 +17,9 @@ class InstallationPart(Enum):
     SPARK = "spark"
     NODES = "nodes"
     ZONES = "zones"
+    MOVES = "moves"
     QUEUE = "queue"
+    SERVER = "server"
     BACKGROUND = "background"
 
 
@@ -30,11 +32,15 @@ class Degraded(TypedDict):
     cause: Annotated[
         str,
         About(
-            "a word and a colon, then what is known: CATALOG_UNAVAILABLE, METASTORE_UNAVAILABLE, "
-            "RECORD_NOT_READABLE, NO_LEADER, SPARK_DOWN, NO_NODE, SERVER_DOWN, PARTITION_LOST, "
-            "OUTBOX_LATE, ZONE_LATE, TASK_ENDED",
+            "a word of docs/causes.md and a colon, then what is known",
             examples=["NO_LEADER: no controller leads, so nothing is placed or moved"],
         ),
+    ]
+    severity: Annotated[Literal["page", "ticket"], About("page: now; ticket: within a working day")]
+    labels: Annotated[dict[str, str], About("what it is about: a zone, a node, an operation")]
+    since: Annotated[str | None, About("when it began, UTC; null: this server cannot tell")]
+    alert: Annotated[
+        str | None, About("the alert that fires for it, or is about to; null: it has none, or has just begun")
     ]
 
 
@@ -81,7 +87,10 @@ class BackgroundBody(TypedDict):
 
 
 class Readiness(TypedDict):
-    state: Literal["ready", "degraded", "not ready"]
+    state: Annotated[
+        Literal["ready", "degraded", "not ready"],
+        About("ready: no condition of an alert holds, and nothing else is out of order"),
+    ]
     ready: Annotated[bool, About("statements can be taken; answered with 200, else with 503")]
     degraded: Annotated[list[Degraded], About("parts that are not in order; empty: all are")]
     catalog: Annotated[str, About('"ok", or what is wrong')]

@@ -26,6 +26,7 @@ from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.assignments import nodes_of
 from rebalance.core.causes import Cause, labels_of
+from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView
 from rebalance.core.partition_facts import UNREAD, MoveStage, PartitionFacts, facts_of, full_nodes
@@ -83,10 +84,12 @@ class PartitionCount:
         mirror.listen(self._unread.append)
 
     @property
-    def missing(self) -> set[str]:
-        """Nodes that are gone though partitions keep a replica there. Nobody misses a node that is drained, and
-        switched off."""
-        return self.tally.replicas.keys() - self.alive - self.drained
+    def missing(self) -> dict[str, int]:
+        """Replicas by node that is gone though partitions or zones count on it: 0, where only zones do. Nobody
+        misses a node that is drained, and switched off."""
+        tally = self.tally
+        gone = (tally.named.keys() | tally.data_nodes.keys()) - self.alive - self.drained
+        return {node: tally.replicas[node] for node in gone}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -195,6 +198,9 @@ class PartitionCount:
             if zone_id not in zones:
                 zones[zone_id] = ZoneTally.of(zone.name, zone.partitions)
             zones[zone_id].name = zone.name
+            nodes = read(self._mirror.get(self._keyspace.data_nodes(zone_id)), DataNodes.decode)
+            if not isinstance(nodes, Unreadable):
+                self.tally.note_data_nodes(zone_id, nodes.nodes if nodes is not None else ())
             changes.whole.add(zone_id)
 
     async def _note_owners(self, changes: _Changes) -> None:

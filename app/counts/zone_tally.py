@@ -80,6 +80,7 @@ class ZoneTally:
     kept: list[int]
     sizes: array[int]
     counts: Counter[PartitionFacts] = field(default_factory=Counter)
+    data_nodes: int = 0
     bytes: int = 0
     rank: Rank | None = None
 
@@ -108,17 +109,17 @@ class ZoneTally:
 
 
 class ZoneCounts:
-    """All zones. ``replicas`` and ``full`` are numbers of partitions by node: those that keep a replica there,
-    and those whose member found no space. ``short`` and ``broken``: by zone, partitions that lack replicas, and
-    those with a replica that has failed; zones without any are not in there."""
+    """All zones. ``replicas``, ``named`` and ``full`` are numbers of partitions by node: those that keep a
+    replica there, those that name the node at all, and those whose member found no space. ``data_nodes``: zones
+    by node that they place replicas on."""
 
     def __init__(self) -> None:
         self.zones: dict[ZoneId, ZoneTally] = {}
         self.counts: Counter[PartitionFacts] = Counter()
         self.replicas: Counter[str] = Counter()
+        self.named: Counter[str] = Counter()
         self.full: Counter[str] = Counter()
-        self.short: dict[ZoneId, int] = {}
-        self.broken: dict[ZoneId, int] = {}
+        self.data_nodes: Counter[str] = Counter()
         self.bits = NodeBits()
         self.bytes = 0
         self._full: dict[PartitionId, int] = {}
@@ -132,7 +133,6 @@ class ZoneCounts:
         zone, number = self.zones.get(partition.zone_id), partition.partition
         if zone is None or number >= len(zone.facts):
             return
-        zone.named[number] = reading.named
         self._note_nodes(zone, partition, reading)
         more = reading.size - zone.sizes[number]
         zone.sizes[number] = reading.size
@@ -140,15 +140,16 @@ class ZoneCounts:
         self.bytes += more
         self._note_facts(zone, partition, reading.facts, now)
 
+    def note_data_nodes(self, zone_id: ZoneId, nodes: Iterable[str]) -> None:
+        """The zone, which is in ``zones``, places replicas on ``nodes``."""
+        zone, bits = self.zones[zone_id], self.bits.of(nodes)
+        self._count_nodes(self.data_nodes, zone.data_nodes, bits)
+        zone.data_nodes = bits
+
     def rank(self, zone_id: ZoneId) -> None:
         """After the zone's partitions were noted: it takes its place among the others."""
         zone = self.zones.get(zone_id)
-        if zone is None:
-            return
-        _note(self.short, zone_id, number_of(zone.counts, lambda facts: facts.is_short))
-        _note(self.broken, zone_id, number_of(zone.counts, lambda facts: facts.is_broken))
-        rank = zone.ranked(zone_id)
-        if zone.rank == rank:
+        if zone is None or zone.rank == (rank := zone.ranked(zone_id)):
             return
         if zone.rank is not None:
             self._ranks.remove(zone.rank)
@@ -169,10 +170,9 @@ class ZoneCounts:
                 zone.facts[number] = None
             yield
         self.bytes -= zone.bytes
+        self.note_data_nodes(zone_id, ())
         if zone.rank is not None:
             self._ranks.remove(zone.rank)
-        for counts in (self.short, self.broken):
-            counts.pop(zone_id, None)
         del self.zones[zone_id]
 
     def shown(self) -> list[ZoneTally]:
@@ -184,9 +184,12 @@ class ZoneCounts:
         worst: Iterable[Rank] = takewhile(lambda rank: rank.unserved < 0, self._ranks)
         return {rank.name: -rank.unserved for rank in worst}
 
-    def names(self, counts: Mapping[ZoneId, int]) -> dict[str, int]:
-        """``short`` or ``broken`` by the zone's name."""
-        return {self.zones[zone_id].name: number for zone_id, number in counts.items()}
+    def by_zone(self, holds: Callable[[PartitionFacts], bool]) -> dict[str, int]:
+        """Partitions that are so, by the zone's name; zones without any are left out."""
+        if not number_of(self.counts, holds):
+            return {}
+        numbers = ((zone.name, number_of(zone.counts, holds)) for zone in self.zones.values())
+        return {name: number for name, number in numbers if number}
 
     def at(self, stage: MoveStage) -> list[PartitionId]:
         """Partitions at a stage, the one first that came first."""
@@ -198,10 +201,14 @@ class ZoneCounts:
         return {stage: now - next(iter(partitions.values())) for stage, partitions in known if partitions}
 
     def _note_nodes(self, zone: ZoneTally, partition: PartitionId, reading: Reading) -> None:
-        kept, full = zone.kept[partition.partition], self._full.get(partition, 0)
+        number, full = partition.partition, self._full.get(partition, 0)
+        named, kept = zone.named[number], zone.kept[number]
+        if named != reading.named:
+            zone.named[number] = reading.named
+            self._count_nodes(self.named, named, reading.named)
         if kept != reading.kept:
             # One object for both sets while they are equal: most partitions rest.
-            zone.kept[partition.partition] = reading.named if reading.kept == reading.named else reading.kept
+            zone.kept[number] = reading.named if reading.kept == reading.named else reading.kept
             self._count_nodes(self.replicas, kept, reading.kept)
         if full != reading.full:
             self._full[partition] = reading.full
@@ -236,13 +243,6 @@ class ZoneCounts:
             counts[facts] += by
             if not counts[facts]:
                 del counts[facts]
-
-
-def _note(counts: dict[ZoneId, int], zone_id: ZoneId, number: int) -> None:
-    if number:
-        counts[zone_id] = number
-    else:
-        counts.pop(zone_id, None)
 
 
 def number_of(counts: Mapping[PartitionFacts, int], holds: Callable[[PartitionFacts], bool]) -> int:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any
 
+from rebalance.core.cause_table import row_of
 from rebalance.core.etcd_versions import is_broken, parse_version
 
 GIB = 1 << 30
@@ -27,6 +28,8 @@ FILES_USED_WARN, FILES_USED_FAIL = 0.80, 0.95
 """Share of a process's limit that is open."""
 PROCESSES_WARN, PROCESSES_FAIL = 4_096, 1_024
 PYTHON_LEAST = (3, 11)
+OUT_OF_ORDER = "warn for what is a ticket, fail for what is a page"
+"""Of what the server's judge tells (``readiness_judge``)."""
 
 
 class CheckVerdict(IntEnum):
@@ -275,16 +278,17 @@ def node_leases(expected: Iterable[str], left_s: Mapping[str, tuple[int, int]]) 
     )
 
 
-def nodes_alive(alive: Mapping[str, bool]) -> Check:
-    dead = [name for name, lives in alive.items() if not lives]
-    return check_of(
-        "nodes that live",
-        f"{len(alive) - len(dead)} of {len(alive)}",
-        "fail when one is down",
-        CheckVerdict.FAIL if dead or not alive else CheckVerdict.OK,
-        f"Start {', '.join(dead)} again, or remove its data from it (`zonectl node drain`)."
-        if dead
-        else "Start a node.",
+def out_of_order(part: Mapping[str, Any]) -> Check:
+    """``part``: of ``degraded`` of ``/readyz``."""
+    since = f" (since {part['since']})" if part.get("since") else ""
+    row = row_of(part["cause"])
+    word, _, detail = part["cause"].partition(": ")
+    return Check(
+        " ".join([f"{part['part']}: {word}", *(part.get("labels") or {}).values()]),
+        f"{detail}{since}",
+        OUT_OF_ORDER,
+        CheckVerdict.FAIL if part.get("severity") == "page" else CheckVerdict.WARN,
+        row.action if row is not None else "See `zonectl status`.",
     )
 
 

@@ -54,7 +54,6 @@ def _of_server(target: Target) -> Iterator[Probe]:
     if ask is None:
         return
     yield Probe("server", partial(server_probes.readiness, ask), SERVER)
-    yield Probe("nodes that live", partial(server_probes.nodes, ask), SERVER)
     yield Probe("version of the server", partial(server_probes.document, ask), SERVER)
     yield Probe("certificate that the server shows", partial(server_probes.certificate, target.url), SERVER)
 

@@ -16,7 +16,7 @@ import httpx
 from cryptography import x509
 
 from app.diagnosis import checks
-from app.diagnosis.checks import Check, CheckVerdict
+from app.diagnosis.checks import OUT_OF_ORDER, Check, CheckVerdict
 
 Ask = Callable[[str, float], httpx.Response]
 """A path and the time limit in seconds: the answer to a GET. Raises httpx.HTTPError."""
@@ -41,7 +41,7 @@ def readiness(ask: Ask) -> Iterator[Check]:
     asked = datetime.now(UTC)
     answer = ask("/readyz", CALL_S)
     answered = datetime.now(UTC)
-    yield _state(answer)
+    yield from _state(answer)
     if date := answer.headers.get("date"):
         yield checks.clock("the server", checks.skew_s(parsedate_to_datetime(date), asked, answered))
 
@@ -51,13 +51,6 @@ def document(ask: Ask) -> Iterator[Check]:
     answer = ask("/openapi.json", CALL_S)
     yield _refusal("version of the server", answer) or checks.server_version(
         str(answer.json()["info"]["version"]), own_version()
-    )
-
-
-def nodes(ask: Ask) -> Iterator[Check]:
-    answer = ask("/api/v1/nodes", CALL_S)
-    yield _refusal("nodes that live", answer) or checks.nodes_alive(
-        {node["name"]: bool(node["alive"]) for node in answer.json()["nodes"]}
     )
 
 
@@ -85,24 +78,24 @@ def served_certificate(what: str, host: str, port: int, action: str) -> Check:
     return checks.certificate(what, found.not_valid_before_utc, ends, datetime.now(UTC), action)
 
 
-def _state(answer: httpx.Response) -> Check:
+def _state(answer: httpx.Response) -> Iterator[Check]:
+    """Whether statements are taken, and a check for each thing that the server's judge finds out of order."""
     body: dict[str, Any] = answer.json()
-    parts = [f"{part['part']}: {part['cause']}" for part in body.get("degraded") or ()]
     state = str(body.get("state") or ("ready" if body["ready"] else "not ready"))
-    if not body["ready"]:
-        parts += [
-            f"{part} {body[part]}" for part in ("catalog", "metastore") if body.get(part) not in (None, "ok")
-        ]
-    verdict = CheckVerdict.OK if body["ready"] else CheckVerdict.FAIL
-    if verdict is CheckVerdict.OK and state != "ready":
-        verdict = CheckVerdict.WARN
-    return checks.check_of(
+    parts = [f"{part} {body[part]}" for part in ("catalog", "metastore") if body.get(part) not in (None, "ok")]
+    verdict = CheckVerdict.FAIL if not body["ready"] else CheckVerdict.OK
+    yield checks.check_of(
         "server",
         "; ".join([state, *parts]),
-        "warn when it is degraded, fail when it takes no statements",
+        "fail when it takes no statements",
         verdict,
         "See `zonectl status`, and the server's log.",
     )
+    if "degraded" in body:
+        yield from map(checks.out_of_order, body["degraded"])
+    else:
+        action = "Log in (`zonectl login`) as a user with SEE ON SYSTEM."
+        yield checks.check_of("what is out of order", "not shown", OUT_OF_ORDER, CheckVerdict.WARN, action)
 
 
 def _refusal(name: str, answer: httpx.Response) -> Check | None:

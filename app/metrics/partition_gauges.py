@@ -23,6 +23,7 @@ _OF_ZONES: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
     Metric.ZONE_WITHOUT_LEADER: lambda facts: facts.lacks_leader,
     Metric.ZONE_REPLICAS_MISSING: lambda facts: facts.is_short,
     Metric.ZONE_REPLICAS_BROKEN: lambda facts: facts.is_broken,
+    Metric.ZONE_DEGRADED: lambda facts: facts.is_degraded,
 }
 _TOTALS: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
     Metric.PARTITIONS_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
@@ -91,7 +92,7 @@ class PartitionGauges:
     def _put_nodes(self) -> None:
         count, replace = self._count, self._measures.replace
         draining = len(count.alive & count.drained)
-        down = len(count.tally.replicas.keys() - count.alive)
+        down = len((count.tally.named.keys() | count.tally.data_nodes.keys()) - count.alive)
         states = {"alive": len(count.alive) - draining, "draining": draining, "down": down}
         replace(Metric.NODES, (((state,), number) for state, number in states.items()))
         missing, alive = sorted(count.missing), sorted(count.alive)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from app.counts.open_operations import OpenOperations
+from app.metrics.partition_gauges import NODES_SHOWN_MAX
 from app.views.keyspace_views import KeyspaceViews
-from app.views.store_servers import servers_down
+from app.views.store_servers import servers_up
 from catalog.core.errors import StoreError
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
@@ -141,7 +142,10 @@ class ServerGauges:
             cluster, result = self._views.ownership.ring.cluster, self._views.ownership.result
             is_running = bool(cluster.zones) and cluster.version > result
             self._measures.set(Metric.STORE_EXCHANGE_RUNNING, is_running)
-            self._measures.set(Metric.STORE_SERVERS_DOWN, len(servers_down(self._views)))
+            servers = servers_up(self._views)
+            self._measures.set(Metric.STORE_SERVERS_DOWN, list(servers.values()).count(False))
+            shown = sorted(servers.items(), key=lambda item: item[1])[:NODES_SHOWN_MAX]
+            self._measures.replace(Metric.NODE_STORE_SERVER_UP, (((node,), up) for node, up in shown))
 
 
 class OperationGauges:

@@ -109,6 +109,40 @@ INSTALLATION = (
         "server had, move the file away: its partitions are LOST then, and `zonectl recovery reset-lost` goes "
         "on with what is left.",
     ),
+    wrong(
+        Cause.METASTORE_FULL,
+        "etcd has no space left and refuses every write.",
+        "Compact and defragment it, or raise its quota; then `etcdctl alarm disarm`.",
+    ),
+    wrong(
+        Cause.STORES_DIFFER,
+        "Catalog and metastore do not belong together: one is an older backup. Nothing is written.",
+        "Look at `zonectl metastore status`, then `zonectl metastore adopt`.",
+    ),
+    wrong(
+        Cause.MOVE_STUCK,
+        "An operation has made no progress for 10 minutes, and nothing permitted holds it.",
+        "Look at what its partitions wait for: `zonectl operations show`.",
+    ),
+    wrong(
+        Cause.CERTIFICATE_EXPIRES,
+        "The certificate of the API ends within seven days.",
+        "Replace the file of ZONEKEEPER_HTTPS_CERTIFICATE; servers read it again by themselves.",
+    ),
+    short(
+        Cause.NOT_COUNTED,
+        30,
+        "waits for the server to have looked at all partitions",
+        "A server has just started, and has not looked at all partitions yet.",
+        "If it lasts, read the server's log.",
+    ),
+    short(
+        Cause.DEGRADED,
+        600,
+        "",
+        "Partitions serve with fewer replicas in order than wanted, so they can lose fewer nodes.",
+        "`zonectl recovery states` names the replicas, with their reasons. Start nodes that are down.",
+    ),
 )
 
 BEFORE = (

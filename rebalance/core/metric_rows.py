@@ -209,6 +209,11 @@ class Metric(Enum):
         "Partitions of a zone with a replica that has failed on a node that lives.",
         "zone",
     )
+    ZONE_DEGRADED = _seen(
+        "zone_partitions_degraded",
+        "Partitions of a zone that serve with fewer replicas in order than wanted, and do not move.",
+        "zone",
+    )
     ZONE_BYTES = _seen("zone_bytes", "Bytes of a zone's partitions, each counted once.", "zone")
     COUNT_AGE_SECONDS = _seen(
         "partition_count_age_seconds", "Age of the count that the numbers of partitions are from."
@@ -259,10 +264,10 @@ class Metric(Enum):
     METASTORE_LEASES = _seen("metastore_leases", "Leases in the metastore.")
 
     # Nodes.
-    NODES = _seen("nodes", "Nodes by state: alive, draining or down (a partition counts on it).", "state")
+    NODES = _seen("nodes", "Nodes by state: alive, draining or down (a zone counts on it).", "state")
     NODE_UP = _seen(
         "node_up",
-        "Whether a node is registered: 1, or 0 where a partition counts on it and it is not drained.",
+        "Whether a node is registered: 1, or 0 where a zone counts on it and it is not drained.",
         "node",
     )
     NODE_MEMBERS = _gauge("node_members", "Members that the node keeps, by state.", "state", roles=_NODE)
@@ -315,6 +320,11 @@ class Metric(Enum):
         "store_partitions_filling", "Partitions of store servers with a copy that is being filled."
     )
     STORE_SERVERS_DOWN = _seen("store_servers_down", "Living nodes whose store server takes no part.")
+    NODE_STORE_SERVER_UP = _seen(
+        "node_store_server_up",
+        "Whether the store server of a living node takes part: 1 or 0; of nodes that keep store zones.",
+        "node",
+    )
 
     # Alerts.
     ALERTS_FIRING = _seen("alerts_firing", "Alerts that fire, as the server judges.", "severity")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from rebalance.core.cause_table import PERMITTED
 from rebalance.core.causes import Cause, cause_of, labels_of
 from rebalance.core.majority_fact import lacks_majority
 from rebalance.core.move_status import MoveState, MoveStatus, PartitionView, partition_status, shortfall_of
+from rebalance.core.partition_state import UNSERVED, GlobalState, global_state
 from rebalance.core.records import MemberState, Stage
 
 
@@ -45,8 +47,14 @@ class PartitionFacts:
     """It has fewer replicas or voters than its zone asks for, and nothing is making them."""
     is_broken: bool = False
     """A replica on a living node has failed."""
+    is_unserved: bool = False
+    """It takes no writes now, be it that it never had a leader. One of a deactivated zone is not meant."""
+    is_degraded: bool = False
+    """It serves with a replica less, and nothing that goes on or that somebody has asked for is the reason."""
 
 
+_GOES_ON = PERMITTED | {Cause.LEARNER_STARTING}
+"""What holds a move back, or is a copy of any size."""
 UNREAD = PartitionFacts(MoveState.WAITING, MoveStage.PLACEMENT, Cause.UNREADABLE, is_unreadable=True)
 
 
@@ -54,10 +62,12 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
     """``alive``: the nodes whose lease lives."""
     status, short = partition_status(view, alive), shortfall_of(view, alive)
     is_founded = view.configuration is not None or view.owners is not None
+    cause, state = labels_of(status.cause).cause, global_state(view, alive)
+    is_resting = view.owners is not None and view.owners.is_resting
     return PartitionFacts(
         status.state,
         _stage(view, status),
-        labels_of(status.cause).cause,
+        cause,
         lacks_majority=not _is_founded_anew(view) and lacks_majority(view, alive),
         lacks_leader=is_founded and view.stable is not None and not view.leader,
         is_lost=view.owners is not None and view.owners.is_lost,
@@ -65,6 +75,10 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
         is_filling=view.owners is not None and bool(view.owners.filling),
         is_short=short.is_short,
         is_broken=bool(short.broken),
+        is_unserved=not is_resting and view.stable is not None and state in UNSERVED,
+        is_degraded=state is GlobalState.DEGRADED
+        and status.state is MoveState.WAITING
+        and cause not in _GOES_ON,
     )
 
 

@@ -38,6 +38,10 @@ class GlobalState(Enum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
+UNSERVED = frozenset({GlobalState.READ_ONLY, GlobalState.UNAVAILABLE})
+"""It takes no writes."""
+
+
 def is_learner(view: PartitionView, node: str) -> bool:
     """Whether the replica on ``node`` is a mirror: nobody counts a member there, and a key says that it learns.
 

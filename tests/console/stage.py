@@ -26,6 +26,7 @@ from starlette.types import ASGIApp
 
 from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
+from app.alerts.readiness_probe import ReadinessProbe
 from app.application import build_app
 from app.client.zone_router import ZoneRouter
 from app.console.mount import Console
@@ -40,7 +41,6 @@ from app.sql.jobs import StatementJobs
 from app.sql.operation_reverse import OperationReverse
 from app.sql.trino_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
@@ -78,19 +78,14 @@ async def services_of(world: World) -> AsyncIterator[Services]:
     count = PartitionCount(world.mirror, world.keyspace, ring)
     stores = (world.metastore, world.mirror, count, world.keyspace)
     facts = FactReader(world.catalog.snapshot, *stores, guard, world.relay)
+    alerts = AlertWatch(facts.facts, world.metastore, world.mirror, world.keyspace, "stage")
     watching = asyncio.gather(guard.run(), jobs.run(), count.run())
     try:
         yield Services(
             sql=world.engine,
             snapshot=world.catalog.snapshot,
             readiness=ReadinessProbe(
-                world.catalog.snapshot,
-                world.metastore,
-                world.mirror,
-                world.keyspace,
-                guard,
-                world.relay,
-                Background(),
+                facts.facts, lambda: alerts.alerts, world.mirror, world.keyspace, guard, Background()
             ).report,
             zones=ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
             views=views,
@@ -110,7 +105,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             log_levels=LogLevelKeeper(world.metastore, world.keyspace),
             operations=control,
             audit=Audit(world.catalog, world.catalog.snapshot),
-            alerts=AlertWatch(facts.facts, world.metastore, world.mirror, world.keyspace, "stage"),
+            alerts=alerts,
             reverse=OperationReverse(world.catalog, control, world.mirror, world.keyspace, views),
         )
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,9 +58,32 @@ def confirm(follower: Follower, loss: Loss) -> None:
     """The page's commands show what it says that they show."""
     states, status = follower.follow("How to confirm")
     assert states.returncode == 1, told(states)
+    assert status.returncode == 1, told(status)
+    assert f"ALERT {ALERT} since " in status.stdout
     assert "READ_ONLY" in states.stdout
     gone = {line.split()[0] for line in status.stdout.splitlines() if line.split()[1:2] == ["NO"]}
     assert gone == set(loss.nodes), told(status)
+
+
+def is_judged_alike(installation: Installation, loss: Loss) -> None:
+    """Readiness, alerts and the doctor tell of the same partitions and nodes."""
+    ready = installation.get("/readyz")
+    assert ready["state"] == "degraded"
+    told_of = {(each["cause"].partition(":")[0], *each["labels"].values()) for each in ready["degraded"]}
+    assert told_of >= {("NO_MAJORITY", "LOST"), *(("NODE_DOWN", node) for node in loss.nodes)}
+    pages = [each for each in ready["degraded"] if each["alert"] == ALERT]
+    assert [(each["severity"], each["since"] is not None) for each in pages] == [("page", True)]
+    assert installation.zonectl("alerts").returncode == 1
+    command = ("doctor", "-o", "json", "--data-dir", str(installation.directory))
+    expected = {"zones: NO_MAJORITY LOST", *(f"nodes: NODE_DOWN {node}" for node in loss.nodes)}
+
+    def examined() -> bool:
+        """A busy server may not answer within the doctor's limit."""
+        doctor = installation.zonectl(*command)
+        names = {check["name"] for check in json.loads(doctor.stdout)["checks"]}
+        return doctor.returncode == 2 and names >= expected
+
+    wait_for("the doctor to say so", examined)
 
 
 def is_over(follower: Follower, writer: Writer) -> None:
@@ -77,6 +101,7 @@ def test_the_page_when_the_nodes_come_back(five_nodes: Installation) -> None:
     with lost_zone(five_nodes) as loss:
         follower = Follower(RunbookPage(ALERT), loss.labels(), five_nodes.of_commands)
         confirm(follower, loss)
+        is_judged_alike(five_nodes, loss)
         (before,) = five_nodes.partitions("LOST")
         loss.start_nodes()
         (waited,) = follower.follow("The nodes come back")

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,46 +16,52 @@ from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 from structlog.testing import capture_logs
 
+from app.alerts.alert_rows import BY_NAME, STALE_S
+from app.alerts.fact_reader import FactReader
+from app.alerts.facts import InstallationFacts
+from app.alerts.readiness_judge import LATE_S, judge
+from app.alerts.readiness_probe import ReadinessProbe
 from app.contract.health import InstallationPart
 from app.contract.health import Readiness as Body
-from app.views.readiness_judge import LATE_S, ObservedParts, judge
-from app.views.readiness_probe import ReadinessProbe
+from app.counts.partition_count import PartitionCount
 from app.views.scrape_targets import scrape_targets
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.alert_state import Alert, AlertState
+from rebalance.core.causes import Cause
+from rebalance.core.drain import Drain
+from rebalance.core.keys import PartitionId
 from rebalance.core.self_reports import EngineRecord, ProcessRecord, WaitingZone
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.hosting.background import Background
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.metastore.trouble_report import TroubleReport
+from tests.fixtures.alert_faults import FAULTS
 from tests.fixtures.committed_ring import CommittedRing, outcome
-from tests.unit.sql_world import World, opened
+from tests.unit.sql_world import DEFAULT_NODES, World, opened
 
 STORE_NODES = tuple(Node(name, engines=(("bulk", STORE_ENGINE),)) for name in ("n1", "n2"))
-WELL = ObservedParts("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
+WELL = InstallationFacts(controller="c1", nodes=3)
+SILENT = replace(WELL, metastore="no answer within 1 s", controller=None, nodes=0, unserved={"ORDERS": 1})
+LOST = Alert("PartitionWithoutMajority", (("zone", "ORDERS"),), AlertState.FIRING, 1_000, "1 partition", 2_000)
 
 
 @pytest.mark.parametrize(
     ("change", "part", "cause"),
     [
         (
-            {"catalog": "no answer within 1 s"},
-            InstallationPart.CATALOG,
-            "CATALOG_UNAVAILABLE: no answer within 1 s",
-        ),
-        ({"metastore": "loading"}, InstallationPart.METASTORE, "METASTORE_UNAVAILABLE: loading"),
-        (
-            {"unreadable": ("RECORD_NOT_READABLE: topology: not an object",)},
+            {"not_agreed": "loading"},
             InstallationPart.METASTORE,
-            "RECORD_NOT_READABLE: topology: not an object",
+            "METASTORE_UNAVAILABLE: loading",
         ),
         (
-            {"controller": None},
-            InstallationPart.CONTROLLER,
-            "NO_LEADER: no controller leads, so nothing is placed or moved",
+            {"mirror_age_s": STALE_S + 1},
+            InstallationPart.METASTORE,
+            "METASTORE_UNAVAILABLE: what this server knows of the metastore is 16 s old",
         ),
         (
             {"spark": "down", "spark_message": "no Java"},
@@ -63,24 +70,24 @@ WELL = ObservedParts("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
         ),
         ({"nodes": 0}, InstallationPart.NODES, "NO_NODE: no node is alive"),
         (
-            {"store_servers_down": ("n1", "n3")},
-            InstallationPart.NODES,
-            "SERVER_DOWN: no store server takes part for n1, n3",
+            {"unserved": {"BULK": 2}},
+            InstallationPart.ZONES,
+            "LEADER_UNKNOWN: 2 partitions take no writes yet in zone BULK",
         ),
         (
-            {"lost_partitions": ({"zone": "BULK", "partitions": 2},)},
+            {"lost": {"BULK": 2}},
             InstallationPart.ZONES,
             "PARTITION_LOST: 2 partitions have no in-sync copy left in zone BULK",
         ),
         (
-            {"outbox_s": LATE_S},
-            InstallationPart.QUEUE,
-            "OUTBOX_LATE: a version has not been published for 30 s",
+            {"unserved": None},
+            InstallationPart.ZONES,
+            "NOT_COUNTED: partitions have not been counted yet since the server started",
         ),
         (
-            {"zone_s": 61.2, "zone_id": 7},
+            {"waiting": ("BULK", 61.2)},
             InstallationPart.QUEUE,
-            "ZONE_LATE: zone 7 has waited for its placement for 61 s",
+            "ZONE_LATE: zone BULK has waited for its placement for 61 s",
         ),
         (
             {"unreadable": ("RECORD_NOT_READABLE: z/topology: format 2",)},
@@ -101,23 +108,48 @@ WELL = ObservedParts("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
 )
 def test_one_part_one_cause(change: dict[str, Any], part: InstallationPart, cause: str) -> None:
     assert judge(WELL) == ()
-    fields = {name: getattr(WELL, name) for name in ObservedParts.__slots__}
-    (found,) = judge(ObservedParts(**{**fields, **change}))
-    assert (found.part, found.cause) == (part, cause)
+    (found,) = judge(replace(WELL, **change))
+    assert (found.body["part"], found.body["cause"]) == (part.value, cause)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_an_alert_is_about_is_told_at_once_and_while_it_fires(name: str) -> None:
+    """So nothing is ready beside an alert, be it pending or firing."""
+    change, findings = FAULTS[name]
+    row = BY_NAME[name]
+    told = {cause.labels: cause for cause in judge(replace(WELL, **change))}
+    firing = [Alert(name, labels, AlertState.FIRING, 7_000, text, 8_000) for labels, text in findings.items()]
+    if row.is_ordinary:
+        assert not told
+    else:
+        assert {labels: cause.detail for labels, cause in told.items()} == findings
+        assert {cause.cause for cause in told.values()} == {row.cause}
+    for facts in (replace(WELL, **change), WELL, SILENT):
+        fired = {each.labels: each.body for each in judge(facts, firing) if each.alert == name}
+        assert {labels: body["since"] for labels, body in fired.items()} == dict.fromkeys(
+            findings, "1970-01-01T00:00:07Z"
+        )
+        assert {body["severity"] for body in fired.values()} == {row.severity.value}
 
 
 @pytest.mark.parametrize(
-    "change", [{"spark": "starting"}, {"outbox_s": LATE_S - 1}, {"zone_s": LATE_S - 1, "zone_id": 7}]
+    "change",
+    [{"spark": "starting"}, {"relay_lag_s": LATE_S - 1}, {"waiting": ("ORDERS", LATE_S - 1)}],
 )
 def test_what_is_ordinary_is_not_degraded(change: dict[str, Any]) -> None:
-    fields = {name: getattr(WELL, name) for name in ObservedParts.__slots__}
-    assert judge(ObservedParts(**{**fields, **change})) == ()
+    assert judge(replace(WELL, **change)) == ()
 
 
-def test_a_silent_metastore_is_one_cause() -> None:
+def test_what_is_over_or_pending_no_more_is_not_told() -> None:
+    assert (
+        judge(WELL, [replace(LOST, state=AlertState.RESOLVED), replace(LOST, state=AlertState.PENDING)]) == ()
+    )
+
+
+def test_a_silent_metastore_is_one_cause_beside_what_fires() -> None:
     """Who leads and who lives cannot be seen then."""
-    seen = ObservedParts("ok", "no answer", None, "unknown", "", 0, 0.0, 0.0, None, ())
-    assert [each.part for each in judge(seen)] == [InstallationPart.METASTORE]
+    assert [each.part for each in judge(SILENT)] == [InstallationPart.METASTORE]
+    assert [each.cause for each in judge(SILENT, [LOST])] == [Cause.NO_MAJORITY, Cause.METASTORE_UNAVAILABLE]
 
 
 class Reporting:
@@ -129,18 +161,16 @@ class Reporting:
         self.guard = StoreGuard(
             world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once
         )
+        self.count = PartitionCount(world.mirror, world.keyspace, RingReader(world.mirror, world.keyspace))
         self.readiness = self.over(world.relay)
 
     def over(self, relay: OutboxRelay) -> ReadinessProbe:
         world = self.world
+        facts = FactReader(
+            self.snapshot, world.metastore, world.mirror, self.count, world.keyspace, self.guard, relay
+        )
         return ReadinessProbe(
-            self.snapshot,
-            world.metastore,
-            world.mirror,
-            world.keyspace,
-            self.guard,
-            relay,
-            self.background,
+            facts.facts, lambda: (), world.mirror, world.keyspace, self.guard, self.background
         )
 
     catalog_error: Exception | None = None
@@ -151,7 +181,8 @@ class Reporting:
         return await self.world.catalog.snapshot()
 
     async def report(self) -> dict[str, Any]:
-        """Read by the model that documents it."""
+        """Read by the model that documents it, after all was counted."""
+        await self.count.round()
         found = await self.readiness.report()
         assert TypeAdapter(Body).validate_python(found) == found
         return found
@@ -197,6 +228,44 @@ async def test_without_a_leader_it_is_degraded_and_takes_statements(tmp_path: Pa
         assert (await found.report())["controller"] == "c2"
 
 
+async def test_partitions_that_take_no_writes_and_nodes_that_are_gone_are_told(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as server:
+        world = server.world
+        await world.run("CREATE ZONE orders (PARTITIONS 4, REPLICAS 3)")
+        await world.serve(1, 4)
+        await world.settle()
+        assert (await server.report())["state"] == "ready"
+        await world.set_nodes(*DEFAULT_NODES[:2])
+        body = await server.report()
+        told = {each["cause"] for each in body["degraded"]}
+        assert told == {
+            "NODE_DOWN: node n3 does not live; 4 replicas not served",
+            "DEGRADED: 4 partitions with fewer replicas in order than wanted in zone ORDERS",
+        }
+        await world.set_nodes(*DEFAULT_NODES[:1])
+        body = await server.report()
+        assert "NO_MAJORITY: 4 partitions without a majority of voters in zone ORDERS" in {
+            each["cause"] for each in body["degraded"]
+        }
+        assert body["state"] == "degraded"
+
+
+async def test_a_node_that_keeps_nothing_is_missed_while_a_zone_counts_on_it(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as server:
+        world = server.world
+        await world.run("CREATE ZONE one (PARTITIONS 1, REPLICAS 1)")
+        await world.serve(1, 1)
+        (keeper,) = (await world.assignments(world.keyspace.partition(PartitionId(ZoneId(1), 0)).stable)).peers
+        others = [node for node in DEFAULT_NODES if node.name != keeper]
+        await world.set_nodes(*(node for node in DEFAULT_NODES if node is not others[0]))
+        (degraded,) = (await server.report())["degraded"]
+        assert degraded["cause"] == f"NODE_DOWN: node {others[0].name} does not live; 0 replicas not served"
+        assert degraded["labels"] == {"node": others[0].name}
+        await world.put(world.keyspace.drain(others[0].name), Drain("me", "", 1).encode())
+        await world.settle()
+        assert (await server.report())["state"] == "ready"
+
+
 async def test_without_a_catalog_it_is_not_ready(tmp_path: Path) -> None:
     async with reporting(tmp_path) as found:
         found.catalog_error = StoreError(ErrorKind.CATALOG_UNAVAILABLE, "gone")
@@ -220,7 +289,7 @@ async def test_a_store_server_that_takes_no_part_is_named_once_a_zone_misses_it(
         body = await server.report()
         assert body["store_servers_down"] == ["n2"]
         assert [entry["cause"] for entry in body["degraded"]] == [
-            "SERVER_DOWN: no store server takes part for n2"
+            "SERVER_DOWN: no store server takes part for node n2"
         ]
 
 

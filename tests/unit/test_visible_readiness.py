@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from app.actor import acting
+from app.alerts.facts import InstallationFacts
+from app.alerts.readiness_judge import LATE_S, judge, with_state
 from app.api.health import readyz
 from app.security.access_view import AccessView
-from app.views.readiness_judge import LATE_S, judged
 from catalog.core.audit import Actor
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.principals import ALL_ZONES, SYSTEM, Grant, Privilege, User, local_user, zone_object
@@ -20,14 +21,18 @@ from tests.fixtures.access_world import MemoryAccess
 from tests.fixtures.partial_services import services_with
 
 ZONES = (Zone(ZoneId(1), "ORDERS", 1, 1, None, ("default",)), Zone(ZoneId(2), "LOGS", 1, 1, None, ("default",)))
-REPORT = judged(
+FACTS = InstallationFacts(
+    lost={"LOGS": 1, "ORDERS": 2}, waiting=("LOGS", LATE_S), stuck_moves={"2-7": 660.0}, controller="c1"
+)
+REPORT = with_state(
     {
         **{"ready": True, "catalog": "ok", "metastore": "ok", "controller": "c1", "spark": "ready"},
         **{"spark_message": "", "nodes": 3, "unreadable": [], "store_servers_down": [], "unprotected": []},
         "lost_partitions": [{"zone": "LOGS", "partitions": 1}, {"zone": "ORDERS", "partitions": 2}],
         "queue": {"outbox_oldest_seconds": 0.0, "zone_oldest_seconds": LATE_S, "zone_id": 2},
         "background": {"tasks": {}, "processes": []},
-    }
+    },
+    [cause.body for cause in judge(FACTS)],
 )
 GRANTED = {
     "stranger": (),
@@ -66,7 +71,8 @@ async def test_lost_partitions_and_waiting_zones_are_named_to_those_who_see_them
     body = await answered(name)
     assert [each["zone"] for each in body["lost_partitions"]] == lost
     causes = [each["cause"].partition(":")[0] for each in body["degraded"]]
-    assert causes == ["PARTITION_LOST"] * len(lost) + ["ZONE_LATE"] * (name == "viewer")
+    others = (["MOVE_STUCK"], ["ZONE_LATE"]) if name == "viewer" else ([], [])
+    assert causes == others[0] + ["PARTITION_LOST"] * len(lost) + others[1]
     assert ("LOGS" in str(body), body["queue"]["zone_id"]) == ((True, 2) if name == "viewer" else (False, None))
     assert body["state"] == "degraded"
 

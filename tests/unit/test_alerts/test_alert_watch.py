@@ -46,6 +46,7 @@ from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.fixtures.scraped import value
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 
+ONE_DOWN = {"NodeDown": {"node": "n3"}, "PartitionDegraded": {"zone": "ORDERS"}}
 AT_ONCE = 1e9
 """A divisor that leaves no time between pending and firing."""
 PATIENCE_S = 60.0
@@ -148,7 +149,7 @@ async def test_an_installation_that_is_well_has_no_alert(judged: Judged) -> None
 async def test_two_nodes_that_are_gone_take_the_majority_along(judged: Judged) -> None:
     await judged.world.set_nodes(*DEFAULT_NODES[:2])
     assert (await judged.facts()).without_majority == {}
-    assert await judged.firing() == {"NodeDown": {"node": "n3"}}
+    assert await judged.firing() == ONE_DOWN
     await judged.world.set_nodes(*DEFAULT_NODES[:1])
     facts = await judged.facts()
     assert facts.without_majority == {"ORDERS": 4}
@@ -167,6 +168,7 @@ async def test_nothing_is_said_of_partitions_before_they_were_counted(judged: Ju
     await judged.watch.look()
     assert {alert.name for alert in judged.watch.alerts} == {"SparkAway"}, "the others do not wait"
     assert (await judged.firing()).keys() == {"SparkAway", "NodeDown", "PartitionWithoutMajority"}
+    assert (await judged.facts()).unserved == {"ORDERS": 4}
 
 
 async def test_gauges_say_what_alerts_are_judged_by(judged: Judged) -> None:
@@ -287,13 +289,16 @@ async def test_the_sender_stores_what_it_judged_and_a_restart_changes_no_begin(j
     async with running(judged.watch):
         await until(appears(judged.world, keys.alerts))
     stored = AlertRecord.decode(judged.world.mirror.value(keys.alerts) or b"")
-    (alert,) = stored.alerts
+    alert, degraded = stored.alerts
     assert (alert.name, alert.labels, alert.state) == ("NodeDown", (("node", "n3"),), AlertState.FIRING)
-    assert judged.sent[-1] == (alert,)
+    assert degraded.name == "PartitionDegraded"
+    assert judged.sent[-1] == (alert, degraded)
     restarted = judged.server("s2")
     await asyncio.sleep(0.01)
     await restarted.look()
-    assert [(each.key, each.starts_ms) for each in restarted.alerts] == [(alert.key, alert.starts_ms)]
+    assert [(each.key, each.starts_ms) for each in restarted.alerts] == [
+        (each.key, each.starts_ms) for each in (alert, degraded)
+    ]
     assert restarted.alerts[0].fingerprint == alert.fingerprint
 
 
@@ -310,7 +315,7 @@ async def test_only_the_holder_of_the_lease_sends(judged: Judged) -> None:
 
 async def test_without_a_metastore_each_server_sends_and_nothing_that_it_said_changes(judged: Judged) -> None:
     await judged.world.set_nodes(*DEFAULT_NODES[:2])
-    assert await judged.firing() == {"NodeDown": {"node": "n3"}}
+    assert await judged.firing() == ONE_DOWN
     assert judged.sent == [], "nobody holds the lease"
     judged.reader = judged.reading(SilentMetastore())
     silent = judged.server("s2")
@@ -353,11 +358,12 @@ async def test_the_view_shows_what_the_server_judges(judged: Judged) -> None:
         "SELECT alert_name, state, is_known, severity, labels, runbook, starts_at IS NULL FROM system.alerts"
     )
     try:
-        (row,) = (await engine.execute(query, SessionContext())).rows
+        row, degraded = (await engine.execute(query, SessionContext())).rows
     finally:
         engine.close()
     assert row[:4] == ("NodeDown", "firing", True, "ticket")
     assert row[5:] == ("docs/runbook/NodeDown.md", False)
+    assert degraded[0] == "PartitionDegraded"
 
 
 @asynccontextmanager

@@ -12,26 +12,12 @@ from pydantic import TypeAdapter
 
 from app.alerts.shown_alerts import alert_body, seen_alerts
 from app.application import build_app
-from app.cli.alerts import firing_lines
+from app.cli.alerts import alert_lines
 from app.contract.alerts import Alerts
 from catalog.core.zone import ZoneId
-from rebalance.core.alert_state import Alert, AlertState
+from rebalance.core.alert_state import Alert
+from tests.fixtures.alert_faults import DOWN, EVERY, LOST, OVER, STUCK
 from tests.fixtures.partial_services import services_with
-
-LOST = Alert(
-    *(
-        "PartitionWithoutMajority",
-        (("zone", "ORDERS"),),
-        AlertState.FIRING,
-        0,
-        "1 partition is lost",
-    ),
-    starts_ms=60_000,
-)
-STUCK = Alert("MoveStuck", (("operation", "7-12"),), AlertState.FIRING, 0, "it stands", 1_000, is_known=False)
-DOWN = Alert("NodeDown", (("node", "n3"),), AlertState.PENDING, 0, "1 replica not served")
-OVER = Alert("RelayLag", (), AlertState.RESOLVED, 0, "late", 1_000, 2_000)
-EVERY = [LOST, STUCK, DOWN, OVER]
 
 
 @pytest.mark.parametrize(
@@ -74,8 +60,10 @@ def test_a_body_says_since_when_and_where_to_read_on() -> None:
     assert (Path(__file__).parents[3] / body["runbook"]).is_file()
 
 
-def test_status_has_a_line_for_what_fires_alone() -> None:
-    assert list(firing_lines([alert_body(alert) for alert in EVERY])) == [
-        f"ALERT {LOST.name}: 1 partition is lost; see docs/runbook/{LOST.name}.md",
-        "ALERT MoveStuck: it stands (cannot be told now); see docs/runbook/MoveStuck.md",
+def test_status_has_a_line_for_what_fires_and_for_what_is_pending() -> None:
+    assert list(alert_lines([alert_body(alert) for alert in EVERY])) == [
+        f"ALERT {LOST.name} since 1970-01-01T00:01:00Z: 1 partition is lost; see docs/runbook/{LOST.name}.md",
+        "ALERT MoveStuck since 1970-01-01T00:00:01Z: it stands (cannot be told now); "
+        "see docs/runbook/MoveStuck.md",
+        "PENDING ALERT NodeDown since 1970-01-01T00:00:00Z: 1 replica not served; see docs/runbook/NodeDown.md",
     ]

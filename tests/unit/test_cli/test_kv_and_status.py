@@ -164,11 +164,15 @@ def test_status_without_a_login_says_where_to_log_in(
     assert capsys.readouterr().err.splitlines()[0] == "UNAUTHENTICATED (28000): log in"
 
 
-def test_status_names_what_is_degraded(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("severity", "code"), [("page", 1), ("ticket", 0)])
+def test_status_names_what_is_degraded(
+    severity: str, code: int, api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = {"severity": severity, "since": "2026-01-01T00:00:00Z"}
     ready = {
         "state": "degraded",
         "ready": True,
-        "degraded": [{"part": "controller", "cause": "NO_LEADER: no controller leads"}],
+        "degraded": [{"part": "controller", "cause": "NO_LEADER: no controller leads", **page}],
         "catalog": "ok",
         "metastore": "ok",
         "controller": None,
@@ -179,11 +183,11 @@ def test_status_names_what_is_degraded(api: ApiStub, capsys: pytest.CaptureFixtu
     api.answers["GET /api/v1/rebalance/limits"] = (200, PAUSED)
     api.answers["GET /api/v1/nodes"] = (200, {"nodes": []})
     api.answers["GET /api/v1/zones"] = (200, {"zones": []})
-    assert main(["status"]) == 0
+    assert main(["status"]) == code
     assert capsys.readouterr().out.splitlines()[:4] == [
         f"{api.url}: degraded",
         "catalog ok, metastore ok, controller none, spark unknown",
-        "controller: NO_LEADER: no controller leads",
+        "controller: NO_LEADER: no controller leads (since 2026-01-01T00:00:00Z)",
         "defects in n2: 3, the last: round: KeyError: 'x'; see its log",
     ]
 

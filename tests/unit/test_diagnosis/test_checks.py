@@ -15,6 +15,16 @@ OK, WARN, FAIL = CheckVerdict
 KNOWN = ("0011", "0010", "0009")
 
 
+DOWN = {
+    "part": "nodes",
+    "cause": "NODE_DOWN: node n2 does not live",
+    "severity": "ticket",
+    "labels": {"node": "n2"},
+    "since": "2026-01-01T00:00:00Z",
+    "alert": "NodeDown",
+}
+
+
 @pytest.mark.parametrize(
     ("check", "verdict"),
     [
@@ -62,9 +72,8 @@ KNOWN = ("0011", "0010", "0009")
         (checks.node_leases(["n1"], {"n1": (1, 5)}), WARN),
         (checks.node_leases(["n1", "n2"], {"n1": (4, 5)}), FAIL),
         (checks.node_leases([], {}), FAIL),
-        (checks.nodes_alive({"n1": True}), OK),
-        (checks.nodes_alive({"n1": True, "n2": False}), FAIL),
-        (checks.nodes_alive({}), FAIL),
+        (checks.out_of_order(DOWN), WARN),
+        (checks.out_of_order({**DOWN, "severity": "page"}), FAIL),
         (checks.catalog_schema("db", "0011", KNOWN), OK),
         (checks.catalog_schema("db", "0010", KNOWN), FAIL),
         (checks.catalog_schema("db", "", KNOWN), FAIL),
@@ -101,7 +110,13 @@ def test_who_lacks_a_lease_or_is_down_is_named() -> None:
     leases = checks.node_leases(["n1", "n2"], {"n1": (4, 5), "n3": (0, 5)})
     assert leases.value == "n1 4 of 5 s, n2 none, n3 0 of 5 s"
     assert "logs of n2:" in leases.action
-    assert "Start n2 again" in checks.nodes_alive({"n1": True, "n2": False}).action
+
+
+def test_what_the_server_finds_is_told_with_what_to_do() -> None:
+    check = checks.out_of_order(DOWN)
+    assert check.name == "nodes: NODE_DOWN n2"
+    assert check.value == "node n2 does not live (since 2026-01-01T00:00:00Z)"
+    assert check.action.startswith("Start the node")
 
 
 def test_the_action_of_a_schema_is_that_of_its_side() -> None:

@@ -6,27 +6,27 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from app.alerts.facts import InstallationFacts
+from app.alerts.readiness_judge import judge, with_state
 from app.contract.health import LostPartitions
-from app.views.answer_state import state_of
+from app.views.answer_state import OK
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_judge import judged
-from app.views.store_servers import servers_down
 from catalog.core.errors import StoreError
-from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
-from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.alert_state import Alert
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.self_reports import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.metastore import Metastore
 
 TIME_LIMIT_S = 1.0
+SEEN_S = 0.2
 OWN = "server"
 ROLES = frozenset({OWN, "controller", "node"})
 UNKNOWN = "unknown"
@@ -40,67 +40,62 @@ def controller_name() -> str:
 
 
 class ReadinessProbe:
-    """``snapshot`` reads the catalog. ``unprotected``: which protections are missing, in words.
+    """``facts``: read anew, within so many seconds for a store to answer and for the mirror to follow.
+    ``alerts``: as they were judged last. ``unprotected``: which protections are missing, in words.
     ``recoveries``: of administrators, in words."""
 
     def __init__(
         self,
-        snapshot: Callable[[], Awaitable[CatalogSnapshot]],
-        metastore: Metastore,
+        facts: Callable[[float, float], Awaitable[InstallationFacts]],
+        alerts: Callable[[], Iterable[Alert]],
         mirror: KeyspaceMirror,
         keyspace: Keyspace,
         stores: StoreGuard,
-        relay: OutboxRelay,
         background: Background,
         unprotected: tuple[str, ...] = (),
         recoveries: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> None:
+        self._facts = facts
+        self._alerts = alerts
         self._recoveries = recoveries
         self._unprotected = unprotected
         self._views = KeyspaceViews(mirror, keyspace)
         self._stores = stores
-        self._snapshot = snapshot
-        self._metastore = metastore
         self._mirror = mirror
         self._keyspace = keyspace
-        self._relay = relay
         self._background = background
 
     async def report(self) -> dict[str, Any]:
         """The body of ``/readyz``, as ``app.api.models.Readiness`` describes it."""
-        leader_key = self._keyspace.controller_leader
-        catalog, answer, recovered = await asyncio.gather(
-            state_of(self._snapshot(), TIME_LIMIT_S),
-            state_of(self._metastore.get(leader_key), TIME_LIMIT_S),
-            self._recovered(),
-        )
-        agreement = self._agreement()
-        takes_statements = catalog == "ok" and self._mirror.is_loaded and agreement == "ok"
-        metastore = answer
-        if answer == "ok":
+        facts, recovered = await asyncio.gather(self._facts(TIME_LIMIT_S, SEEN_S), self._recovered())
+        agreement, is_heard = self._agreement(), facts.metastore == OK
+        takes_statements = facts.catalog == OK and self._mirror.is_loaded and agreement == OK
+        metastore = facts.metastore
+        if is_heard:
             metastore = agreement if self._mirror.is_loaded else "loading"
         # What a silent metastore said last is of no use here: nobody renews anything in it.
-        leader = self._mirror.value(leader_key) if answer == "ok" else None
-        unreadable = self._views.unreadable() if answer == "ok" else []
+        leader = facts.controller if is_heard else None
+        unreadable = self._views.unreadable() if is_heard else []
         status = self._engine(unreadable) if leader is not None else NO_CONTROLLER
         waiting = status.waiting
         if waiting is not None and (zone := self._views.zone_unreadable(ZoneId(waiting.zone_id))) is not None:
             unreadable.append(zone)
-        processes = [self._own(), *(self._others(unreadable) if answer == "ok" else ())]
+        lost_partitions = self._lost_partitions() if is_heard else []
+        processes = [self._own(), *(self._others(unreadable) if is_heard else ())]
         body = {
             "ready": takes_statements,
-            "catalog": catalog,
+            "catalog": facts.catalog,
             "metastore": metastore,
             "unreadable": [record.cause for record in unreadable],
-            "nodes": sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
-            "store_servers_down": servers_down(self._views) if answer == "ok" else [],
-            "lost_partitions": self._lost_partitions() if answer == "ok" else [],
+            "nodes": facts.nodes,
+            "store_servers_down": list(facts.servers_down) if is_heard else [],
+            "lost_partitions": lost_partitions,
             "spark": status.state if status.state in SPARK_STATES else UNKNOWN,
             "spark_message": status.message,
             "spark_driver_pid": status.driver_pid,
-            "controller": leader.decode(errors="replace") if leader is not None else None,
+            "controller": leader,
             "queue": {
-                "outbox_oldest_seconds": round(self._relay.lag_s(), 1),
+                "outbox_oldest_seconds": round(facts.relay_lag_s, 1),
                 "zone_oldest_seconds": _age_s(waiting),
                 "zone_id": waiting.zone_id if waiting is not None else None,
             },
@@ -108,7 +103,16 @@ class ReadinessProbe:
             "unprotected": list(self._unprotected),
             "recovered_administrators": recovered,
         }
-        return judged(body)
+        is_named = facts.divergence or facts.metastore_full
+        facts = replace(
+            facts,
+            not_agreed="" if not is_heard or metastore == OK or is_named else metastore,
+            unreadable=tuple(record.cause for record in unreadable),
+            tasks=tuple(_troubles(processes)),
+            lost={lost["zone"]: lost["partitions"] for lost in lost_partitions},
+            waiting=(self._zone_name(ZoneId(waiting.zone_id)), _age_s(waiting)) if waiting else None,
+        )
+        return with_state(body, [cause.body for cause in judge(facts, self._alerts())])
 
     async def _recovered(self) -> list[str]:
         """Empty, too, where the catalog does not answer: that is reported anyhow."""
@@ -174,6 +178,13 @@ class ReadinessProbe:
                     }
                 )
         return others
+
+
+def _troubles(processes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Process, task and cause."""
+    for process in processes:
+        for trouble in process["troubles"]:
+            yield process["process"], trouble["task"], trouble["cause"]
 
 
 def _body(trouble: Trouble) -> dict[str, Any]:

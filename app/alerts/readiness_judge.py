@@ -1,0 +1,141 @@
+"""What is out of order in an installation: a pure function of the facts that alerts are judged by.
+
+Readiness, ``zonectl status``, ``zonectl doctor`` and the console's Overview tell what this says. Each condition
+of an alert is told from its first moment on, and for as long as its alert fires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.alerts.alert_rows import LEVEL_ROWS, STALE_S, AlertRow, Severity
+from app.alerts.facts import InstallationFacts
+from app.alerts.shown_alerts import is_seen
+from app.contract.health import Degraded, InstallationPart
+from app.views.answer_state import OK
+from catalog.core.zone import Zone
+from rebalance.core.admission import utc
+from rebalance.core.alert_state import Alert, AlertState, Labels
+from rebalance.core.causes import Cause, cause_of
+
+HELD_BY = frozenset((Cause.FOREIGN_DIRECTORY, Cause.STORE_DAMAGED))
+"""Causes for which a node's process waits, and somebody has to come."""
+LATE_S = 30.0
+"""What has waited this long is reported: a placement on Spark takes seconds, its start up to twenty."""
+
+
+@dataclass(frozen=True, slots=True)
+class DegradedCause:
+    """``detail``: what is known of ``cause``. ``since_ms``: Unix; None: not known. ``alert``: the one that
+    fires for it or is about to; empty: none."""
+
+    part: InstallationPart
+    cause: Cause
+    detail: str
+    severity: Severity = Severity.TICKET
+    labels: Labels = ()
+    since_ms: int | None = None
+    alert: str = ""
+
+    @property
+    def body(self) -> Degraded:
+        return {
+            "part": self.part.value,
+            "cause": self.cause.text(self.detail),
+            "severity": "page" if self.severity is Severity.PAGE else "ticket",
+            "labels": dict(self.labels),
+            "since": utc(self.since_ms) if self.since_ms is not None else None,
+            "alert": self.alert or None,
+        }
+
+
+def with_state(body: Mapping[str, Any], degraded: list[Degraded]) -> dict[str, Any]:
+    """The body of ``/readyz`` with what is out of order."""
+    state = "not ready" if not body["ready"] else "degraded" if degraded else "ready"
+    return {"state": "", **body, "degraded": degraded} | {"state": state}
+
+
+def of_zones(body: Mapping[str, Any], zones: Collection[Zone]) -> dict[str, Any]:
+    """As if there were no zones but these."""
+    ids = {zone.name: zone.zone_id for zone in zones}
+    lost, queue = [each for each in body["lost_partitions"] if each["zone"] in ids], body["queue"]
+    if queue["zone_id"] not in ids.values():
+        queue = {**queue, "zone_id": None, "zone_oldest_seconds": 0.0}
+    degraded = [each for each in body["degraded"] if is_seen(each["labels"], ids, ids.values())]
+    return with_state({**body, "lost_partitions": lost, "queue": queue}, degraded)
+
+
+def judge(facts: InstallationFacts, alerts: Iterable[Alert] = ()) -> tuple[DegradedCause, ...]:
+    """Empty: all is well. ``alerts``: as they were judged last. What cannot be seen because the metastore is
+    silent is not named beside it, unless its alert fires."""
+    going_on = {alert.key: alert for alert in alerts if not alert.is_over}
+    causes = {}
+    for row in LEVEL_ROWS:
+        for labels, text in _texts(row, facts, going_on.values()).items():
+            alert = going_on.get((row.name, labels))
+            since_ms, name = (alert.since_ms, row.name) if alert is not None else (None, "")
+            causes[row.cause, labels] = DegradedCause(
+                row.part, row.cause, text, row.severity, labels, since_ms, name
+            )
+    others = (other for other in _without_alert(facts) if (other.cause, other.labels) not in causes)
+    return (*causes.values(), *others)
+
+
+def _texts(row: AlertRow, facts: InstallationFacts, alerts: Iterable[Alert]) -> dict[Labels, str]:
+    """What is so now, and what fires whether that can be told now or not."""
+    firing = {
+        alert.labels: alert.text
+        for alert in alerts
+        if alert.name == row.name and alert.state is AlertState.FIRING
+    }
+    if row.is_ordinary or (row.of_mirror and facts.metastore != OK):
+        return firing
+    return {**firing, **(row.findings(facts) or {})}
+
+
+def _without_alert(facts: InstallationFacts) -> Iterator[DegradedCause]:
+    """What is told beside the conditions of alerts."""
+    if facts.not_agreed:
+        yield DegradedCause(InstallationPart.METASTORE, Cause.METASTORE_UNAVAILABLE, facts.not_agreed)
+    if facts.metastore == OK:
+        yield from _of_mirror(facts)
+    if facts.waiting is not None and facts.waiting[1] >= LATE_S:
+        zone, waits_s = facts.waiting
+        waits = f"zone {zone} has waited for its placement for {waits_s:.0f} s"
+        labels = (("zone", zone),)
+        yield DegradedCause(InstallationPart.QUEUE, Cause.ZONE_LATE, waits, Severity.TICKET, labels)
+    for process, task, cause in facts.tasks:
+        if (word := cause_of(cause)) in HELD_BY:
+            detail = cause.removeprefix(f"{word.value}: ")
+            yield DegradedCause(InstallationPart.NODES, word, detail)
+            continue
+        yield DegradedCause(InstallationPart.BACKGROUND, Cause.TASK_ENDED, f"{process}, {task}: {cause}")
+
+
+def _of_mirror(facts: InstallationFacts) -> Iterator[DegradedCause]:
+    if facts.mirror_age_s > STALE_S and not facts.not_agreed:
+        old = f"what this server knows of the metastore is {facts.mirror_age_s:.0f} s old"
+        yield DegradedCause(InstallationPart.METASTORE, Cause.METASTORE_UNAVAILABLE, old)
+    if facts.controller is not None and facts.spark == "down":
+        why = f"{facts.spark_message}; placements are computed without it"
+        yield DegradedCause(InstallationPart.SPARK, Cause.SPARK_DOWN, why)
+    if not facts.nodes:
+        yield DegradedCause(InstallationPart.NODES, Cause.NO_NODE, "no node is alive", Severity.PAGE)
+    if not facts.is_counted:
+        counted = "partitions have not been counted yet since the server started"
+        yield DegradedCause(InstallationPart.ZONES, Cause.NOT_COUNTED, counted)
+    for zone, count in facts.lost.items():
+        text = f"{count} partition{' has' if count == 1 else 's have'} no in-sync copy left in zone {zone}"
+        labels = (("zone", zone),)
+        yield DegradedCause(InstallationPart.ZONES, Cause.PARTITION_LOST, text, Severity.PAGE, labels)
+    for zone, unserved in (facts.unserved or {}).items():
+        # Those that had a majority and lost it are an alert.
+        if (count := unserved - (facts.without_majority or {}).get(zone, 0)) > 0:
+            text = f"{count} partition{' takes' if count == 1 else 's take'} no writes yet in zone {zone}"
+            labels = (("zone", zone),)
+            yield DegradedCause(InstallationPart.ZONES, Cause.LEADER_UNKNOWN, text, Severity.TICKET, labels)
+    for unreadable in facts.unreadable:
+        detail = unreadable.removeprefix(f"{Cause.RECORD_NOT_READABLE.value}: ")
+        yield DegradedCause(InstallationPart.METASTORE, Cause.RECORD_NOT_READABLE, detail)

@@ -105,7 +105,7 @@ def read_partition(view: PartitionView, alive: frozenset[str]) -> PartitionReadi
     assigned = nodes_of(view.pending or view.stable or view.target)
     nodes = assigned | copies_of(view)
     return PartitionReading(
-        tuple((node, cell(_role(view, node), _copy(view, node, assigned, alive))) for node in nodes),
+        tuple((node, cell(_role(view, node, alive), _copy(view, node, assigned, alive))) for node in nodes),
         _MOVE_OF[status.state],
         _HEALTH_OF[global_state(view, alive)],
         status.cause,
@@ -120,9 +120,9 @@ def has_lost_majority(view: PartitionView, alive: frozenset[str]) -> bool:
     return view.configuration is not None and len(living_voters(view, alive)) < majority(len(voters))
 
 
-def _role(view: PartitionView, node: str) -> Role:
+def _role(view: PartitionView, node: str, alive: frozenset[str]) -> Role:
     """As the group has committed it; where it has not, as the assignments ask."""
-    if view.leader == node:
+    if view.leader(alive) == node:
         return Role.LEADER
     if view.configuration is not None:
         configured = view.configuration.members.get(node)

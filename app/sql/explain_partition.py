@@ -117,7 +117,7 @@ class _Explained:
                 reasons.append(
                     f"its {what} is {entry.state.value}" + (f": {entry.reason}" if entry.reason else "")
                 )
-        if self.view.leader == name:
+        if self.view.leader(self.snapshot.alive) == name:
             reasons.append("it leads the group" if self.view.owners is None else "it is the primary")
         record = self.snapshot.live.get(name)
         if record is not None and self.members[name] >= record.node.member_limit:

@@ -58,18 +58,19 @@ def assignment_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     """One row for each node that a partition's stable, pending, planned or newest target names."""
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
-            for row in _assignments_of(seen):
+            for row in _assignments_of(seen, snapshot.alive):
                 yield zone.zone_id, zone.name, number, *row
 
 
-def _assignments_of(seen: PartitionView) -> Iterator[Row]:
+def _assignments_of(seen: PartitionView, alive: frozenset[str]) -> Iterator[Row]:
     """ROLE and POSITION are those of the first of stable, pending, planned and target that names the node."""
     known = (seen.stable, seen.pending, seen.planned, seen.target)
     placed = {node: _role(known, node) for node in nodes_of(*known)}
+    leader = seen.leader(alive)
     for node in sorted(placed, key=lambda name: (placed[name][1], name)):
         role, position = placed[node]
         named = (assignments is not None and node in assignments.nodes for assignments in known)
-        yield node, role, position, *named, node == seen.leader
+        yield node, role, position, *named, node == leader
 
 
 def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -82,6 +83,7 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             copies = copy_states(seen, snapshot.alive)
             # A learner's copy may be complete and never leads (IEP-037).
             of_voters = {node: state for node, state in copies.items() if not is_learner(seen, node)}
+            leader = seen.leader(snapshot.alive)
             ideal, leading = (*peers, *learners), effective(peers, of_voters)
             real = (*leading, *(node for node in learners if node not in leading)) if leading else ()
             yield (
@@ -91,8 +93,8 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
                 ", ".join(ideal),
                 ", ".join(real),
                 preferred_primary(seen.target.peers, snapshot.alive),
-                seen.leader or None,
-                ideal == real and seen.leader == ideal[0],
+                leader or None,
+                ideal == real and leader == ideal[0],
             )
 
 

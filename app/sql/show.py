@@ -176,7 +176,7 @@ def _partition_rows(zones: Iterable[Zone], snapshot: SystemSnapshot) -> Iterator
                 global_state(seen, snapshot.alive).value,
                 status.state.value,
                 status.cause or None,
-                seen.leader or None,
+                seen.leader(snapshot.alive) or None,
                 *(assignments_text(assignments) for assignments in (seen.stable, seen.pending, seen.planned)),
             )
 

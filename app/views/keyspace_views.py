@@ -427,7 +427,7 @@ class KeyspaceViews:
             "planned": roles(view.planned),
             "target": roles(view.target),
             "trigger_revision": trigger,
-            "leader": view.leader if configuration or view.owners else None,
+            "leader": view.leader(alive) if configuration or view.owners else None,
             "term": configuration.term if configuration else None,
             "stage": (configuration.stage if configuration else Stage.NONE).value,
             "members": [member_body(view, node, alive) for node in sorted(view.members)],

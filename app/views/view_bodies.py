@@ -94,8 +94,9 @@ def store_copies(view: PartitionView, alive: frozenset[str]) -> list[StoreCopy]:
     """Of a store zone; empty for a group, which has members."""
     if view.owners is None:
         return []
+    leader = view.leader(alive)
     return [
-        {"node": node, "state": local_state(view, node, alive).value, "leads": node == view.leader}
+        {"node": node, "state": local_state(view, node, alive).value, "leads": node == leader}
         for node in sorted(copies_of(view))
     ]
 

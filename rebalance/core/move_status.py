@@ -98,12 +98,15 @@ class PartitionView:
     placement: Assignments | None = None
     """What the zone asks for, nodes that have left included (``available_target``); None: ``target``."""
 
-    @property
-    def leader(self) -> str:
-        """The node that leads, as far as is known; empty: none."""
+    def leader(self, alive: AbstractSet[str]) -> str:
+        """The node that leads, as far as is known; empty: none. Who has published last that it leads does so no
+        more once its lease has ended, its member does not run, or knows no leader."""
         if self.owners is not None:
-            return self.owners.leader
-        return self.configuration.leader if self.configuration is not None else ""
+            return self.owners.leader if self.owners.leader in alive else ""
+        name = self.configuration.leader if self.configuration is not None else ""
+        member = self.members.get(name)
+        leads = member is not None and member.state is MemberState.RUNNING and member.position is None
+        return name if leads and name in alive else ""
 
 
 def given_up_of(record: GivenUpRecord | None, processed: int | None) -> tuple[str, ...]:

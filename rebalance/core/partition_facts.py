@@ -69,7 +69,7 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
         _stage(view, status),
         cause,
         lacks_majority=not _is_founded_anew(view) and lacks_majority(view, alive),
-        lacks_leader=is_founded and view.stable is not None and not view.leader,
+        lacks_leader=is_founded and view.stable is not None and not view.leader(alive),
         is_lost=view.owners is not None and view.owners.is_lost,
         is_unreadable=bool(view.unreadable),
         is_filling=view.owners is not None and bool(view.owners.filling),

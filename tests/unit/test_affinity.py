@@ -133,6 +133,22 @@ async def test_ideal_and_real_are_both_visible(world: World) -> None:
         assert is_ideal
 
 
+async def test_a_dead_node_leads_nothing(world: World) -> None:
+    """With the lease of its leader a partition has none, until another one is published; all answers agree."""
+    led = "SELECT DISTINCT node_name FROM system.assignments WHERE is_leader"
+    before = {row[3] for row in await affinity(world)}
+    assert before == {name for (name,) in (await world.engine.execute(led, SessionContext())).rows}
+    survivor = sorted(before)[0]
+    await world.set_nodes(*(node for node in world.nodes if node.name == survivor))
+    assert {row[3] for row in await affinity(world)} == {survivor, None}
+    assert list((await world.engine.execute(led, SessionContext())).rows) == [(survivor,)]
+    shown = await world.engine.execute("SHOW PARTITIONS FROM z", SessionContext())
+    assert {row[5] for row in shown.rows} == {survivor, None}
+    await world.set_nodes()
+    assert {row[3] for row in await affinity(world)} == {None}
+    assert list((await world.engine.execute(led, SessionContext())).rows) == []
+
+
 @pytest.mark.row("PME-076", "PME-084", shows="service")
 async def test_an_owner_stands_in_for_a_lost_primary(world: World) -> None:
     """PME-076, PME-084: the lost node's partitions have another owner for primary; the ideal stays."""

@@ -257,6 +257,13 @@ _COPY = (
         "The learner's copy could not go on, and is made again.",
         SPREAD,
     ),
+    wrong(
+        Cause.COPY_DAMAGED,
+        "The replica's data is damaged. Where its group does not need it, its node makes it anew by itself, "
+        "once a day.",
+        "Check the disk of the node that is named, then `zonectl recovery restart --cleanup` makes the replica "
+        "anew; where no majority serves without it, first start the nodes of the others.",
+    ),
     wrong(Cause.BROKEN, "What nothing expected.", "Read the log of the node, and report it."),
 )
 

@@ -287,6 +287,9 @@ class Metric(Enum):
     NODE_RESTARTS = _counter(
         "node_member_restarts", "Members that ended unasked and were started again.", roles=_NODE
     )
+    NODE_COPIES_REPAIRED = _counter(
+        "node_copies_repaired", "Damaged replicas that the node has emptied, to be made anew.", roles=_NODE
+    )
     NODE_FSYNCS = _counter("node_member_fsyncs", "Times that members' logs were synced to disk.", roles=_NODE)
     NODE_FSYNC_SECONDS = _counter(
         "node_member_fsync_seconds", "Time that syncing members' logs took.", roles=_NODE

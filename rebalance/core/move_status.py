@@ -314,4 +314,8 @@ def _failed(view: PartitionView, nodes: frozenset[str]) -> MoveStatus | None:
         for node, member in sorted(view.members.items())
         if node in nodes and member.state is MemberState.FAILED
     ]
-    return MoveStatus(MoveState.WAITING, Cause.MEMBER_FAILED.text(", ".join(failed))) if failed else None
+    is_damaged = any(
+        cause_of(view.members[node].reason) is Cause.COPY_DAMAGED for node in nodes & view.members.keys()
+    )
+    cause = Cause.COPY_DAMAGED if is_damaged else Cause.MEMBER_FAILED
+    return MoveStatus(MoveState.WAITING, cause.text(", ".join(failed))) if failed else None

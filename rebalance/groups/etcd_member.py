@@ -27,6 +27,7 @@ from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     EtcdTuning,
     bound_log,
+    damage_in,
     last_log_line,
     member_command,
 )
@@ -90,6 +91,8 @@ class EtcdMember:
         self._api: EtcdApi | None = None
         self._exit_code: int | None = None
         self._started_at = 0.0
+        self._log_begun = 0
+        self._damage = ""
         self._random = random.Random()
         self._restart = RESTART
         self._not_before = 0.0
@@ -321,6 +324,7 @@ class EtcdMember:
 
     def _note_exit(self, code: int) -> None:
         self._exit_code = code
+        self._damage = damage_in(self.log_path, self._log_begun) if code > 0 else ""
         ran_s = time.monotonic() - self._started_at
         self.errors = (0 if ran_s > HEALTHY_AFTER_S else self.errors) + (code > 0)
         self._restart = (RESTART if ran_s > HEALTHY_AFTER_S else self._restart).failed()
@@ -357,6 +361,8 @@ class EtcdMember:
         if code and shutil.disk_usage(self._reservations.directory(self.partition)).free < DISK_FREE_MIN:
             # Its log is on the same disk and may end in the middle of a line.
             return Cause.DISK_FULL.text(f"the member ended with code {code}, it has no space left to write to")
+        if self._damage:
+            return Cause.COPY_DAMAGED.text(self._damage)
         return f"EXIT {code}: {last_log_line(self.log_path)}" if code else ""
 
     async def _spawn(self) -> None:
@@ -378,6 +384,7 @@ class EtcdMember:
             return
         async with self._starts:
             bound_log(self.log_path)
+            self._log_begun = self.log_path.stat().st_size if self.log_path.exists() else 0
             await self._close_api()
             try:
                 self._process = await start_guarded(

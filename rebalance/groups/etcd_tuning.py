@@ -120,7 +120,41 @@ def last_log_line(path: Path) -> str:
         tail = path.read_bytes()[-8_000:].decode(errors="replace").strip()
     except OSError:
         return ""
-    line = tail.splitlines()[-1] if tail else ""
+    return _told(tail.splitlines()[-1] if tail else "")
+
+
+DAMAGE = (
+    *("crc mismatch", "cannot be repaired", "wal: ", "walpb: ", "proto: ", "snap: ", "unexpected eof"),
+    *("was the raft log corrupted", "database snapshot file", "invalid database", "checksum error"),
+    *("freelist", "freepages", "already freed", "file size too small", "out of range"),
+    "unexpected fault address",
+)
+"""What etcd, its log and its store end with where data is not what they have written, in lower case."""
+LAST_WORDS = (
+    '"level":"fatal"',
+    '"level":"panic"',
+    "panic: ",
+    "fatal error: ",
+    "unexpected fault address",
+    " C | ",
+)
+"""Lines with which etcd ends; what others say of connections may read alike."""
+
+
+def damage_in(path: Path, begin: int) -> str:
+    """What etcd ended with, by its log from ``begin`` on, if that was damaged data; else empty."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(begin)
+            text = stream.read(LOG_BYTES_MAX).decode(errors="replace")
+    except OSError:
+        return ""
+    ends = (line for line in text.splitlines() if any(mark in line for mark in LAST_WORDS))
+    said = (_told(line) for line in ends)
+    return next((line for line in said if any(mark in line.lower() for mark in DAMAGE)), "")
+
+
+def _told(line: str) -> str:
     try:
         entry = json.loads(line)
         texts = [entry["msg"], entry.get("error", "")]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +34,7 @@ from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.copy_progress import CopyProgress
+from rebalance.nodes.copy_repairs import wall_ms
 from rebalance.nodes.failure_report import FailureReport
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.heard_time import HeardTime
@@ -153,7 +153,7 @@ class NodeAgent:
         self._pace = Pace(random.Random(node.name), notified=notified)
         self._assigned: set[PartitionId] = set()
         """Partitions whose stable or pending names this node, as the mirror shows them."""
-        context = NodeContext(node.name, metastore, self.mirrors, host, measures)
+        context = NodeContext(node.name, metastore, self.mirrors, host, measures, data_dir)
         records = OwnRecords(context)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         progress = CopyProgress(lambda: self._copy_rules().joiner_s)
@@ -179,7 +179,7 @@ class NodeAgent:
         self._failures: FailureReport | None = None
         if failures_period_s:
             self._failures = FailureReport(
-                node.name, metastore, keyspace, self.mirrors.partitions, _now_ms, failures_period_s
+                node.name, metastore, keyspace, self.mirrors.partitions, wall_ms, failures_period_s
             )
 
     async def run(self) -> None:
@@ -443,7 +443,3 @@ class NodeAgent:
     def _note_failing(self, partition: PartitionId, failing: Failing | None, term: int = 0) -> None:
         if self._failures is not None:
             self._failures.note(partition, term, failing)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -13,6 +13,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
 from rebalance.nodes.copy_progress import CopyProgress
+from rebalance.nodes.copy_repairs import CopyRepairs, is_damaged, wall_ms
 from rebalance.nodes.fences import is_given_up
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
@@ -66,6 +67,7 @@ class MemberDuties:
         self._mirrors = mirrors
         self._progress = progress
         self._recovery = RecoveryDuties(node, mirrors)
+        self._repairs = CopyRepairs(node, node.data_dir, wall_ms)
         self._kept = KeptCopies(node, records, removals)
         self._removed_since: dict[PartitionId, float] = {}
 
@@ -74,6 +76,8 @@ class MemberDuties:
         await self._kept.tidy(view)
         status = await self._node.host.status(view.partition)
         if await self._recovery.restarted(view) or await self._recovery.noted_again(view, status):
+            return None, ACTED_S
+        if await self._repairs.repaired(view, status):
             return None, ACTED_S
         decision = self._decided(view, status)
         if decision.duty is not Duty.REPLACE_JOINER:
@@ -85,6 +89,8 @@ class MemberDuties:
         is_forced = view.pending is not None and view.pending.value.forced
         has_mirror = bool(is_forced) and view.partition in self._mirrors.partitions()
         decision = decide_member(view, self._node.name, status, has_mirror=has_mirror)
+        if is_damaged(status):
+            decision = replace(decision, reason=f"{decision.reason}; {self._repairs.obstacle(view)}")
         return self._with_engine(view, decision) if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN) else decision
 
     async def _carried_out(

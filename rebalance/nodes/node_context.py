@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from rebalance.core.keys import Keyspace
 from rebalance.nodes.partition_view import Mirrors
@@ -20,6 +21,8 @@ class NodeContext:
     mirrors: Mirrors
     host: GroupHost
     measures: Measures = NO_MEASURES
+    data_dir: Path | None = None
+    """What the node notes for itself; None: it notes nothing."""
 
     @property
     def keyspace(self) -> Keyspace:

@@ -172,6 +172,8 @@ def starting(view: PartitionView, node: str) -> PartitionView:
          "MEMBER_FAILED: n2 (disk full)"),
         (replace(DONE, members={**DONE.members, "n1": member(MemberState.FAILED)}), ALIVE, MoveState.WAITING,
          "MEMBER_FAILED: n1"),
+        (replace(DONE, members={**DONE.members, "n1": member(MemberState.FAILED, "COPY_DAMAGED: crc; why")}),
+         ALIVE, MoveState.WAITING, "COPY_DAMAGED: n1 (COPY_DAMAGED: crc; why)"),
         (learning(learner(MemberState.RUNNING)), ALIVE, MoveState.DONE, ""),
         (learning(None), ALIVE, MoveState.WAITING, "LEARNER_STARTING: n3"),
         (learning(learner(MemberState.READY, "WAITING: why")), ALIVE, MoveState.WAITING,
@@ -194,3 +196,22 @@ def test_state_and_cause(view: PartitionView, alive: frozenset[str], state: Move
     """I3-008, I3-034: what is pending says why; a node that is down is named as the cause of what waits."""
     status = partition_status(view, alive)
     assert (status.state, status.cause) == (state, cause)
+
+
+@pytest.mark.parametrize(
+    ("view", "alive", "leader"),
+    [
+        (DONE, ALIVE, "n1"),
+        (DONE, ALIVE - {"n1"}, ""),
+        # Its lease lives; its member does not run, or has lost its majority.
+        (starting(DONE, "n1"), ALIVE, ""),
+        (replace(DONE, members={}), ALIVE, ""),
+        (replace(DONE, members={"n1": replace(member(), position=LogPosition(5, 6, True))}), ALIVE, ""),
+        (replace(DONE, configuration=None), ALIVE, ""),
+        (STORED, ALIVE, "n1"),
+        (STORED, ALIVE - {"n1"}, ""),
+        (replace(STORED, owners=StoreOwners(effective=("n1",))), ALIVE, ""),
+    ],
+)
+def test_a_leader_lives_and_runs(view: PartitionView, alive: frozenset[str], leader: str) -> None:
+    assert view.leader(alive) == leader

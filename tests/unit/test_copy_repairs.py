@@ -1,0 +1,101 @@
+"""When a node empties a damaged copy by itself, and what etcd's log says of damage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rebalance.core.records import LogPosition, MemberRecord, MemberState
+from rebalance.groups.etcd_tuning import damage_in
+from rebalance.nodes.copy_repairs import AGAIN_MS, is_damaged, why_not_repaired
+from rebalance.nodes.partition_view import NodePartitionView, Recorded
+from rebalance.ports.groups import MemberLife
+from tests.fixtures.member_views import member, url, view
+
+NOW_MS = 1_800_000_000_000
+LEADERLESS = LogPosition(5, 6, True)
+
+
+def group(
+    names: str, *, running: str, leaderless: str = "", gone: str = "", pending: str = "", forced: int = 0
+) -> NodePartitionView:
+    """The copy of ``a`` is damaged; ``running``: whose members run."""
+    seen = view(names, pending, started=names, listed=names, forced=forced)
+
+    def record(name: str) -> Recorded[MemberRecord]:
+        state = MemberState.RUNNING if name in running else MemberState.FAILED
+        position = LEADERLESS if name in leaderless else None
+        return Recorded(MemberRecord(state, url(name), "c", True, position=position), 4, 4)
+
+    records = {name: record(name) for name in names}
+    return replace(seen, records=records, living=frozenset(names) - frozenset(gone))
+
+
+@pytest.mark.parametrize(
+    ("seen", "obstacle"),
+    [
+        (group("abc", running="bc"), ""),
+        (group("abcde", running="bcd"), ""),
+        (group("abc", running="b"), "1 of 3 voters serve without it: its data may be needed"),
+        (group("ab", running="b"), "1 of 2 voters serve without it: its data may be needed"),
+        (group("a", running=""), "0 of 1 voters serve without it: its data may be needed"),
+        (group("abc", running="bc", gone="c"), "1 of 3 voters serve without it: its data may be needed"),
+        (group("abc", running="bc", leaderless="bc"), "0 of 3 voters serve without it: its data may be needed"),
+        (group("abc", running="bc", pending="b", forced=9), "its group is being founded anew"),
+        (replace(group("abc", running="bc"), configuration=None), "its group is not known"),
+        (group("bc", running="bc"), "its group is not known"),
+    ],
+)
+def test_only_what_the_group_does_not_need_is_emptied(seen: NodePartitionView, obstacle: str) -> None:
+    assert why_not_repaired(seen, "a", NOW_MS, None) == obstacle
+
+
+def test_a_second_time_within_a_day_is_left_to_an_operator() -> None:
+    seen = group("abc", running="bc")
+    why = why_not_repaired(seen, "a", NOW_MS, NOW_MS - AGAIN_MS + 1)
+    assert why.startswith("it was made anew at 2027-01-14T08:00:00Z already: check the disk, then `zonectl ")
+    assert why_not_repaired(seen, "a", NOW_MS, NOW_MS - AGAIN_MS) == ""
+
+
+def test_only_damage_is_repaired() -> None:
+    failed = replace(member(MemberLife.FAILED), reason="COPY_DAMAGED: walpb: crc mismatch")
+    assert is_damaged(failed)
+    assert not is_damaged(None)
+    assert not is_damaged(replace(failed, reason="EXIT 1: address already in use"))
+    assert not is_damaged(replace(failed, reason="DISK_FULL: no space left"))
+    assert not is_damaged(replace(failed, life=MemberLife.RUNNING))
+
+
+FATAL = '{"level":"fatal","msg":"failed to read WAL, cannot be repaired","error":"walpb: crc mismatch"}'
+FIELD = '{"level":"fatal","msg":"discovery failed","error":"proto: wrong wireType = 3 for field Data"}'
+PORT = '{"level":"fatal","msg":"discovery failed","error":"listen tcp 127.0.0.1:1: address already in use"}'
+STREAM = '{"level":"warn","msg":"lost TCP streaming connection","error":"unexpected EOF"}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((FATAL,), "failed to read WAL, cannot be repaired: walpb: crc mismatch"),
+        (("2026-11-27 C | etcdmain: walpb: crc mismatch",), "2026-11-27 C | etcdmain: walpb: crc mismatch"),
+        (("panic: freepages: failed to get all reachable pages", "goroutine 1 [running]:", "main.go:1"),
+         "panic: freepages: failed to get all reachable pages"),
+        (("panic: tocommit(9) is out of range. Was the raft log corrupted, truncated, or lost?",),
+         "panic: tocommit(9) is out of range. Was the raft log corrupted, truncated, or lost?"),
+        ((FIELD,), "discovery failed: proto: wrong wireType = 3 for field Data"),
+        (("panic: runtime error: slice bounds out of range [::9] with length 3",),
+         "panic: runtime error: slice bounds out of range [::9] with length 3"),
+        (("unexpected fault address 0x7f", "fatal error: fault"), "unexpected fault address 0x7f"),
+        ((STREAM, PORT), ""),
+        ((), ""),
+    ],
+)  # fmt: skip
+def test_what_etcd_says_of_damage(tmp_path: Path, lines: tuple[str, ...], said: str) -> None:
+    """Not what it said in an earlier run."""
+    log = tmp_path / "etcd.log"
+    log.write_text("earlier: crc mismatch\n")
+    begin = log.stat().st_size
+    log.write_text(log.read_text() + "".join(f"{line}\n" for line in ("started", *lines)))
+    assert damage_in(log, begin) == said
+    assert damage_in(tmp_path / "none", 0) == ""

@@ -50,7 +50,8 @@ class PartitionFacts:
     is_unserved: bool = False
     """It takes no writes now, be it that it never had a leader. One of a deactivated zone is not meant."""
     is_degraded: bool = False
-    """It serves with a replica less, and nothing that goes on or that somebody has asked for is the reason."""
+    """It serves with a replica less, and nothing that goes on or that somebody has asked for is the reason; one
+    that is short is not meant."""
 
 
 _GOES_ON = PERMITTED | {Cause.LEARNER_STARTING}
@@ -78,7 +79,8 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
         is_unserved=not is_resting and view.stable is not None and state in UNSERVED,
         is_degraded=state is GlobalState.DEGRADED
         and status.state is MoveState.WAITING
-        and cause not in _GOES_ON,
+        and cause not in _GOES_ON
+        and not short.is_short,
     )
 
 

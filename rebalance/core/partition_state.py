@@ -3,7 +3,7 @@
 Voters are counted against the quorum of the configuration that the group has *committed*; learners never help
 a quorum. A learner is judged by its mirror, for it has no member. "Every replica" means the replicas
 that the assignments ask for now, so that a zone of REPLICAS ALL is available once each data node has its
-replica.
+replica; and what the placement asks for and nobody is making is missed (``shortfall_of``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum
 from catalog.core.quorum import majority
 from rebalance.core.affinity import CopyState
 from rebalance.core.assignments import nodes_of
-from rebalance.core.move_status import PartitionView, StoreOwners
+from rebalance.core.move_status import PartitionView, StoreOwners, shortfall_of
 from rebalance.core.records import MemberRecord, MemberRole, MemberState, MirrorRecord, Stage
 
 
@@ -30,7 +30,8 @@ class LocalState(Enum):
 
 
 class GlobalState(Enum):
-    """AVAILABLE: every replica is healthy. DEGRADED: a quorum of voters. READ_ONLY: some replica."""
+    """AVAILABLE: every replica is healthy, and none that the zone asks for is missing. DEGRADED: a quorum of
+    voters. READ_ONLY: some replica."""
 
     AVAILABLE = "AVAILABLE"
     DEGRADED = "DEGRADED"
@@ -157,7 +158,12 @@ def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:
     healthy = {
         node for node in expected & (serving | mirrors) if local_state(view, node, alive) is LocalState.HEALTHY
     }
-    return GlobalState.AVAILABLE if expected and healthy == expected else GlobalState.DEGRADED
+    return _of_serving(view, alive, is_whole=bool(expected) and healthy == expected)
+
+
+def _of_serving(view: PartitionView, alive: frozenset[str], *, is_whole: bool) -> GlobalState:
+    is_short = shortfall_of(view, alive).is_short
+    return GlobalState.AVAILABLE if is_whole and not is_short else GlobalState.DEGRADED
 
 
 def _owner_state(owners: StoreOwners, node: str, alive: frozenset[str]) -> LocalState:
@@ -187,7 +193,7 @@ def _global_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset
         return GlobalState.UNAVAILABLE
     expected = view.stable.nodes if view.stable is not None else frozenset()
     healthy = {node for node in expected if _owner_state(owners, node, alive) is LocalState.HEALTHY}
-    return GlobalState.AVAILABLE if expected and healthy == expected else GlobalState.DEGRADED
+    return _of_serving(view, alive, is_whole=bool(expected) and healthy == expected)
 
 
 def _answers(member: MemberRecord | None, node: str, alive: frozenset[str]) -> bool:

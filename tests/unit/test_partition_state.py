@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import PartitionView
+from rebalance.core.move_status import PartitionView, StoreOwners
 from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
 from rebalance.core.records import (
     ConfigurationRecord,
@@ -71,6 +71,18 @@ def test_the_quorum_is_that_of_the_committed_configuration() -> None:
     assert global_state(seen, frozenset("ab")) is GlobalState.READ_ONLY
     assert global_state(seen, frozenset("abd")) is GlobalState.DEGRADED
     assert global_state(seen, frozenset("abc")) is GlobalState.AVAILABLE
+
+
+def test_what_is_short_is_degraded() -> None:
+    """However healthy its replicas are; what is being made is not missing."""
+    asked = Assignments(("a", "b", "c"))
+    short = replace(view("ab"), target=asked, recovered=True)
+    assert global_state(short, frozenset("abc")) is GlobalState.DEGRADED
+    assert global_state(replace(short, pending=asked), frozenset("abc")) is GlobalState.AVAILABLE
+    owners = StoreOwners(in_sync=("a",), effective=("a",), servers=frozenset("abc"))
+    stored = replace(short, stable=Assignments(("a",)), owners=owners)
+    assert global_state(stored, frozenset("abc")) is GlobalState.DEGRADED
+    assert global_state(replace(stored, target=stored.stable), frozenset("abc")) is GlobalState.AVAILABLE
 
 
 def test_before_a_group_exists() -> None:

@@ -27,9 +27,9 @@ from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.core.principals import ALL_ZONES, Privilege
+from catalog.core.principals import ALL_ZONES, Privilege, zone_object
 from catalog.core.snapshot import CatalogSnapshot
-from catalog.core.zone import ZoneId
+from catalog.core.zone import Zone, ZoneId
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
@@ -82,6 +82,16 @@ class Services:
     async def while_allowed(self, work: Coroutine[Any, Any, T]) -> T:
         """``work`` that takes long, which ends with an error when the caller may not go on."""
         return await (work if self.watch is None else self.watch.during(work))
+
+    async def zone(self, name: str) -> Zone:
+        """Of those that who asks may see. Raises RefusedError (ZONE_NOT_FOUND), StoreError."""
+        caller = current_caller()
+        if caller is None:
+            return await self.zones.find(name)
+        grants = (await self.snapshot()).grants if self.access is None else await self.access.grants()
+        return await self.zones.find(
+            name, lambda zone: caller.may(grants, Privilege.SEE, zone_object(zone.zone_id))
+        )
 
     async def seen_zones(self) -> frozenset[ZoneId] | None:
         """Those that who asks may see; None: all, also those that are gone."""

@@ -45,7 +45,10 @@ register_url_convertor("segment", SegmentConvertor())
 register_url_convertor("key", KeyConvertor())
 
 ZoneName = Annotated[
-    str, Path(min_length=1, description="exactly, or as SQL reads it unquoted", examples=["ORDERS"])
+    str,
+    Path(
+        min_length=1, description="as SQL reads it: in upper case unless in double quotes", examples=["ORDERS"]
+    ),
 ]
 Key = Annotated[str, Path(min_length=1, max_length=KEY_CHARS_MAX, description="UTF-8; slashes may stay")]
 

@@ -70,7 +70,7 @@ async def put(
     written: 40001, only members of another generation of the group answered; of a store zone 57P04, servers
     with the data are awaited, and 58030, none is left."""
     services.require_metastore()
-    known_zone = await services.zones.find(zone)
+    known_zone = await services.zone(zone)
     partition = _partition(known_zone, key)
     operation = operation_id or uuid.uuid4().hex
     with measured_put(services.metrics):
@@ -124,7 +124,7 @@ async def get(
     asks the leader for its revision and waits until it has it. With `at_revision` or `at_time` a replica
     waits only until it has that, for up to 5 s, and nobody else is asked."""
     services.require_metastore()
-    known_zone = await services.zones.find(zone)
+    known_zone = await services.zone(zone)
     partition = _partition(known_zone, key)
     point = _read_point(read, at_revision, at_time)
     if read is not ReadFrom.LEADER and services.router.is_store(partition):

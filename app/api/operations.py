@@ -66,7 +66,7 @@ async def list_operations(
     """The newest first: those that go on, and the last 200 of each zone that are over. Of zones that the caller
     may see."""
     services.require_metastore()
-    zone_id: ZoneId | None = (await services.zones.find(zone)).zone_id if zone is not None else None
+    zone_id: ZoneId | None = (await services.zone(zone)).zone_id if zone is not None else None
     states, kinds = frozenset(state or ()), frozenset(kind or ())
     subject = f"operations/{zone_id}/{sorted(states)}/{sorted(kinds)}"
     offset = page_offset(subject, token)

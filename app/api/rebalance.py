@@ -18,7 +18,6 @@ from app.api.metastore_calls import answered
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from app.views.reset_waits import nodes_behind
-from app.views.zone_directory import zone_not_found
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
@@ -125,7 +124,7 @@ class PausesChange(RequestBody):
     reason: Reason = ""
     pause: PauseRequest | None = None
     zone_pauses: dict[str, PauseRequest | None] = Field(
-        default_factory=dict, description="by zone name, exactly or as SQL reads it unquoted"
+        default_factory=dict, description="by zone name, as SQL reads it"
     )
 
 
@@ -149,13 +148,10 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
     moves go on."""
     services.limits.check_reset_s(getattr(body, "ha_reset_s", None))
     catalog = await services.snapshot()
-    living, seen = {zone.zone_id for zone in catalog.zones}, seen_zones(catalog)
+    living = {zone.zone_id for zone in catalog.zones}
     zones: dict[ZoneId, PauseRequest | None] = {}
     for name, request in body.zone_pauses.items():
-        zone = await services.zones.find(name)
-        if seen is not None and zone.zone_id not in seen:
-            raise zone_not_found(name)
-        zones[zone.zone_id] = request
+        zones[(await services.zone(name)).zone_id] = request
     now_ms = time.time_ns() // 1_000_000
 
     def changed(limits: Limits) -> Limits:

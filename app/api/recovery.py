@@ -98,7 +98,7 @@ async def recovery_states(
 ) -> Response:
     """The state of each partition and of each of its replicas, as in the views of partition states too."""
     services.require_metastore()
-    known_zone = await services.zones.find(zone)
+    known_zone = await services.zone(zone)
     check_numbers(known_zone, partition or ())
     known = {record["name"] for record in services.views.nodes()}
     unknown = sorted(set(node or ()) - known)
@@ -187,7 +187,7 @@ async def reset_lost_partitions(zone: ZoneName, body: LossResetRequest, services
 async def _zone_of(services: Services, name: str) -> Zone:
     """As the catalog has it now: the metastore's may be on its way."""
     services.require_metastore()
-    reference = await services.zones.find(name)
+    reference = await services.zone(name)
     snapshot = await services.snapshot()
     zone = next((candidate for candidate in snapshot.zones if candidate.zone_id == reference.zone_id), None)
     if zone is None:

@@ -67,7 +67,7 @@ async def _target(subject: Subject, request: Request, services: Services) -> tup
 
 
 async def _named_zone(name: str, services: Services) -> tuple[GrantObject, RefusedError]:
-    zone = await services.zones.find(name)
+    zone = await services.zone(name)
     return zone_object(zone.zone_id), zone_not_found(name)
 
 

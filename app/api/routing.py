@@ -32,7 +32,7 @@ async def get_routing(zone: ZoneName, services: ServicesOf, known: KnownTags = N
     number of partitions. Of two maps the one with the higher version is the newer; on a 304 the header
     `Zonekeeper-Map-Version` has it. A member that left does not answer: ask for the map again then."""
     services.require_metastore()
-    document = services.routing.document(await services.zones.find(zone))
+    document = services.routing.document(await services.zone(zone))
     # Weak: two bodies of one map differ in their version.
     tag = f'W/"{document.digest}"'
     headers = {"ETag": tag, VERSION_HEADER: str(document.version), "Cache-Control": "no-cache"}

@@ -56,7 +56,7 @@ async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> R
     """Reads sample keys from each voter and each learner itself. A copy that is only behind is waited for, some
     3 s; a copy that cannot be read does not agree."""
     services.require_metastore()
-    known_zone = await services.zones.find(zone)
+    known_zone = await services.zone(zone)
     numbers = _numbers(known_zone, body)
     saved = None if body.saved is None else {sample.partition: sample.keys for sample in body.saved}
     samples = Samples(body.seed, body.samples, saved)

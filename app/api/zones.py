@@ -47,7 +47,7 @@ async def list_zones(services: ServicesOf) -> Response:
 @router.get("/zones/{zone:segment}", **answers(ZoneDetail, 404, 503))
 async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     services.require_metastore()
-    known_zone = await services.zones.find(zone)
+    known_zone = await services.zone(zone)
     snapshot = await services.snapshot()
     body = services.views.zone(known_zone, snapshot.version)
     version = body["catalog_version"]
@@ -61,7 +61,7 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
 async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
     """Every partition: assignments, members, and where its move is or what it waits for."""
     services.require_metastore()
-    known_zone = await services.zones.find(zone)
+    known_zone = await services.zone(zone)
     count = known_zone.partitions
     partitions = await _read(services, count, lambda views: views.partitions(known_zone.zone_id, count))
     return JSONResponse({"zone": known_zone.name, "zone_id": known_zone.zone_id, "partitions": partitions})
@@ -72,7 +72,7 @@ async def get_partition(
     zone: ZoneName, partition: Annotated[int, Path(ge=0, lt=PARTITIONS_MAX)], services: ServicesOf
 ) -> Response:
     services.require_metastore()
-    known_zone = await services.zones.find(zone)
+    known_zone = await services.zone(zone)
     if partition >= known_zone.partitions:
         message = f"zone {known_zone.name} has partitions 0 to {known_zone.partitions - 1}"
         raise RefusedError(ErrorKind.PARTITION_NOT_FOUND, message)
@@ -98,7 +98,7 @@ async def get_partition_map(
     """Who has which copy in which state, and who leads, for clients that route by themselves: ask again with
     the ETag, which names topology version and update sequence."""
     services.require_metastore()
-    known_zone = await services.zones.find(zone)
+    known_zone = await services.zone(zone)
     published = partition_map_of(
         services.mirror, services.views.keyspace, services.views.ownership, known_zone.zone_id
     )

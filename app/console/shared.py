@@ -17,9 +17,9 @@ from app.security.statement_policy import only_zones
 from app.services import Services
 from app.sql.results import ResultSet, SessionContext
 from app.sql.view_snapshot import SystemSnapshot
-from app.views.zone_directory import zone_not_found
 from catalog.core.audit import AuditFilter
-from catalog.core.errors import StatementError
+from catalog.core.errors import RefusedError, StatementError
+from catalog.core.names import written
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone
 
@@ -95,12 +95,12 @@ class Site:
         return None if viewer is None or sessions is None else await renewed(viewer, sessions)
 
     async def zone(self, name: str) -> Zone:
-        """Exactly this name, else as SQL reads it unquoted; one that the viewer does not see is not there.
-        Raises RefusedError (ZONE_NOT_FOUND)."""
-        zone = await self.services.zones.find(name)
-        if not sees(zone.zone_id):
-            raise zone_not_found(name)
-        return zone
+        """Of exactly this name, as links of pages have it, else as SQL reads it; one that the viewer does not
+        see is not there. Raises RefusedError (ZONE_NOT_FOUND)."""
+        find = self.services.zones.find
+        with suppress(RefusedError):
+            return await find(written(name), lambda zone: sees(zone.zone_id))
+        return await find(name, lambda zone: sees(zone.zone_id))
 
     def history(self, version: int) -> tuple[ConsoleEvent, ...] | None:
         """The last statements, the newest first; None while those up to ``version`` are being read for the

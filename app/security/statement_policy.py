@@ -33,6 +33,7 @@ from catalog.core.messages import (
     RenameZone,
     SetDefaultZone,
 )
+from catalog.core.names import spellings
 from catalog.core.principals import ALL_ZONES, SYSTEM, GrantObject, ObjectKind, Privilege, zone_object
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import Zone
@@ -163,7 +164,8 @@ def authorised(snapshot: CatalogSnapshot, command: Command, caller: Caller) -> C
 
 
 def authorise_call(snapshot: CatalogSnapshot, call: Call, caller: Caller) -> CatalogSnapshot:
-    """As ``authorised``. Where a zone of exactly this name is hidden, it may be another one that is called."""
+    """As ``authorised``. Where a zone that the name may stand for is hidden, it may be another one that is
+    called."""
     need = PROCEDURES[call.procedure]
     while (zone := called_zone(snapshot, call)) is not None:
         known = _authorised_on(snapshot, zone, need, caller, call.position)
@@ -181,8 +183,8 @@ def authorise_restored(snapshot: CatalogSnapshot, zone: Zone, caller: Caller) ->
 
 
 def called_zone(snapshot: CatalogSnapshot, call: Call) -> Zone | None:
-    """Of exactly this name, else as SQL reads it unquoted."""
-    return snapshot.zone(call.zone.value) or snapshot.zone(call.zone.value.upper())
+    """The name is a text, and read as in an address."""
+    return next(filter(None, map(snapshot.zone, spellings(call.zone.value))), None)
 
 
 def without_zone(snapshot: CatalogSnapshot, zone: Zone) -> CatalogSnapshot:

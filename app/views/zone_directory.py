@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.names import spellings
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneIntent
 from rebalance.core.keys import Keyspace
@@ -34,16 +35,14 @@ class ZoneDirectory:
         self._by_name: dict[str, Zone] = {}
         mirror.listen(self._on_change)
 
-    async def find(self, name: str) -> Zone:
-        """Exactly this name, else as SQL reads it unquoted. Raises RefusedError (ZONE_NOT_FOUND)."""
-        spellings = (name, name.upper())
-        for spelling in spellings:
-            if spelling in self._by_name:
-                return self._by_name[spelling]
-        snapshot = await self._snapshot()
-        for spelling in spellings:
-            zone = snapshot.zone(spelling)
-            if zone is not None:
+    async def find(self, name: str, sees: Callable[[Zone], bool] = lambda _: True) -> Zone:
+        """``name`` as SQL reads it (``names.spellings``); what is not seen is not there. Raises RefusedError
+        (ZONE_NOT_FOUND)."""
+        for spelling in spellings(name):
+            zone = self._by_name.get(spelling)
+            if zone is None:
+                zone = (await self._snapshot()).zone(spelling)
+            if zone is not None and sees(zone):
                 return zone
         raise zone_not_found(name)
 

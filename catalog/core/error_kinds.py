@@ -121,6 +121,13 @@ class ErrorKind(Enum):
         "The storage profiles belong to different engines",
         "Use profiles of one engine on every node of the zone.",
     )
+    NAME_CONFUSABLE = ErrorRow(
+        4011,
+        "42602",
+        409,
+        "The name can be taken for another one",
+        "Use a name that differs by more than case, and ends in no space.",
+    )
     NAME_NOT_VISIBLE = ErrorRow(
         4009, "42602", 400, "The name contains an invisible character", "Use visible characters only."
     )

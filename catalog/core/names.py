@@ -32,7 +32,30 @@ def check_new_name(name: Name, what: str = "a zone") -> None:
     check_name(name, what)
     if name.text in RESERVED:
         raise RefusedError(ErrorKind.NAME_INVALID, f"{what} cannot be named {name.text}", name.position)
+    if name.text != name.text.strip():
+        message = f"{what}'s name begins or ends with a space, which nobody sees"
+        raise RefusedError(ErrorKind.NAME_CONFUSABLE, message, name.position)
     check_visible(name.text, f"{what}'s name", name.position)
+
+
+def spellings(text: str) -> tuple[str, ...]:
+    """The names that a text in an address or an argument may stand for, the first that is there: as SQL reads
+    it, in double quotes exactly and else in upper case, and last the text itself."""
+    inner = text[1:-1].replace('""', "")
+    if len(text) > 2 and text[0] == text[-1] == '"' and '"' not in inner:
+        return text[1:-1].replace('""', '"'), text
+    return text.upper(), text
+
+
+def written(name: str) -> str:
+    """The text that stands for this name and no other: in double quotes where it needs them."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    return name if spellings(name)[0] == name else quoted
+
+
+def is_confusable(name: str, other: str) -> bool:
+    """Whether two names differ, and by case only."""
+    return name != other and name.upper() == other.upper()
 
 
 def check_visible(text: str, what: str, position: Position | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from catalog.core.messages import (
     ZoneCommand,
     ZoneOption,
 )
-from catalog.core.names import check_name, check_new_name
+from catalog.core.names import check_name, check_new_name, is_confusable
 from catalog.core.node_filter import FilterError, NodeFilters, may_use
 from catalog.core.quorum import default_quorum
 from catalog.core.quorum_rules import check_bounds, check_data_nodes, check_kept_quorum, check_stored_quorum
@@ -31,6 +31,7 @@ from catalog.core.versions import (
     Change,
     DefaultZoneEntry,
     EntryKind,
+    StatementWarning,
     Surroundings,
     Topology,
     ZoneEntry,
@@ -63,6 +64,7 @@ def create_zone(snapshot: CatalogSnapshot, command: CreateZone, surroundings: Su
             return nothing(command, existing)
         message = f"zone {existing.name} already exists"
         raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, command.name.position)
+    _check_distinct(snapshot.zones, command.name)
     zone = new_zone(snapshot.next_zone_id, command.name.text, given, surroundings)
     _check_engines(zone, surroundings, profiles[0].position)
     return _written("create", command, None, zone, given, surroundings)
@@ -87,7 +89,11 @@ def alter_zone(snapshot: CatalogSnapshot, command: AlterZone, surroundings: Surr
         check_bounds(command, given["quorum_size"], replicas)
     elif zone.quorum_size is not None:
         check_stored_quorum(command, zone.quorum_size, replicas)
-    return _written("alter", command, zone, replace(zone, **given), given, surroundings)
+    change = _written("alter", command, zone, replace(zone, **given), given, surroundings)
+    if not has_twin(snapshot, zone):
+        return change
+    message = f'another zone\'s name differs from "{zone.name}" by case only: rename one of them'
+    return replace(change, warnings=(*change.warnings, StatementWarning("NAME_CONFUSABLE", message)))
 
 
 def rename_zone(snapshot: CatalogSnapshot, command: RenameZone) -> Change:
@@ -100,6 +106,7 @@ def rename_zone(snapshot: CatalogSnapshot, command: RenameZone) -> Change:
     if snapshot.zone(command.new_name.text):
         message = f"zone {command.new_name.text} already exists"
         raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, command.new_name.position)
+    _check_distinct((other for other in snapshot.zones if other is not zone), command.new_name)
     renamed = replace(zone, name=command.new_name.text)
     effect = {"op": "rename", "zone": zone.name, "new_name": renamed.name}
     return applied(command, effect, ZoneEntry(EntryKind.WRITTEN, renamed), zone)
@@ -188,6 +195,19 @@ def _check_engines(zone: Zone, surroundings: Surroundings, position: Position | 
         engines = "; ".join(f"{engine} keeps {', '.join(places)}" for engine, places in sorted(kept.items()))
         message = f"one engine must serve a zone's profiles on all of its nodes, but {engines}"
         raise RefusedError(ErrorKind.STORAGE_PROFILE_ENGINES, message, position)
+
+
+def has_twin(snapshot: CatalogSnapshot, zone: Zone) -> bool:
+    """Whether another zone's name differs by case only; such were made before that was refused."""
+    return any(is_confusable(zone.name, other.name) for other in snapshot.zones)
+
+
+def _check_distinct(zones: Iterable[Zone], name: Name) -> None:
+    """Raises RefusedError (NAME_CONFUSABLE)."""
+    twin = next((zone for zone in zones if is_confusable(name.text, zone.name)), None)
+    if twin is not None:
+        message = f'"{name.text}" differs from the name of zone "{twin.name}" by case only'
+        raise RefusedError(ErrorKind.NAME_CONFUSABLE, message, name.position)
 
 
 def missing_zone(name: Name) -> RefusedError:

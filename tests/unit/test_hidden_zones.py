@@ -18,7 +18,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.drain import Drain
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRecord, MemberState
-from tests.fixtures.callers import SETUP, by, refusal, rows
+from tests.fixtures.callers import SETUP, by, refusal, rename_unchecked, rows
 from tests.unit.operations_world import OperationsWorld, operations_world
 from tests.unit.sql_world import DEFAULT_NODES, World
 
@@ -254,3 +254,28 @@ async def test_a_taken_name_is_told_without_its_zone(world: World) -> None:
         (done,) = await world.engine.run_script("CREATE TABLE IF NOT EXISTS u (id INT PRIMARY KEY) ZONE orders")
         assert isinstance(done, StatementResult)
         assert "LOGS" not in str(done.to_json())
+
+
+async def test_a_name_in_an_address_is_read_as_in_sql_over_what_is_seen(api: OperationsWorld) -> None:
+    """Two zones whose names differ by case only, as an earlier release has made them: none hides the other."""
+    world = api.world
+    await api.run("CREATE ZONE twin (PARTITIONS 2); GRANT SEE ON ZONE twin TO ben")
+    await rename_unchecked(world, "TWIN", "orders")
+
+    async def zone_at(name: str) -> int | None:
+        answer = await api.http.get(f"/zones/{name}")
+        assert answer.status_code in (200, 404)
+        return answer.json().get("zone_id")
+
+    async with by(world, "root"):
+        (sql,) = await world.engine.run_script("ALTER ZONE orders SET (REPLICAS 2)")
+        assert isinstance(sql, StatementResult)
+        assert sql.zone_id == 1
+        assert "NAME_CONFUSABLE" in {warning.name for warning in sql.warnings}
+        assert [await zone_at(name) for name in ("orders", "ORDERS", "%22ORDERS%22")] == [1, 1, 1]
+        assert await zone_at("%22orders%22") == 3
+        assert await zone_at("%22Orders%22") is None
+    async with by(world, "anna"):
+        assert [await zone_at(name) for name in ("orders", "ORDERS", "%22orders%22")] == [1, 1, None]
+    async with by(world, "ben"):
+        assert [await zone_at(name) for name in ("orders", "ORDERS", "%22orders%22")] == [3, None, 3]

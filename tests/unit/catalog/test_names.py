@@ -8,6 +8,7 @@ import unicodedata
 import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.names import spellings, written
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.visible import hidden_character, visible, visible_json
 from catalog.core.zone import Node, Zone, ZoneId
@@ -87,12 +88,56 @@ def test_folders_are_no_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a/b?c#d", "%2f", " x ", "...", "Größe", "東京", "x\u0301", "🙂", "'\\", "<b>"]
+    "name", ["a/b?c#d", "%2f", "x y", "...", "Größe", "東京", "x\u0301", "🙂", "'\\", "<b>"]
 )
 def test_every_other_name_is_one(name: str) -> None:
     created = change(f'CREATE ZONE "{name}"').after
     assert created is not None
     assert created.name == name
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'CREATE ZONE "z"',
+        'CREATE ZONE IF NOT EXISTS "z"',
+        'ALTER ZONE other RENAME TO "z"',
+        'CREATE ZONE "z1 "',
+        'CREATE ZONE " z1"',
+        'ALTER ZONE other RENAME TO "z1 "',
+        'CREATE TABLE "t " (k INT PRIMARY KEY)',
+        'CREATE TABLE t ("k " INT PRIMARY KEY)',
+    ],
+)
+def test_a_new_name_is_not_taken_for_another(sql: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        change(sql, catalog("CREATE ZONE z", "CREATE ZONE other"))
+    assert refused.value.kind is ErrorKind.NAME_CONFUSABLE
+
+
+def test_a_zone_may_get_another_case() -> None:
+    before = catalog('CREATE ZONE "Orders"')
+    renamed = before.after(change('ALTER ZONE "Orders" RENAME TO orders', before).entries)
+    assert [zone.name for zone in renamed.zones] == ["ORDERS"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("orders", ("ORDERS", "orders")),
+        ('"orders"', ("orders", '"orders"')),
+        ('"a ""b"""', ('a "b"', '"a ""b"""')),
+        ('a"b', ('A"B', 'a"b')),
+        ('""', ('""', '""')),
+    ],
+)
+def test_a_text_stands_for_the_name_that_sql_reads(text: str, names: tuple[str, ...]) -> None:
+    assert spellings(text) == names
+
+
+@pytest.mark.parametrize("name", ["ORDERS", "orders", 'a"b', '"X"', '"', "STRASSE", "straße", "A B"])
+def test_what_is_written_stands_for_the_name(name: str) -> None:
+    assert spellings(written(name))[0] == name
 
 
 @pytest.mark.parametrize("name", ["..", *(f"a{each}b" for each in HIDDEN if each != "\x00")])

@@ -225,8 +225,9 @@ def test_the_url_comes_from_run_json(
     ("text", "name"),
     [
         ("orders", "ORDERS"),
-        ('"Orders"', "Orders"),
-        ('"a ""b"""', 'a "b"'),
+        ('"Orders"', '"Orders"'),
+        ('"ORDERS"', "ORDERS"),
+        ('"a ""b"""', '"a ""b"""'),
         ("straße", "STRASSE"),
         ("a b", "A B"),
     ],

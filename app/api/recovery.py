@@ -158,13 +158,19 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
 
 @router.post("/restart", **answers(Restarts, 400, 404, 409, 503))
 async def restart_partitions(zone: ZoneName, request: RestartRequest, services: ServicesOf) -> Response:
-    """Stop and start members, with clean-up on new data."""
-    known_zone = await _group_zone(services, zone)
-    restarts = await _answered(
-        services.recovery.restart(
-            known_zone, request.partitions, request.nodes, cleanup=request.cleanup, dry_run=request.dry_run
-        )
-    )
+    """Stop and start members, with clean-up on new data. Of zones of store servers, with clean-up only: a copy
+    leaves the in-sync set, is emptied and filled again from the others."""
+    known_zone = await _zone_of(services, zone)
+    partitions, nodes, dry_run = request.partitions, request.nodes, request.dry_run
+    if request.cleanup and services.store_requests.keeps(known_zone):
+        check_numbers(known_zone, partitions)
+        answer = services.store_requests.refill(known_zone, partitions, nodes, dry_run=dry_run)
+    else:
+        instead = "reset-lost, where partitions are lost; restart with clean-up of one node's copies"
+        services.store_requests.refuse_store(known_zone, instead)
+        cleanup = request.cleanup
+        answer = services.recovery.restart(known_zone, partitions, nodes, cleanup=cleanup, dry_run=dry_run)
+    restarts = await _answered(answer)
     if not request.dry_run:
         await services.audit.record(
             Action.RESTART_PARTITIONS, known_zone.name, request.model_dump(exclude={"dry_run"})

@@ -38,7 +38,7 @@ from rebalance.nodes.store_child import StoreChild
 from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.ports.metastore import Metastore
 from rebalance.store.shell.damaged_store import note_damage
-from rebalance.store.shell.lmdb_disk import DATA_FILE
+from rebalance.store.shell.lmdb_disk import DATA_FILE, LOW_WATER_BYTES
 
 
 async def run_node(settings: Settings) -> None:
@@ -107,7 +107,10 @@ async def run_node(settings: Settings) -> None:
         scrape = MemberScrape(host, metrics, settings.tls)
         await stack.enter_async_context(kept(background, "metrics: members", scrape.run))
         await open_process(
-            *(node.name, ProcessRole.NODE, settings, metastore, metrics, background, stack), settings.data_dir
+            *(node.name, ProcessRole.NODE, settings, metastore, metrics, background, stack),
+            directory=settings.data_dir,
+            # With less its store server takes no writes.
+            needed_bytes=LOW_WATER_BYTES if STORE_ENGINE in dict(node.engines).values() else 0,
         )
         await _run_in(directory, agent)
 

@@ -44,9 +44,10 @@ async def open_process(
     background: Background,
     stack: AsyncExitStack,
     directory: Path | None = None,
+    needed_bytes: int = 0,
 ) -> None:
-    """Registers a node or a controller, and opens its listener; both end with ``stack``. ``directory``: see
-    ``ProcessReport``. Raises ValueError for
+    """Registers a node or a controller, and opens its listener; both end with ``stack``. ``directory`` and
+    ``needed_bytes``: see ``ProcessReport``. Raises ValueError for
     an address that others reach without the certificates that it takes, and OSError for one that is taken."""
     certificate = scraped_with(settings)
     listener = stack.enter_context(listen(settings.metrics_host, settings.metrics_port))
@@ -57,9 +58,8 @@ async def open_process(
         await stack.enter_async_context(kept(background, "certificate", certificate.follow))
     scheme = "http" if certificate is None else "https"
     url = scraped_url(scheme, settings.metrics_host, scraped.port)
-    report = ProcessReport(
-        metastore, Keyspace(settings.metastore_prefix), name, entry_of(role, url), background, directory
-    )
+    keyspace, entry = Keyspace(settings.metastore_prefix), entry_of(role, url)
+    report = ProcessReport(metastore, keyspace, name, entry, background, directory, needed_bytes)
     await stack.enter_async_context(kept(background, "process", report.run))
 
 

@@ -138,7 +138,7 @@ async def serve(
         probe = LinearizableProbe(settings.tls)
         stack.push_async_callback(probe.close)
         recovery = PartitionRecovery(metastore, keyspace, probe)
-        requests = StoreRequests(metastore, keyspace, mirror, ring, views.is_store)
+        requests = StoreRequests(metastore, keyspace, mirror, ring, views.is_store, tls=settings.tls)
         reader = ScriptReader(settings.script_limits)
         registry = registry_with_metadata()
         check_complete(view.name for view in registry if view.schema == SCHEMA)

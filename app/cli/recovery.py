@@ -152,7 +152,9 @@ def restart(
     """Restart members of partitions.
 
     With --cleanup a member discards its data and joins as a new one, to replace a
-    broken replica. Refused unless the other members are a majority without it.
+    broken replica. Refused unless the other members are a majority without it. A
+    copy of a zone of store servers leaves its in-sync set, is emptied and filled
+    again from the others; refused where nobody else who lives is in sync.
 
     \b
     Examples:

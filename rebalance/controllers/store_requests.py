@@ -7,29 +7,36 @@ it out with an exchange, whose result says what became of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Zone, ZoneId
+from rebalance.controllers.recovery import PartitionRestart
 from rebalance.controllers.ring_events import RingEvents
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, readable
+from rebalance.core.recovery import RestartPlan
 from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger
 from rebalance.core.txn import as_read
 from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 from rebalance.store.core.ring_records import RingState
 from rebalance.store.core.ring_zones import AppendZones
+from rebalance.store.core.store_messages import RefillAnswer
+from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
 
 ROUNDS_MAX = 20
 """Others append at the same time: as often it is decided anew."""
 SEEN_S = 5.0
 WAIT_S = 15.0
+ASK_S = 5.0
+"""For a store server's answer."""
 
 
 LossOutcome = Literal["OWNED", "LOST", "REQUESTED"]
@@ -90,6 +97,7 @@ class StoreRequests:
         ring: RingReader,
         is_store: Callable[[ZoneId], bool],
         wait_s: float = WAIT_S,
+        tls: TlsFiles | None = None,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
@@ -97,11 +105,16 @@ class StoreRequests:
         self._ring = ring
         self._is_store = is_store
         self._wait_s = wait_s
+        self._tls = tls
         self._events = RingEvents(metastore, keyspace, ring)
+
+    def keeps(self, zone: Zone) -> bool:
+        """Whether store servers keep the zone."""
+        return zone.zone_id in self._state().cluster.zones or self._is_store(zone.zone_id)
 
     def refuse_store(self, zone: Zone, instead: str) -> None:
         """Of what only groups have. Raises RefusedError (ENGINE_UNSUPPORTED)."""
-        if zone.zone_id in self._state().cluster.zones or self._is_store(zone.zone_id):
+        if self.keeps(zone):
             message = f"the engine {STORE_ENGINE} of zone {zone.name} has no groups; accepted: {instead}"
             raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
 
@@ -134,6 +147,65 @@ class StoreRequests:
         is_done = await self._is_over(version)
         outcomes = self._ring.outcomes(zone.zone_id)
         return [LossReset(number, version, is_done, outcomes[number]) for number in lost]
+
+    async def refill(
+        self, zone: Zone, numbers: Sequence[int], nodes: Sequence[str], *, dry_run: bool = False
+    ) -> list[PartitionRestart]:
+        """One node's copies of the partitions (empty: of all that it has in sync) leave their in-sync sets, are
+        emptied and filled again from the others. Raises RefusedError besides: NODE_SET_ILLEGAL,
+        NOT_ENOUGH_ALIVE_NODES where nobody else is in sync; then nothing was asked."""
+        self._cluster(zone)
+        shown = self._ring.shown
+        if len(nodes) != 1:
+            message = f"a restart with clean-up takes one node, not {len(nodes)} ({', '.join(nodes) or 'none'})"
+            raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, message)
+        (node,) = nodes
+        in_sync = {number: shown.outcome(zone.zone_id, number).in_sync for number in range(zone.partitions)}
+        chosen = numbers or [number for number, names in in_sync.items() if node in names]
+        for number in chosen:
+            names = in_sync[number]
+            if node not in names:
+                message = f"{node} is not in sync in partition {number} ({', '.join(names) or 'nobody'} is)"
+                raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, message)
+            if not shown.servers & set(names) - {node}:
+                raise _last_copy(node, number)
+        if not chosen:
+            raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, f"{node} has no copy of zone {zone.name} in sync")
+        if not dry_run:
+            await self._ask_refills(zone, node, chosen)
+        return [PartitionRestart(number, RestartPlan((node,), True)) for number in chosen]
+
+    async def _ask_refills(self, zone: Zone, node: str, numbers: Sequence[int]) -> None:
+        before = self._mirror.get(self._keyspace.last_result)
+        address = self._ring.address(node)
+        if address is None or node not in self._ring.shown.servers:
+            message = f"the store server of {node} takes no part"
+            raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
+        channel = StoreChannel(server_url(address.host, address.port, node, address.incarnation), self._tls)
+        try:
+            refills = tuple((zone.zone_id, number) for number in numbers)
+            answers = (await channel.copies(ASK_S, refills)).refills
+        except StoreUnreachableError as error:
+            raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, str(error)) from error
+        finally:
+            await channel.close()
+        if not answers:
+            message = f"the store server of {node} is of an earlier release; accepted: one of this release"
+            raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
+        for number, answer in zip(numbers, answers, strict=True):
+            if answer is RefillAnswer.LAST_COPY:
+                raise _last_copy(node, number)
+            if answer is RefillAnswer.NO_COPY:
+                message = f"{node} owns no copy of partition {number} that is to stay"
+                raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, message)
+
+        def is_asked() -> bool:
+            """Whether an exchange has ended since, with the copies out of their sets."""
+            outcomes = self._ring.outcomes(zone.zone_id)
+            left = not any(node in outcomes[number].in_sync for number in numbers)
+            return left and self._mirror.get(self._keyspace.last_result) != before
+
+        await self._mirror.wait_until(is_asked, self._wait_s)
 
     def _state(self) -> RingState:
         try:
@@ -189,3 +261,8 @@ class StoreRequests:
         if not self._state().cluster.servers:
             return False
         return await self._mirror.wait_until(is_over, self._wait_s)
+
+
+def _last_copy(node: str, number: int) -> RefusedError:
+    message = f"nobody else who lives is in sync in partition {number}: the data of {node} is needed"
+    return RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)

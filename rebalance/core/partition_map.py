@@ -51,6 +51,7 @@ class CopyReport:
 
     ``counter`` is the number of the newest update up to which the copy is complete, ``epoch`` that of its
     primary (0 where updates have none), ``size`` its rows.
+    ``refill``: its server asks for it to be emptied and filled anew, which is done where others are in sync.
     ``term`` and ``leads`` come from a replication group: the term in which the copy knows a leader, and
     whether it is that leader.
     """
@@ -61,6 +62,7 @@ class CopyReport:
     term: int = 0
     leads: bool = False
     epoch: int = 0
+    refill: bool = False
 
     @property
     def position(self) -> StorePosition:

@@ -35,9 +35,12 @@ class ProcessReport:
         identity: ProcessRecord,
         background: Background,
         directory: Path | None = None,
+        needed_bytes: int = 0,
     ) -> None:
         """``identity``: the record as long as nothing goes wrong. ``directory``: the one whose disk is
-        watched; None: the process keeps nothing."""
+        watched; None: the process keeps nothing. ``needed_bytes``: with less than that free it is full, however
+        small a part of the disk that is."""
+        self._needed_bytes = needed_bytes
         self._directory = directory
         self._metastore = metastore
         self._key = keyspace.process(name)
@@ -83,10 +86,10 @@ class ProcessReport:
             troubles=background.troubles(),
             defects=background.defects,
             last_defect=background.last_defect,
-            disk_full=self._directory is not None and _is_full(self._directory),
+            disk_full=self._directory is not None and _is_full(self._directory, self._needed_bytes),
         )
 
 
-def _is_full(directory: Path) -> bool:
+def _is_full(directory: Path, needed_bytes: int) -> bool:
     usage = shutil.disk_usage(directory)
-    return usage.free < DISK_FULL_SHARE * usage.total
+    return usage.free < max(needed_bytes, DISK_FULL_SHARE * usage.total)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.client.blocking import BlockingZoneClient
+from rebalance.store.shell.lmdb_disk import stored
 from tests.e2e.installation import Installation, wait_for
 
 pytestmark = pytest.mark.timeout(600)
@@ -124,3 +125,62 @@ def test_lost_partitions_are_reset_by_each_way_there_is(installation: Installati
 def _progress(installation: Installation, zone: str) -> str:
     progress = installation.get(f"/api/v1/zones/{zone}")["progress"]
     return str(progress["state"])
+
+
+RIGHT, WRONG = "as it was put: 7f3a9c", "as it was put: 000000"
+
+
+def flip(installation: Installation, node: str) -> None:
+    """Bytes of the value, wherever the file of the node's store server has them."""
+    path = installation.directory / "nodes" / node / "store" / "data.mdb"
+    content = path.read_bytes()
+    at = content.find(RIGHT.encode())
+    assert at >= 0
+    with path.open("r+b") as file:
+        while at >= 0:
+            file.seek(at)
+            file.write(WRONG.encode())
+            at = content.find(RIGHT.encode(), at + 1)
+
+
+@pytest.mark.slow("a copy is emptied and filled again")
+def test_a_damaged_copy_is_repaired_from_the_others(installation: Installation) -> None:
+    """Its value is wrong wherever it is read; the copy leaves the in-sync set, and all copies are right again.
+    One that is the only one in sync is left alone."""
+
+    def value() -> str:
+        return installation.zonectl("kv", "get", "mended", "key").stdout.strip()
+
+    def copy_on(node: str) -> str | None:
+        with stored(installation.directory / "nodes" / node / "store") as reader:
+            row = reader.row((zone_id, 0), b"key")
+        return row.value.decode() if row is not None and row.value is not None else None
+
+    installation.execute("CREATE ZONE mended (PARTITIONS 1, REPLICAS 3) STORAGE PROFILES ['bulk']")
+    installation.execute("CREATE ZONE single (PARTITIONS 1, REPLICAS 1) STORAGE PROFILES ['bulk']")
+    assert installation.zonectl("kv", "put", "mended", "key", RIGHT).returncode == 0
+    (partition,) = installation.partitions("mended")
+    primary = partition["stable"]["peers"][0]
+    ((zone_id,),) = rows(installation, "SELECT zone_id FROM zones WHERE zone_name = 'MENDED'")
+    flip(installation, primary)
+    assert value() == WRONG
+    repair = ("recovery", "restart", "mended", "-p", "0", "--node", primary, "--cleanup")
+    plan = installation.zonectl(*repair, "--dry-run", "--format", "json")
+    assert json.loads(plan.stdout) == [{"partition": 0, "nodes": [primary], "cleanup": True}]
+    assert copy_on(primary) == WRONG
+    done = installation.zonectl(*repair, "--wait")
+    assert done.returncode == 0, done.stderr
+    wait_for("the right value everywhere", lambda: {copy_on(node) for node in ("n1", "n2", "n3")} == {RIGHT})
+    copies = "SELECT count_if(copy_state = 'OWNING') FROM store_copies WHERE zone_name = 'MENDED'"
+    wait_for("three owners", lambda: rows(installation, copies) == [[3]])
+    assert value() == RIGHT
+    (alone,) = installation.partitions("single")
+    (owner,) = alone["stable"]["peers"]
+    refused = installation.zonectl("recovery", "restart", "single", "--node", owner, "--cleanup")
+    assert refused.returncode == 1
+    assert "NOT_ENOUGH_ALIVE_NODES" in refused.stderr
+    assert f"nobody else who lives is in sync in partition 0: the data of {owner} is needed" in refused.stderr
+    records = installation.get("/api/v1/audit?subject=MENDED")["records"]
+    assert [each["action"] for each in records].count("RESTART PARTITIONS") == 1
+    installation.sql("DROP ZONE mended")
+    installation.sql("DROP ZONE single")

@@ -10,6 +10,7 @@ from rebalance.exchange.core.exchange_messages import FullMessage, LatchCount, L
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.running_exchange import RunningExchange
+from rebalance.store.core.store_inputs import RoomChanged
 from rebalance.store.core.store_messages import RecordsStored, SupplyRequest
 from tests.fixtures.scene_surroundings import FINISHED
 from tests.fixtures.store_scene import ZONE, StoreScene
@@ -308,3 +309,21 @@ def test_an_outcome_over_a_committed_one_is_found(monkeypatch: pytest.MonkeyPatc
     _own_outcome_over_a_committed_one(monkeypatch)
     with pytest.raises(AssertionError):
         test_a_result_that_was_committed_stands()
+
+
+def test_a_put_that_a_full_disk_refuses_says_whose_and_what_to_do() -> None:
+    """Of a partition with a copy there; reads and other partitions go on."""
+    scene = StoreScene("abc", ("ab", "ca"))
+    scene.processes["b"].give(RoomChanged(has_room=False))
+    scene.exchange()
+    answer = scene.answers[scene.put("a", 0)]
+    assert answer.code.label == "NO_ROOM"
+    assert answer.detail == (
+        "no room on the disk of b: free space there, or drain the node with `zonectl node drain`; "
+        "reads go on, and writes will by themselves"
+    )
+    assert scene.code(scene.get("a", 0)) == "DONE"
+    assert scene.done("c", 1).code.label == "DONE"
+    scene.processes["b"].give(RoomChanged(has_room=True))
+    scene.exchange()
+    assert scene.done("a", 0).code.label == "DONE"

@@ -438,3 +438,20 @@ async def test_an_entry_that_cannot_be_read_is_no_target(tmp_path: Path) -> None
             lambda: world.mirror.value(world.keyspace.process("n2")) is not None, 60.0
         )
         assert scrape_targets(world.mirror, world.keyspace) == []
+
+
+@pytest.mark.parametrize(("needed_bytes", "is_full"), [(0, False), (1 << 62, True)])
+async def test_a_process_whose_disk_has_less_than_it_needs_says_so(
+    tmp_path: Path, needed_bytes: int, is_full: bool
+) -> None:
+    """A store server takes no writes then, however small a part of the disk that is."""
+    async with reporting(tmp_path) as found:
+        world, entry = found.world, ProcessRecord("node")
+        report = ProcessReport(
+            world.metastore, world.keyspace, "n2", entry, Background(), tmp_path, needed_bytes
+        )
+        running = asyncio.create_task(report.run())
+        key, expected = world.keyspace.process("n2"), ProcessRecord("node", disk_full=is_full).encode()
+        assert await world.mirror.wait_until(lambda: world.mirror.value(key) == expected, 60.0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -22,12 +22,14 @@ from rebalance.store.shell.wire_codec import (
 )
 from tests.fixtures.store_samples import MESSAGES
 
-GOLDEN = Path(__file__).parents[1] / "data" / "store_wire_golden.tsv"
+DATA = Path(__file__).parents[1] / "data"
+GOLDEN = DATA / "store_wire_golden.tsv"
+EARLIER = DATA / "store_wire_earlier.tsv"
 
 
-def golden() -> dict[str, bytes]:
-    """By name of a sample: its frame as the first build wrote it."""
-    lines = GOLDEN.read_text().splitlines()
+def golden(path: Path = GOLDEN) -> dict[str, bytes]:
+    """By name of a sample: its frame. ``EARLIER``: of messages that have got fields since."""
+    lines = path.read_text().splitlines()
     return {name: bytes.fromhex(frame) for name, frame in (line.split("\t") for line in lines)}
 
 
@@ -50,6 +52,11 @@ def test_frames_are_written_as_they_were(name: str) -> None:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_frames_that_were_written_are_read(name: str) -> None:
     assert decode_frame(body(golden()[name])) == [MESSAGES[name]]
+
+
+@pytest.mark.parametrize("name", golden(EARLIER))
+def test_frames_of_an_earlier_build_are_read(name: str) -> None:
+    assert decode_frame(body(golden(EARLIER)[name])) == [MESSAGES[name]]
 
 
 def test_a_frame_holds_many_messages_in_order() -> None:

@@ -164,6 +164,7 @@ def decide_states(
     if outcome.in_sync:
         for node in untrusted(reports, outcome, rules.joined):
             decided[node] = replace(reports[node], state=CopyState.MOVING)
+        _empty_asked(decided)
     elif rules.assigns_states:
         for node in outdated(reports):
             decided[node] = replace(reports[node], state=CopyState.MOVING)
@@ -183,6 +184,16 @@ def decide_states(
     if rules.policy is LossPolicy.IGNORE:
         return _newest_owns(decided, [node for node in ideal if node in decided]), False
     return _lost(reports, [node for node in ideal if node in reports], outcome), True
+
+
+def _empty_asked(decided: dict[str, CopyReport]) -> None:
+    """Owners whose servers ask for it are filled anew, while an owner stays that does not and has as much."""
+    owners = owners_of(decided)
+    staying = [decided[node].position for node in owners if not decided[node].refill]
+    for node in owners:
+        if decided[node].refill and staying and max(staying) >= decided[node].position:
+            # Complete up to nothing, and not new: its rows are cleared first.
+            decided[node] = CopyReport(CopyState.MOVING, size=1)
 
 
 def _has_nobody(outcome: PartitionOutcome, rules: ZoneRules) -> bool:

@@ -10,7 +10,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.store_copy import ServedCopy
-from rebalance.store.core.store_messages import CopiesAnswer
+from rebalance.store.core.store_messages import CopiesAnswer, RefillAnswer
 
 STATES = tuple(CopyState)
 
@@ -27,7 +27,9 @@ class ListedCopy:
     filled: StorePosition
 
 
-def list_copies(copies: Iterable[ServedCopy], request: int) -> CopiesAnswer:
+def list_copies(
+    copies: Iterable[ServedCopy], request: int, refills: tuple[RefillAnswer, ...] = ()
+) -> CopiesAnswer:
     rows = list(copies)
     filled = [copy.tail if copy.is_clean else NO_RECORD for copy in rows]
     return CopiesAnswer(
@@ -39,6 +41,7 @@ def list_copies(copies: Iterable[ServedCopy], request: int) -> CopiesAnswer:
         bytes(copy.leading is not None for copy in rows),
         _packed("q", (number for copy in rows for number in max(copy.stream, copy.tail))),
         _packed("q", (number for position in filled for number in position)),
+        refills,
     )
 
 

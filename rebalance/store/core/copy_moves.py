@@ -32,7 +32,10 @@ from rebalance.store.core.log_records import PartitionKey
 from rebalance.store.core.lost_partitions import stand_in
 from rebalance.store.core.server_books import ServerBooks
 from rebalance.store.core.store_copy import ServedCopy
-from rebalance.store.core.store_messages import CopyLevelled, LevelSeen, SupplyStage
+from rebalance.store.core.store_messages import CopyLevelled, LevelSeen, RefillAnswer, SupplyStage
+
+REFILLS_MAX = 3
+"""Exchanges in which a copy asks to be filled anew. A coordinator of an earlier build does not see it."""
 
 
 class CopyMoves:
@@ -101,6 +104,27 @@ class CopyMoves:
         self._outcomes = {zone: message.outcomes[zone] for zone in message.maps}
         books.pending.clear()
 
+    def ask_refill(self, partition: PartitionKey) -> RefillAnswer:
+        """The copy stays what it is until a committed result has it out of its in-sync set."""
+        books, worker = self._books, self._books.worker
+        copy, outcome = books.copies.get(partition), books.outcome(partition)
+        affinity = worker.held.affinities.get(partition[0]) if worker is not None else None
+        if copy is None or outcome is None or affinity is None or copy.state is not CopyState.OWNING:
+            return RefillAnswer.NO_COPY
+        if books.name not in affinity.ideal[partition[1]] or books.name not in outcome.in_sync:
+            return RefillAnswer.NO_COPY
+        if not books.peers.keys() & set(outcome.in_sync) - {books.name}:
+            return RefillAnswer.LAST_COPY
+        copy.refills = REFILLS_MAX
+        return RefillAnswer.ASKED
+
+    def finished(self) -> bool:
+        """After an exchange: whether a copy still asks to be filled anew."""
+        asking = [copy for copy in self._books.copies.values() if copy.refills]
+        for copy in asking:
+            copy.refills -= 1
+        return any(copy.refills for copy in asking)
+
     def _stand_ins(self, message: FullMessage, zones: Mapping[ZoneId, ZoneSpec]) -> dict[PartitionKey, str]:
         servers = {
             (zone, number): stand_in(zones[zone].policy, message.maps[zone].reports(number))
@@ -126,6 +150,9 @@ class CopyMoves:
         same_stream: bool,
     ) -> None:
         before, copy.epoch = copy.state, outcome.epoch
+        is_asked = copy.refills > 0
+        if state is not CopyState.OWNING:
+            copy.refills = 0
         if state is not before:
             changed_state(before, state)
             copy.state = state
@@ -143,6 +170,8 @@ class CopyMoves:
             unbroken = copy.filling is not None and not copy.filling.is_level and copy.stream == actual
             if before is CopyState.MOVING and same_stream and unbroken:
                 return
+            if is_asked and before is CopyState.OWNING:
+                self._empty(copy)
             self._order(copy, outcome, actual, message)
             self._books.keep_head(copy)
             return
@@ -151,6 +180,12 @@ class CopyMoves:
             self._found(copy)
         if state is not before:
             self._books.keep_head(copy)
+
+    def _empty(self, copy: ServedCopy) -> None:
+        """At once and whole, as what is damaged may have any position."""
+        copy.tail = copy.stream = copy.stored = copy.log_start = NO_RECORD
+        copy.epochs, copy.is_clean = (), True
+        self._books.disk.add(DropCopy(copy.partition))
 
     def _end_filling(self, copy: ServedCopy) -> None:
         copy.filling, copy.life = None, copy.life + 1

@@ -6,6 +6,7 @@ Nothing is held while a request waits: an exchange that ends lets all of them be
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from enum import Enum
 
 from rebalance.core.loss_policy import Access, why_refused
@@ -164,7 +165,7 @@ class RequestDesk:
             return AnswerCode.TOO_LARGE, f"a value has at most {limits.value_bytes_max} bytes"
         full = books.no_room & {books.name, *leading.targets}
         if full:
-            return AnswerCode.NO_ROOM, f"no room on {', '.join(sorted(full))}"
+            return AnswerCode.NO_ROOM, f"{full_disks(full)}; reads go on, and writes will by themselves"
         if len(leading.pending) >= limits.pending_max:
             return AnswerCode.TOO_MANY, f"partition {key[1]} has {limits.pending_max} pending writes"
         if request.reads and request.age_ms > limits.transaction_age_ms:
@@ -175,6 +176,12 @@ class RequestDesk:
             if position != item.position or item.key in leading.by_key:
                 return AnswerCode.CONFLICT, "a key that the transaction read has changed"
         return None
+
+
+def full_disks(nodes: Collection[str]) -> str:
+    """For people: which disks, and what to do."""
+    names = ", ".join(sorted(nodes))
+    return f"no room on the disk of {names}: free space there, or drain the node with `zonectl node drain`"
 
 
 _ANY_TIME_MS = 1 << 62

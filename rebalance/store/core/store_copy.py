@@ -34,6 +34,8 @@ class ServedCopy:
     life: int = 0
     settled: StorePosition = NO_RECORD
     last_ms: int = 0
+    refills: int = 0
+    """In so many exchanges more it asks to be filled anew."""
     leading: Leading | None = None
     filling: Filling | None = None
     reported: CopyReport | None = None
@@ -62,10 +64,11 @@ class ServedCopy:
     def report(self) -> CopyReport:
         """A copy that must be cleared is complete up to nothing, and still not new."""
         tail, size = (self.tail, 0) if self.is_clean else (NO_RECORD, 1)
-        known = self.reported
-        if known is not None and known.state is self.state and known.size == size and known.position == tail:
+        known, refill = self.reported, self.refills > 0
+        is_same = known is not None and (known.state, known.size, known.refill) == (self.state, size, refill)
+        if known is not None and is_same and known.position == tail:
             return known
-        self.reported = CopyReport(self.state, tail.counter, epoch=tail.epoch, size=size)
+        self.reported = CopyReport(self.state, tail.counter, epoch=tail.epoch, size=size, refill=refill)
         return self.reported
 
     def follows(self, records: Sequence[LogRecord]) -> tuple[LogRecord, ...] | None:

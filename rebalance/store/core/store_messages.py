@@ -142,16 +142,28 @@ class CopyReadAnswer:
     keys: tuple[bytes, ...] = ()
 
 
+class RefillAnswer(Enum):
+    """ASKED: the next exchange takes the copy out of the in-sync set, if it still may, and fills it anew.
+    NO_COPY: the server owns none, or none that is to stay. LAST_COPY: nobody else who lives is in sync."""
+
+    ASKED = "ASKED"
+    NO_COPY = "NO_COPY"
+    LAST_COPY = "LAST_COPY"
+
+
 @dataclass(frozen=True, slots=True)
 class CopiesRequest:
-    """For what the server has, whoever leads it: answered at once, also while an exchange runs."""
+    """For what the server has, whoever leads it: answered at once, also while an exchange runs. ``refills``:
+    copies that are to be emptied and filled anew; servers of earlier builds do not see them."""
 
     request: int
+    refills: tuple[PartitionKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CopiesAnswer:
-    """Columns of ``rebalance.store.core.copy_list``: one entry for each copy."""
+    """Columns of ``rebalance.store.core.copy_list``: one entry for each copy. ``refills``: of those that the
+    request names, in its order."""
 
     request: int
     states: tuple[str, ...]
@@ -161,6 +173,7 @@ class CopiesAnswer:
     primaries: bytes
     positions: bytes
     filled: bytes
+    refills: tuple[RefillAnswer, ...] = ()
 
 
 # Replication

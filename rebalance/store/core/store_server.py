@@ -87,6 +87,7 @@ from rebalance.store.core.store_messages import (
     LevelSeen,
     PeerPing,
     RecordsStored,
+    RefillAnswer,
     ServerRoom,
     StoreMessage,
     SupplyBatch,
@@ -129,6 +130,7 @@ class StoreServer:
         self._commit: CommitResult | None = None
         self._asked: AskAffinityChange | None = None
         self._asked_ms = 0
+        self._asks_refill = False
         self._notify_ms = self._rent_ms = 0
         self._switched_ms = -limits.switch_ms
         self._leave_ms = NEVER_LEAVES_MS
@@ -178,7 +180,10 @@ class StoreServer:
             case ClientRequest(client, request):
                 self._desk.take(client, request)
             case CopiesAsked(client, asked):
-                books.out.append(TellCopies(client, list_copies(books.copies.values(), asked.request)))
+                refills = tuple(map(self._moves.ask_refill, asked.refills))
+                answer = list_copies(books.copies.values(), asked.request, refills)
+                books.out.append(TellCopies(client, answer))
+                self._asks_refill = self._asks_refill or RefillAnswer.ASKED in refills
             case ServerMessage(sender, order, message):
                 if not self._ring.is_gone(sender, order):
                     self._watch.heard(sender)
@@ -246,6 +251,8 @@ class StoreServer:
         if books.worker is not None:
             self._log.tick(books.worker)
             self._carry_out(books.worker.tick())
+        if self._asks_refill and books.worker is not None and books.worker.is_idle:
+            self._asked = AskAffinityChange(books.basis)
         self._ask_switch()
         waiting = (self._commit, self._ring.reading)
         books.out.extend(item for item in waiting if item is not None and item not in books.out)
@@ -379,6 +386,7 @@ class StoreServer:
         books.disk.holds_bulk = False
         self._preparing = self._awaiting = self._commit = None
         books.wakes = books.changed = True
+        self._asks_refill = self._moves.finished()
         books.disk.add(self._mark.finished(version))
         self._replication.go_on()
         if books.worker is not None:

@@ -10,6 +10,7 @@ from itertools import count
 from urllib.parse import quote, unquote, urlsplit
 
 from rebalance.hosting.tls import TlsFiles
+from rebalance.store.core.log_records import PartitionKey
 from rebalance.store.core.store_messages import (
     CopiesAnswer,
     CopiesRequest,
@@ -76,9 +77,9 @@ class StoreChannel:
         assert isinstance(answer, StoreAnswer)
         return answer
 
-    async def copies(self, limit_s: float) -> CopiesAnswer:
-        """All that the server has. Raises StoreUnreachableError."""
-        answer = await self._asked(CopiesRequest(0), limit_s)
+    async def copies(self, limit_s: float, refills: tuple[PartitionKey, ...] = ()) -> CopiesAnswer:
+        """All that the server has; ``refills`` are asked of it besides. Raises StoreUnreachableError."""
+        answer = await self._asked(CopiesRequest(0, refills), limit_s)
         assert isinstance(answer, CopiesAnswer)
         return answer
 

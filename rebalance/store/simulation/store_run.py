@@ -11,8 +11,9 @@ from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.store.core.log_records import PartitionKey
-from rebalance.store.core.store_inputs import LeaveAsked, RoomChanged
+from rebalance.store.core.store_inputs import CopiesAsked, LeaveAsked, RoomChanged
 from rebalance.store.core.store_limits import StoreLimits
+from rebalance.store.core.store_messages import CopiesRequest
 from rebalance.store.simulation.store_clients import SimulatedClients
 from rebalance.store.simulation.store_history import StoreRuleBrokenError
 from rebalance.store.simulation.store_world import StoreWorld, check_disk, serving
@@ -30,7 +31,7 @@ DRIFT = 1.05
 class StoreShape:
     """What a seed is about. ``partitions``: of each zone. ``faults_ms``: for how long there are faults.
     ``moves_only``: targets change and disks are slow, and nothing fails. ``id_keep_ms``: where it is short,
-    clients give a write up after half of it."""
+    clients give a write up after half of it. ``refills``: copies are asked to be filled anew, too."""
 
     servers: int = 4
     partitions: int = 3
@@ -43,6 +44,7 @@ class StoreShape:
     moves_only: bool = False
     zones: int = 1
     id_keep_ms: int = LIMITS.id_keep_ms
+    refills: bool = False
 
     @classmethod
     def of(cls, seed: int) -> StoreShape:
@@ -153,6 +155,7 @@ class StoreRun:
             self._fill_disk,
             self._deactivate,
             self._refuse_results,
+            *([self._refill] * 4 if self.shape.refills else []),
         ]
 
     def _kill(self) -> None:
@@ -269,6 +272,13 @@ class StoreRun:
         metastore = self.world.metastore
         if not metastore.ring.cluster.active:
             metastore.custom(Trigger.ACTIVATE)
+
+    def _refill(self) -> None:
+        alive = self.world.alive
+        if alive:
+            process, partition = self._rng.choice(alive), self._rng.choice(self._partitions)
+            self.world.note(f"{partition} of {process.name} is to be filled anew")
+            process.give(CopiesAsked(0, CopiesRequest(0, (partition,))))
 
     def _refuse_results(self) -> None:
         """Nothing else is refused, so that servers come and go and no exchange ends."""

@@ -36,6 +36,7 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
+from rebalance.core.keys import PartitionId
 from rebalance.core.metric_row import ProcessRole
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -51,6 +52,10 @@ class Services:
     sql: SqlEngine
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
+    since_ms: Callable[[PartitionId], int | None]
+    """Since when a partition has been as it is."""
+    unknown_since_ms: Callable[[], Awaitable[int | None]]
+    """Since when the metastore is silent; None: it is not."""
     zones: ZoneDirectory
     views: KeyspaceViews
     mirror: KeyspaceMirror

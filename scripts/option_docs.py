@@ -11,7 +11,7 @@ from pathlib import Path
 from catalog.core.engine_options import ENGINE_OPTIONS
 from catalog.core.zone_options import ZONE_OPTIONS
 from rebalance.core.cause_rows import CauseRow, Normality
-from rebalance.core.cause_table import CAUSE_GROUPS
+from rebalance.core.cause_table import CAUSE_GROUPS, RESET_AFTER_S
 from rebalance.core.limit_options import LIMIT_OPTIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -110,6 +110,11 @@ and lasts longer deserves a look, but how long a copy takes depends on its size.
                 *([f"- In words: {row.words}"] if row.words else []),
                 f"- Normal for: {normally(row)}",
                 f"- What to do: {row.action}",
+                *(
+                    [f"- Last resort, after {RESET_AFTER_S:.0f} s without the nodes: {row.last_resort}"]
+                    if row.last_resort
+                    else []
+                ),
                 "",
             )
             parts.append("\n".join(lines))

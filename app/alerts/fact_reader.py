@@ -60,6 +60,8 @@ class FactReader:
         self._certificate = certificate
         self._stuck_moves = StuckMoves(OpenOperations(mirror, keyspace), divisor)
         self._current_s: float | None = None
+        self._begun_s = time.monotonic()
+        self._heard_s: float | None = None
 
     async def facts(self, answer_s: float = ANSWER_S, seen_s: float = SEEN_S) -> InstallationFacts:
         """Takes up to ``answer_s`` when a store is silent, and ``seen_s`` more when the mirror is behind; the
@@ -99,9 +101,22 @@ class FactReader:
             stuck_moves=self._stuck_moves.still_s(time.time_ns() // 1_000_000),
         )
 
+    async def unknown_since_ms(self) -> int | None:
+        """Since when nobody can tell whether what the mirror shows is so, Unix: the metastore was heard last
+        then, or the server was started. None: it has answered within a second."""
+        now_s, answers = asyncio.get_running_loop().time(), list[int]()
+        if self._heard_s is None or now_s - self._heard_s > SEEN_S:
+            await state_of(self._ask(answers), SEEN_S)
+            if not answers:
+                heard_s = self._heard_s if self._heard_s is not None else self._begun_s
+                return time.time_ns() // 1_000_000 - round(1_000 * (now_s - heard_s))
+        return None
+
     async def _ask(self, revisions: list[int]) -> None:
         """Adds the metastore's revision."""
+        asked_s = asyncio.get_running_loop().time()
         revisions.append((await self._metastore.commit(Txn((), (Get(self._keyspace.epoch),)))).revision)
+        self._heard_s = max(asked_s, self._heard_s or asked_s)
 
     async def _compare(self, revision: int, asked_s: float, seen_s: float) -> None:
         """Notes when the mirror has reached what the metastore was at ``asked_s``."""

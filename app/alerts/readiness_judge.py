@@ -7,7 +7,7 @@ of an alert is told from its first moment on, and for as long as its alert fires
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.alerts.alert_rows import LEVEL_ROWS, STALE_S, AlertRow, Severity
@@ -17,11 +17,13 @@ from app.contract.health import Degraded, InstallationPart
 from app.views.answer_state import OK
 from catalog.core.zone import Zone
 from rebalance.core.admission import utc
-from rebalance.core.alert_state import Alert, AlertState, Labels
+from rebalance.core.alert_state import Alert, Alerts, AlertState, Labels
 from rebalance.core.causes import Cause, cause_of
 
 HELD_BY = frozenset((Cause.FOREIGN_DIRECTORY, Cause.STORE_DAMAGED))
 """Causes for which a node's process waits, and somebody has to come."""
+OF_LOST = "PartitionWithoutMajority"
+"""Whose alert tells since when partitions of a zone are lost."""
 LATE_S = 30.0
 """What has waited this long is reported: a placement on Spark takes seconds, its start up to twenty."""
 
@@ -80,7 +82,13 @@ def judge(facts: InstallationFacts, alerts: Iterable[Alert] = ()) -> tuple[Degra
                 row.part, row.cause, text, row.severity, labels, since_ms, name
             )
     others = (other for other in _without_alert(facts) if (other.cause, other.labels) not in causes)
-    return (*causes.values(), *others)
+    return (*causes.values(), *(_dated(other, going_on) for other in others))
+
+
+def _dated(cause: DegradedCause, going_on: Alerts) -> DegradedCause:
+    """Lost partitions have no alert of their own."""
+    alert = going_on.get((OF_LOST, cause.labels)) if cause.cause is Cause.PARTITION_LOST else None
+    return replace(cause, since_ms=alert.since_ms) if alert is not None else cause
 
 
 def _texts(row: AlertRow, facts: InstallationFacts, alerts: Iterable[Alert]) -> dict[Labels, str]:

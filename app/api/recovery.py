@@ -96,7 +96,8 @@ async def recovery_states(
     partition: Annotated[list[PartitionNumber] | None, Query(description="none: every partition")] = None,
     node: Annotated[list[str] | None, Query(description="only partitions with a replica there")] = None,
 ) -> Response:
-    """The state of each partition and of each of its replicas, as in the views of partition states too."""
+    """The state of each partition and of each of its replicas, as in the views of partition states too. While
+    the metastore is silent they are UNKNOWN, since it was heard last: replicas may serve then, or not."""
     services.require_metastore()
     known_zone = await services.zone(zone)
     check_numbers(known_zone, partition or ())
@@ -107,9 +108,10 @@ async def recovery_states(
         if await services.seen_zones() is None:
             message += f"; there are {', '.join(sorted(known)) or 'none'}"
         raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
+    since = services.since_ms, await services.unknown_since_ms()
     states = [
         state
-        for state in partition_states(services.views, known_zone, partition or ())
+        for state in partition_states(services.views, known_zone, partition or (), *since)
         if node is None or any(replica["node"] in node for replica in state["replicas"])
     ]
     return JSONResponse({"zone": known_zone.name, "zone_id": known_zone.zone_id, "partitions": states})

@@ -168,6 +168,7 @@ async def serve(
             watch,
             StatementMeter(metrics),
             alerts=lambda: alerts.alerts,
+            unknown_since_ms=facts.unknown_since_ms,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
@@ -181,6 +182,8 @@ async def serve(
                 unprotected=unprotected or left_open(has_login=settings.auth),
                 recoveries=partial(recovery_lines, catalog),
             ).report,
+            since_ms=count.since_ms,
+            unknown_since_ms=facts.unknown_since_ms,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
             views=views,
             mirror=mirror,

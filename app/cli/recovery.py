@@ -35,7 +35,9 @@ def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> 
     """Show the state of each partition and of its replicas.
 
     A partition is AVAILABLE (all replicas are healthy), DEGRADED (a majority of the
-    voters is alive), READ_ONLY (some replica is alive) or UNAVAILABLE (none is).
+    voters is alive), READ_ONLY (some replica is alive), UNAVAILABLE (none is), or
+    UNKNOWN (the metastore is silent, so nobody can tell). SINCE is when it came to
+    be so, as far as the server has seen it.
     While a group has no leader, each replica shows the extent of its log: entries
     up to COMMITTED are decided, entries up to LAST are written. Exit code 1 if a
     partition does not accept writes.
@@ -48,8 +50,21 @@ def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> 
     with api.client() as client:
         partitions = client.recovery_states(fold_name(zone), partition or [])["partitions"]
     if api.is_table:
-        names = ("partition", "state", "voters", "node", "replica", "votes", "committed", "last", "reason")
+        names = (
+            "partition",
+            "state",
+            "since",
+            "voters",
+            "node",
+            "replica",
+            "votes",
+            "committed",
+            "last",
+            "reason",
+        )
         api.show([row for state in partitions for row in _state_rows(state)], {name: name for name in names})
+        for advice in dict.fromkeys(state["advice"] for state in partitions if state.get("advice")):
+            say(advice)
     else:
         api.show(partitions, {})
     return ExitCode.OK if all(state["state"] in WRITABLE for state in partitions) else ExitCode.FAILED
@@ -244,7 +259,8 @@ def _first_reason(away: Sequence[PartitionStateBody]) -> str:
 def _state_rows(state: PartitionStateBody) -> Iterator[JsonObject]:
     """A row a replica; the partition's own cells stand in the first."""
     voters = f"{state['voters_alive']}/{state['voters']}"
-    head = {"partition": state["partition"], "state": state["state"], "voters": voters}
+    since = state.get("since") or ""
+    head = {"partition": state["partition"], "state": state["state"], "since": since, "voters": voters}
     absent = {"node": "-", "replica": "", "votes": "", "committed": "", "last": "", "reason": ""}
     if not state["replicas"]:
         yield {**head, **absent}

@@ -12,10 +12,12 @@ from rebalance.core.partition_state import GlobalState, LocalState
 from rebalance.core.records import MemberState
 from rebalance.core.recovery_candidates import CandidateKind
 
+UNKNOWN = "UNKNOWN"
+
 
 class ReplicaState(TypedDict):
     node: str
-    state: Annotated[str, OneOf(LocalState)]
+    state: Annotated[str, OneOf(LocalState, UNKNOWN)]
     voter: Annotated[
         bool,
         About(
@@ -36,7 +38,20 @@ class PositionBody(TypedDict):
 
 class PartitionStateBody(TypedDict):
     partition: int
-    state: Annotated[str, OneOf(GlobalState)]
+    state: Annotated[
+        str, OneOf(GlobalState, UNKNOWN), About("UNKNOWN: the metastore is silent, so nobody can tell")
+    ]
+    since: Annotated[
+        str | None,
+        About("since when it is so, as far as the server that answers has seen, UTC; null: not known to it"),
+    ]
+    advice: Annotated[
+        str,
+        About(
+            "what to do about a partition that takes no writes; a reset is named only once no node that it "
+            "waits for has its lease, and a minute has passed"
+        ),
+    ]
     voters: int
     voters_alive: int
     generation: Annotated[int, About("0 until the group is founded anew by a reset")]

@@ -91,6 +91,13 @@ class PartitionCount:
         gone = (tally.named.keys() | tally.data_nodes.keys()) - self.alive - self.drained
         return {node: tally.replicas[node] for node in gone}
 
+    def since_ms(self, partition: PartitionId) -> int | None:
+        """Since when the partition has waited for what it waits for and serves, or not, as this server has seen
+        it, Unix; None: it was not looked at yet."""
+        zone = self.tally.zones.get(partition.zone_id)
+        known = zone is not None and partition.partition < len(zone.since_ms)
+        return (zone.since_ms[partition.partition] or None) if known and zone is not None else None
+
     async def run(self) -> None:
         """Until cancelled."""
         self._is_new = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -72,13 +73,15 @@ class NodeBits:
 
 @dataclass(slots=True)
 class ZoneTally:
-    """One zone. ``facts`` by partition number; None: not read yet. ``counts``: partitions by what they are."""
+    """One zone. ``facts`` by partition number; None: not read yet. ``since_ms``: since when its cause, and
+    whether it serves, are as they are, Unix. ``counts``: partitions by what they are."""
 
     name: str
     facts: list[PartitionFacts | None]
     named: list[int]
     kept: list[int]
     sizes: array[int]
+    since_ms: array[int]
     counts: Counter[PartitionFacts] = field(default_factory=Counter)
     data_nodes: int = 0
     bytes: int = 0
@@ -87,7 +90,8 @@ class ZoneTally:
     @classmethod
     def of(cls, name: str, partitions: int) -> ZoneTally:
         none = [0] * partitions
-        return cls(name, [None] * partitions, none, [*none], array("q", bytes(8 * partitions)))
+        numbers = array("q", bytes(8 * partitions))
+        return cls(name, [None] * partitions, none, [*none], numbers, numbers[:])
 
     def ranked(self, zone_id: ZoneId) -> Rank:
         """As it is now."""
@@ -229,6 +233,8 @@ class ZoneCounts:
             return
         if before is not None:
             self._add(zone, before, -1)
+        if before is None or _told(before) != _told(facts):
+            zone.since_ms[partition.partition] = time.time_ns() // 1_000_000
         facts = self._shared.setdefault(facts, facts)
         self._add(zone, facts, 1)
         zone.facts[partition.partition] = facts
@@ -243,6 +249,11 @@ class ZoneCounts:
             counts[facts] += by
             if not counts[facts]:
                 del counts[facts]
+
+
+def _told(facts: PartitionFacts) -> tuple[object, ...]:
+    """What people are told since when."""
+    return facts.cause, facts.is_unserved, facts.is_degraded
 
 
 def number_of(counts: Mapping[PartitionFacts, int], holds: Callable[[PartitionFacts], bool]) -> int:

@@ -113,12 +113,13 @@ class SqlEngine:
         watch: StandingWatch | None = None,
         meter: StatementMeter | None = None,
         alerts: Callable[[], Sequence[Alert]] = tuple,
+        unknown_since_ms: Callable[[], Awaitable[int | None]] | None = None,
     ) -> None:
         """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
         ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
         store servers. ``line``: in which statements wait for their turn. ``watch`` None: nobody has to log
-        in. ``alerts``: as this server judges them."""
-        self._alerts = alerts
+        in. ``alerts``: as this server judges them. ``unknown_since_ms``: see ``FactReader``."""
+        self._alerts, self._unknown_since_ms = alerts, unknown_since_ms
         self._line = line or StatementLine()
         self._meter = meter or StatementMeter()
         self._watch = watch
@@ -134,7 +135,7 @@ class SqlEngine:
         self._registry = registry or ViewRegistry(SYSTEM_VIEWS)
         self._threads = ViewThreads(timeout_s)
         self._streams: dict[str, bytes] = {}
-        self._streams_of: tuple[int, int] = (0, 0)
+        self._streams_of: tuple[int, int, bool] = (0, 0, True)
 
     @property
     def registry(self) -> ViewRegistry:
@@ -329,7 +330,7 @@ class SqlEngine:
             return await self._call(statement, session)
         if isinstance(statement, ExplainDdl):
             return explained(await self._plan_of((statement.command,)))
-        snapshot = self._snapshot_of(catalog)
+        snapshot = await self._snapshot_of(catalog)
 
         def answer() -> ResultSet:
             if isinstance(statement, Show):
@@ -405,7 +406,7 @@ class SqlEngine:
         return replace(answer, catalog_version=shown.catalog.version, held=sight(shown, names_of(views)))
 
     async def _tables(self, views: Sequence[SystemView], snapshot: SystemSnapshot) -> dict[str, bytes]:
-        of = (snapshot.catalog.version, snapshot.keys.revision)
+        of = (snapshot.catalog.version, snapshot.keys.revision, snapshot.is_known)
         if of != self._streams_of:
             self._streams, self._streams_of = {}, of
         streams = self._streams if snapshot.seen is None else {}
@@ -427,10 +428,12 @@ class SqlEngine:
         catalog = await self._catalog.snapshot()
         events = await self._catalog.history(catalog.version) if with_events else ()
         audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
-        return replace(self._snapshot_of(catalog), events=events, audit=audit, store_copies=copies)
+        found = await self._snapshot_of(catalog)
+        return replace(found, events=events, audit=audit, store_copies=copies)
 
-    def _snapshot_of(self, catalog: CatalogSnapshot) -> SystemSnapshot:
+    async def _snapshot_of(self, catalog: CatalogSnapshot) -> SystemSnapshot:
         """For the caller; the keyspace as it is now."""
+        is_known = self._unknown_since_ms is None or await self._unknown_since_ms() is None
         ownership = self._ownership() if self._ownership is not None else None
         at_ms = time.time_ns() // 1_000_000
         snapshot = SystemSnapshot(
@@ -441,5 +444,6 @@ class SqlEngine:
             queries=self._sandbox.queries,
             ownership=ownership,
             alerts=tuple(self._alerts()),
+            is_known=is_known,
         )
         return visible(snapshot, current_caller())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from app.contract.recovery import UNKNOWN
 from app.sql.results import ResultSet, ResultType
 from app.sql.show import find_zone, result
 from app.sql.view_snapshot import SystemSnapshot, ZoneSizes
@@ -93,9 +94,12 @@ class _Explained:
             _role(self.view.stable, name) or "NONE",
             name in self.sizes.data_nodes,
             name in self.snapshot.alive,
-            local_state(self.view, name, self.snapshot.alive).value if has_copy else None,
+            self._state(name) if has_copy else None,
             "; ".join(self._reasons(name)),
         )
+
+    def _state(self, name: str) -> str:
+        return local_state(self.view, name, self.snapshot.alive).value if self.snapshot.is_known else UNKNOWN
 
     def _verdict(self, name: str) -> str:
         if name not in self.sizes.data_nodes:

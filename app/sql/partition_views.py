@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from app.contract.recovery import UNKNOWN
 from app.sql.view_snapshot import SystemSnapshot
 from app.views.store_map import partition_map_of
 from rebalance.core.affinity import effective, preferred_primary
@@ -17,10 +18,15 @@ from rebalance.kernels.partition_map import STATE_NAMES
 Row = tuple[Any, ...]
 
 
+def shown_state(view: PartitionView, snapshot: SystemSnapshot) -> str:
+    """The state of a partition as a whole; ``UNKNOWN`` while the metastore is silent."""
+    return global_state(view, snapshot.alive).value if snapshot.is_known else UNKNOWN
+
+
 def global_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
-            yield zone.zone_id, zone.name, number, global_state(seen, snapshot.alive).value
+            yield zone.zone_id, zone.name, number, shown_state(seen, snapshot)
 
 
 def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -28,7 +34,7 @@ def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
             for node in sorted(copies_of(seen)):
-                state = local_state(seen, node, snapshot.alive).value
+                state = local_state(seen, node, snapshot.alive).value if snapshot.is_known else UNKNOWN
                 yield node, zone.name, zone.zone_id, number, state, None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from app.sql.partition_views import shown_state
 from app.sql.results import AnswerColumn, ResultSet, ResultType
 from app.sql.view_registry import CATALOG, SCHEMA, ViewRegistry
 from app.sql.view_snapshot import SystemSnapshot
@@ -21,7 +22,6 @@ from parser.queries import QueryName, Show, ShowKind
 from parser.render import render_zone
 from rebalance.core.assignments import Assignments
 from rebalance.core.move_status import partition_status
-from rebalance.core.partition_state import global_state
 
 Row = tuple[Any, ...]
 
@@ -173,7 +173,7 @@ def _partition_rows(zones: Iterable[Zone], snapshot: SystemSnapshot) -> Iterator
             yield (
                 zone.name,
                 number,
-                global_state(seen, snapshot.alive).value,
+                shown_state(seen, snapshot),
                 status.state.value,
                 status.cause or None,
                 seen.leader(snapshot.alive) or None,

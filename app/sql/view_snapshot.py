@@ -71,6 +71,8 @@ class SystemSnapshot:
     """What each store server says; empty when no view needs it."""
     seen: frozenset[ZoneId] | None = None
     """The zones that whoever asks may see; None: all, those that are gone as well."""
+    is_known: bool = True
+    """Whether partitions are as the keyspace says; False: the metastore is silent."""
     sees_system: bool = True
     """Whether whoever asks may know who has drained a node, and why."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from app.contract.recovery import (
+    UNKNOWN,
     CandidateBody,
     LossResetBody,
     PartitionStateBody,
@@ -18,25 +20,42 @@ from catalog.core.zone import Zone
 from rebalance.controllers.planned_resets import PartitionReset
 from rebalance.controllers.recovery import PartitionRestart
 from rebalance.controllers.store_requests import LossReset
+from rebalance.core.admission import utc
+from rebalance.core.cause_table import advice
 from rebalance.core.keys import PartitionId
-from rebalance.core.move_status import PartitionView, StoreOwners
-from rebalance.core.partition_state import copies_of, global_state, local_state
+from rebalance.core.move_status import PartitionView, StoreOwners, partition_status
+from rebalance.core.partition_state import UNSERVED, copies_of, global_state, local_state
 from rebalance.core.records import LogPosition
 from rebalance.core.recovery import silent_of
 from rebalance.core.recovery_candidates import ResetCandidate, Use, living_voters, possible_voters
 
 
-def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -> Iterator[PartitionStateBody]:
-    """Global and local states, partition by partition (``rebalance.core.partition_state``)."""
+def partition_states(
+    views: KeyspaceViews,
+    zone: Zone,
+    numbers: Sequence[int],
+    since_ms: Callable[[PartitionId], int | None] = lambda _: None,
+    unknown_since_ms: int | None = None,
+) -> Iterator[PartitionStateBody]:
+    """Global and local states, partition by partition (``rebalance.core.partition_state``). ``since_ms``: since
+    when the state holds. ``unknown_since_ms``: since when the metastore has been silent; None: it is not."""
+    is_known, now_ms = unknown_since_ms is None, time.time_ns() // 1_000_000
     placed, alive = views.placed(zone.zone_id), views.alive()
     for number in numbers or range(zone.partitions):
         view, _ = views.view(PartitionId(zone.zone_id, number), placed)
         owners = view.owners
+        since = since_ms(PartitionId(zone.zone_id, number)) if is_known else unknown_since_ms
+        state = global_state(view, alive)
+        advised = is_known and state in UNSERVED
         voters = possible_voters(view, alive) if owners is None else frozenset(owners.in_sync)
         living = living_voters(view, alive) if owners is None else _answering(owners, alive)
         yield {
             "partition": number,
-            "state": global_state(view, alive).value,
+            "state": state.value if is_known else UNKNOWN,
+            "since": utc(since) if since is not None else None,
+            "advice": advice(partition_status(view, alive).cause, alive, _held_s(since, now_ms))
+            if advised
+            else "",
             "voters": len(voters),
             "voters_alive": len(living),
             "generation": view.configuration.generation if view.configuration is not None else 0,
@@ -45,7 +64,7 @@ def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -
             "replicas": [
                 {
                     "node": node,
-                    "state": local_state(view, node, alive).value,
+                    "state": local_state(view, node, alive).value if is_known else UNKNOWN,
                     "voter": node in voters,
                     **_position(view.members[node].position if owners is None else None),
                     "reason": view.members[node].reason if owners is None else _role(owners, node),
@@ -53,6 +72,11 @@ def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -
                 for node in sorted(copies_of(view))
             ],
         }
+
+
+def _held_s(since_ms: int | None, now_ms: int) -> float:
+    """0: nobody knows."""
+    return (now_ms - since_ms) / 1_000 if since_ms is not None else 0.0
 
 
 def reset_body(reset: PartitionReset) -> ResetBody:

@@ -327,7 +327,8 @@ class ErrorKind(Enum):
         "58030",
         503,
         "The partition is lost",
-        "No server that has its data is left: bring one back, or accept the loss by resetting the partition.",
+        "No server that has its data is there: bring one back. `zonectl recovery states` says since when, and "
+        "what the last resort is.",
     )
     OWNERS_AWAITED = outside(
         7013,

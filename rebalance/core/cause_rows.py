@@ -20,7 +20,8 @@ class Normality(Enum):
 @dataclass(frozen=True, slots=True)
 class CauseRow:
     """``normal_s``: so long it is nothing to look into; 0 where it never is, or is as long as somebody asks for
-    it. ``words``: what is waited for, for people; empty where the cause calls for somebody."""
+    it. ``words``: what is waited for, for people; empty where the cause calls for somebody. ``last_resort``:
+    what loses data (``cause_table.advice``)."""
 
     cause: Cause
     meaning: str
@@ -28,11 +29,12 @@ class CauseRow:
     normality: Normality = Normality.NEVER
     normal_s: int = 0
     words: str = ""
+    last_resort: str = ""
 
 
-def wrong(cause: Cause, meaning: str, action: str) -> CauseRow:
+def wrong(cause: Cause, meaning: str, action: str, last_resort: str = "") -> CauseRow:
     """Never normal."""
-    return CauseRow(cause, meaning, action)
+    return CauseRow(cause, meaning, action, last_resort=last_resort)
 
 
 def short(cause: Cause, normal_s: int, words: str, meaning: str, action: str) -> CauseRow:
@@ -45,6 +47,7 @@ def asked(cause: Cause, words: str, meaning: str, action: str) -> CauseRow:
     return CauseRow(cause, meaning, action, Normality.ASKED, 0, words)
 
 
+RESET = "If they never come back, reset the partitions, and read before what that loses: `zonectl recovery`."
 LIMIT = "Wait, or raise the limit with `zonectl rebalance limits` or on the page Rebalance."
 NODE_LOG = "Read the log of the node that is named, and free or repair what it names; the node keeps trying."
 SERVER_LOG = "If it lasts, read the log of the controller that `zonectl status` names."
@@ -58,7 +61,9 @@ INSTALLATION = (
     ),
     wrong(
         Cause.METASTORE_UNAVAILABLE,
-        "The metastore does not answer; nothing begins to move. Partitions go on serving.",
+        "The metastore does not answer; nothing begins to move. Groups of STRONG_CONSISTENCY zones go on "
+        "serving. Store zones stop after 4 s, and HIGH_AVAILABILITY zones after their fence where it hangs "
+        "instead of refusing connections; both go on by themselves once it answers.",
         "Start the members of the metastore; a majority of them is enough.",
     ),
     wrong(
@@ -230,7 +235,8 @@ PARTITION = (
     wrong(
         Cause.NO_MAJORITY,
         "So many voters are gone that the partition takes no puts, and no move of it can go on.",
-        "Start the nodes that are named. If that is not possible, reset the partitions: `zonectl recovery`.",
+        "Start the nodes that are named: that loses nothing.",
+        last_resort=RESET,
     ),
     short(
         Cause.LEADER_UNKNOWN,

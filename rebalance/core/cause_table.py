@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 
 from rebalance.core.cause_rows import (
     BEFORE,
     INSTALLATION,
     NODE_LOG,
     PARTITION,
+    RESET,
     SERVER_LOG,
     SPREAD,
     CauseRow,
@@ -20,6 +22,8 @@ from rebalance.core.cause_rows import (
 from rebalance.core.causes import Cause, told_cause
 
 PAGE = "docs/causes.md"
+RESET_AFTER_S = 60.0
+"""An exchange ends, and a leader is elected, in less."""
 
 _STEP = (
     short(
@@ -121,7 +125,8 @@ _STORE = (
     wrong(
         Cause.PARTITION_LOST,
         "No in-sync replica of the partition is left.",
-        "Start the nodes that are named if possible, then reset the partitions: `zonectl recovery`.",
+        "Start the nodes that are named: what they have in sync is served again without a reset.",
+        last_resort=RESET,
     ),
     short(
         Cause.SERVER_DOWN,
@@ -283,6 +288,17 @@ PERMITTED = frozenset(row.cause for row in CAUSES.values() if row.normality is N
 def row_of(text: str) -> CauseRow | None:
     """The row for the cause ``text``; None: this build does not know it."""
     return CAUSES.get(told_cause(text))
+
+
+def advice(text: str, alive: Collection[str], held_s: float) -> str:
+    """What to do about the cause ``text`` of a partition that has held for so long. What loses data is told
+    once no node that it names has its lease, and an exchange or an election would have ended."""
+    row = row_of(text)
+    if row is None:
+        return ""
+    named = set(re.findall(r"[\w.-]+", text.partition(": ")[2]))
+    is_over = held_s >= RESET_AFTER_S and not named & set(alive)
+    return f"{row.action} {row.last_resort}" if row.last_resort and is_over else row.action
 
 
 def anchor(text: str) -> str:

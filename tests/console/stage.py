@@ -87,6 +87,8 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             readiness=ReadinessProbe(
                 facts.facts, lambda: alerts.alerts, world.mirror, world.keyspace, guard, Background()
             ).report,
+            since_ms=count.since_ms,
+            unknown_since_ms=facts.unknown_since_ms,
             zones=ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
             views=views,
             mirror=world.mirror,

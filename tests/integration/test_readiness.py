@@ -31,6 +31,13 @@ def parts(server: ApiServer) -> list[str]:
     return [each["part"] for each in answer(server)[1]["degraded"]]
 
 
+def states(server: ApiServer) -> set[str]:
+    """Of the partitions of ORDERS."""
+    address = f"{server.url}/api/v1/zones/orders/recovery/states"
+    found = httpx.get(address, trust_env=False, timeout=30).raise_for_status().json()
+    return {each["state"] for each in found["partitions"]}
+
+
 def until(condition: Callable[[], bool], tell: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
@@ -48,7 +55,7 @@ def test_what_is_degraded_is_named(own_etcd: EtcdServer, keyspace: Keyspace, tmp
     """200 throughout: statements are taken without a leader, and while etcd is silent."""
     url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
     with serving(tmp_path, own_etcd, keyspace, url) as (server,):
-        until(lambda: answer(server)[0] == 200, lambda: answer(server))
+        until(lambda: answer(server)[0] == 200 and len(parts(server)) == 1, lambda: answer(server))
         status, body = answer(server)
         assert (status, body["state"], body["ready"], body["controller"]) == (200, "degraded", True, None)
         cause = "NO_LEADER: no controller leads, so nothing is placed or moved"
@@ -69,8 +76,12 @@ def test_what_is_degraded_is_named(own_etcd: EtcdServer, keyspace: Keyspace, tmp
             silent = "the metastore does not answer: no answer within 1 s"
             assert f"METASTORE_UNAVAILABLE: {silent}" in [each["cause"] for each in body["degraded"]]
             assert create_zone(server, "later") == 200
+            until(lambda: states(server) == {"UNKNOWN"}, lambda: str(states(server)))
             until(lambda: answer(server)[1]["queue"]["outbox_oldest_seconds"] > 0, lambda: answer(server))
         finally:
             own_etcd.process.send_signal(signal.SIGCONT)
         until(lambda: parts(server) == ["controller"], lambda: answer(server))
         until(lambda: answer(server)[1]["queue"]["outbox_oldest_seconds"] == 0, lambda: answer(server))
+        assert "UNKNOWN" not in states(server)
+        own_etcd.process.kill()
+        until(lambda: states(server) == {"UNKNOWN"}, lambda: str(states(server)))

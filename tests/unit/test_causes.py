@@ -12,7 +12,16 @@ import pytest
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.cause_rows import Normality
-from rebalance.core.cause_table import CAUSES, PAGE, PERMITTED, anchor, in_words
+from rebalance.core.cause_table import (
+    CAUSES,
+    PAGE,
+    PERMITTED,
+    RESET_AFTER_S,
+    advice,
+    anchor,
+    in_words,
+    row_of,
+)
 from rebalance.core.causes import STAGES, Cause, CauseLabels, cause_of, labels_of, told_cause
 from rebalance.core.majority_fact import VoterCount, lacks_majority, voter_count
 from rebalance.core.move_status import PartitionView, StoreOwners
@@ -191,3 +200,25 @@ def test_the_majority_is_counted_from_voters_that_live_and_run(
 ) -> None:
     assert voter_count(view, alive) == count
     assert lacks_majority(view, alive) == (count is not None and count.running < count.needed)
+
+
+@pytest.mark.parametrize(
+    ("text", "alive", "held_s", "names_reset"),
+    [
+        ("PARTITION_LOST: n1, n2", ["n3"], RESET_AFTER_S, True),
+        ("PARTITION_LOST: n1, n2", ["n3"], RESET_AFTER_S - 1, False),
+        ("PARTITION_LOST: n1, n2", ["n2", "n3"], 3_600.0, False),
+        ("NO_MAJORITY: eu-1.a, n2; automatic reset from 2027-01-15T08:00:10Z on", ["n3"], 3_600.0, True),
+        ("NO_MAJORITY: eu-1.a, n2", ["eu-1.a"], 3_600.0, False),
+        ("NODE_DOWN: n1", [], 3_600.0, False),
+    ],
+)
+def test_a_reset_is_advised_only_after_an_exchange_and_without_the_nodes(
+    text: str, alive: list[str], held_s: float, names_reset: bool
+) -> None:
+    """What goes on by itself a moment later must not tempt anybody to give data up."""
+    assert ("zonectl recovery" in advice(text, frozenset(alive), held_s)) == names_reset
+    row = row_of(text)
+    assert row is not None
+    assert "reset the" not in row.action
+    assert advice(text, frozenset(alive), held_s).startswith(row.action)

@@ -24,6 +24,10 @@ from app.alerts.readiness_probe import ReadinessProbe
 from app.contract.health import InstallationPart
 from app.contract.health import Readiness as Body
 from app.counts.partition_count import PartitionCount
+from app.sql.engine import SqlEngine
+from app.sql.results import SessionContext
+from app.views.keyspace_views import KeyspaceViews
+from app.views.recovery_views import partition_states
 from app.views.scrape_targets import scrape_targets
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
@@ -31,15 +35,18 @@ from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.admission import utc
 from rebalance.core.alert_state import Alert, AlertState
 from rebalance.core.causes import Cause
 from rebalance.core.drain import Drain
 from rebalance.core.keys import PartitionId
 from rebalance.core.self_reports import EngineRecord, ProcessRecord, WaitingZone
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.txn import Delete, Put, Txn, TxnResult
 from rebalance.hosting.background import Background
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.metastore.trouble_report import TroubleReport
+from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.fixtures.alert_faults import FAULTS
 from tests.fixtures.committed_ring import CommittedRing, outcome
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
@@ -47,6 +54,7 @@ from tests.unit.sql_world import DEFAULT_NODES, World, opened
 STORE_NODES = tuple(Node(name, engines=(("bulk", STORE_ENGINE),)) for name in ("n1", "n2"))
 WELL = InstallationFacts(controller="c1", nodes=3)
 SILENT = replace(WELL, metastore="no answer within 1 s", controller=None, nodes=0, unserved={"ORDERS": 1})
+PARTITION = PartitionId(ZoneId(1), 0)
 LOST = Alert("PartitionWithoutMajority", (("zone", "ORDERS"),), AlertState.FIRING, 1_000, "1 partition", 2_000)
 
 
@@ -152,6 +160,13 @@ def test_a_silent_metastore_is_one_cause_beside_what_fires() -> None:
     assert [each.cause for each in judge(SILENT, [LOST])] == [Cause.NO_MAJORITY, Cause.METASTORE_UNAVAILABLE]
 
 
+class SilentMetastore(MemoryMetastore):
+    """Nobody is there."""
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        raise MetastoreUnavailableError("not there")
+
+
 class Reporting:
     """A server's readiness over a catalog and a metastore in memory."""
 
@@ -166,12 +181,19 @@ class Reporting:
 
     def over(self, relay: OutboxRelay) -> ReadinessProbe:
         world = self.world
-        facts = FactReader(
-            self.snapshot, world.metastore, world.mirror, self.count, world.keyspace, self.guard, relay
-        )
         return ReadinessProbe(
-            facts.facts, lambda: (), world.mirror, world.keyspace, self.guard, self.background
+            self.reader(world.metastore, relay).facts,
+            lambda: (),
+            world.mirror,
+            world.keyspace,
+            self.guard,
+            self.background,
         )
+
+    def reader(self, metastore: Metastore, relay: OutboxRelay | None = None) -> FactReader:
+        world = self.world
+        stores = (metastore, world.mirror, self.count, world.keyspace, self.guard)
+        return FactReader(self.snapshot, *stores, relay or world.relay)
 
     catalog_error: Exception | None = None
 
@@ -255,7 +277,7 @@ async def test_a_node_that_keeps_nothing_is_missed_while_a_zone_counts_on_it(tmp
         world = server.world
         await world.run("CREATE ZONE one (PARTITIONS 1, REPLICAS 1)")
         await world.serve(1, 1)
-        (keeper,) = (await world.assignments(world.keyspace.partition(PartitionId(ZoneId(1), 0)).stable)).peers
+        (keeper,) = (await world.assignments(world.keyspace.partition(PARTITION).stable)).peers
         others = [node for node in DEFAULT_NODES if node.name != keeper]
         await world.set_nodes(*(node for node in DEFAULT_NODES if node is not others[0]))
         (degraded,) = (await server.report())["degraded"]
@@ -264,6 +286,72 @@ async def test_a_node_that_keeps_nothing_is_missed_while_a_zone_counts_on_it(tmp
         await world.put(world.keyspace.drain(others[0].name), Drain("me", "", 1).encode())
         await world.settle()
         assert (await server.report())["state"] == "ready"
+
+
+async def test_partitions_that_take_no_writes_say_since_when_and_what_to_do(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as server:
+        world = server.world
+        await world.run("CREATE ZONE orders (PARTITIONS 1, REPLICAS 3)")
+        await world.serve(1, 1)
+        await world.set_nodes(*DEFAULT_NODES[:1])
+        await server.count.round()
+        began_ms = server.count.since_ms(PARTITION)
+        assert began_ms is not None
+        (zone,) = (await world.catalog.snapshot()).zones
+        views = KeyspaceViews(world.mirror, world.keyspace)
+        (state,) = partition_states(views, zone, (), server.count.since_ms)
+        assert (state["state"], state["since"]) == ("READ_ONLY", utc(began_ms))
+        assert state["advice"] == "Start the nodes that are named: that loses nothing."
+        (old,) = partition_states(views, zone, (), lambda _: began_ms - 61_000)
+        assert "zonectl recovery" in old["advice"]
+        await server.count.round()
+        assert server.count.since_ms(PARTITION) == began_ms, "nothing has changed"
+
+
+async def test_states_are_unknown_while_the_metastore_is_silent(tmp_path: Path) -> None:
+    """What the mirror held last says nothing of who serves now."""
+    async with reporting(tmp_path) as server:
+        world = server.world
+        await world.run("CREATE ZONE orders (PARTITIONS 1, REPLICAS 3)")
+        await world.serve(1, 1)
+        assert await server.reader(world.metastore).unknown_since_ms() is None
+        (zone,) = (await world.catalog.snapshot()).zones
+        views = KeyspaceViews(world.mirror, world.keyspace)
+        (state,) = partition_states(views, zone, ())
+        assert state["state"] == "AVAILABLE"
+        began_ms = time.time_ns() // 1_000_000
+        silent = server.reader(SilentMetastore())
+        since_ms = await silent.unknown_since_ms()
+        assert since_ms is not None
+        assert abs(since_ms - began_ms) < 60_000
+        (state,) = partition_states(views, zone, (), server.count.since_ms, since_ms)
+        assert (state["state"], state["since"], state["advice"]) == ("UNKNOWN", utc(since_ms), "")
+        assert {replica["state"] for replica in state["replicas"]} == {"UNKNOWN"}
+
+
+@pytest.mark.parametrize("since_ms", [None, 1_000])
+async def test_views_of_states_are_unknown_then_as_well(tmp_path: Path, since_ms: int | None) -> None:
+    async def unknown_since_ms() -> int | None:
+        return since_ms
+
+    async with reporting(tmp_path) as server:
+        world = server.world
+        await world.run("CREATE ZONE orders (PARTITIONS 2, REPLICAS 3)")
+        await world.serve(1, 2)
+        stores = (world.catalog, world.mirror, world.keyspace, world.sandbox)
+        engine = SqlEngine(*stores, 60.0, unknown_since_ms=unknown_since_ms)
+        whole = "AVAILABLE" if since_ms is None else "UNKNOWN"
+        each = "HEALTHY" if since_ms is None else "UNKNOWN"
+        try:
+            for query, state in (
+                ("SELECT DISTINCT partition_state FROM global_zone_partition_states", whole),
+                ("SELECT DISTINCT partition_state FROM local_zone_partition_states", each),
+            ):
+                assert [*(await engine.execute(query, SessionContext())).rows] == [(state,)]
+            shown = await engine.execute("SHOW PARTITIONS FROM orders", SessionContext())
+            assert {row[2] for row in shown.rows} == {whole}
+        finally:
+            engine.close()
 
 
 async def test_without_a_catalog_it_is_not_ready(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from app.cli.main import main
 from tests.fixtures.api_stub import ApiStub, Request
 
+NOON = "2026-01-01T12:00:00Z"
 STATES = "GET /api/v1/zones/ORDERS/recovery/states"
 RESET = "POST /api/v1/zones/ORDERS/recovery/reset"
 RESTART = "POST /api/v1/zones/ORDERS/recovery/restart"
@@ -66,12 +67,22 @@ def reset(partition: int, **changed: Any) -> dict[str, Any]:
 
 def test_states(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 1 while a partition takes no writes."""
-    api.answers[STATES] = (200, {"partitions": [state(0, "AVAILABLE", alive=3), state(1, "READ_ONLY")]})
+    told = {"since": NOON, "advice": "Start n2."}
+    api.answers[STATES] = (
+        200,
+        {
+            "partitions": [
+                state(0, "AVAILABLE", alive=3),
+                {**state(1, "READ_ONLY"), **told},
+            ]
+        },
+    )
     assert main(["recovery", "states", "orders"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
         "partition",
         "state",
+        "since",
         "voters",
         "node",
         "replica",
@@ -80,7 +91,8 @@ def test_states(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
         "last",
         "reason",
     ]
-    assert lines[2].split() == ["1", "READ_ONLY", "1/3", "n1", "HEALTHY", "yes", "7", "9"]
+    assert lines[-1] == "Start n2."
+    assert lines[2].split() == ["1", "READ_ONLY", NOON, "1/3", "n1", "HEALTHY", "yes", "7", "9"]
     api.answers[f"{STATES}?partition=3&partition=4"] = (200, {"partitions": [state(3, "DEGRADED")]})
     assert main(["recovery", "states", "orders", "-p", "3", "-p", "4", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [state(3, "DEGRADED")]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -45,7 +46,7 @@ class GuardedDoor(asyncio.Protocol):
         elif self._tls is None:
             self._hand_over(stream, place)
         else:
-            # Nothing is read before TLS has the transport.
+            # Nothing is read before TLS has the transport; uvloop pauses none that does not read yet.
             stream.pause_reading()
             self._shaking = asyncio.create_task(self._shake(stream, self._tls, place, address))
 
@@ -58,16 +59,23 @@ class GuardedDoor(asyncio.Protocol):
     async def _shake(
         self, transport: asyncio.Transport, tls: ssl.SSLContext, place: ConnectionPlace, address: str
     ) -> None:
+        loop = asyncio.get_running_loop()
         secure: asyncio.Transport | None = None
         try:
-            secure = await asyncio.get_running_loop().start_tls(
-                transport,
-                self,
-                tls,
-                server_side=True,
-                ssl_handshake_timeout=self._handshake_s,
-                ssl_shutdown_timeout=SHUTDOWN_S,
+            started = loop.create_task(
+                loop.start_tls(
+                    *(transport, self, tls),
+                    server_side=True,
+                    ssl_handshake_timeout=self._handshake_s,
+                    ssl_shutdown_timeout=SHUTDOWN_S,
+                )
             )
+            await asyncio.sleep(0)
+            early, self._arrived = b"".join(self._arrived), []
+            if early:
+                # After TLS has heard of its connection, and before more is read.
+                loop.call_soon(_feed, transport.get_protocol(), early)
+            secure = await started
         except (OSError, asyncio.CancelledError) as error:
             # Among them TimeoutError, and what is no TLS.
             log.info("no TLS connection", address=address, reason=str(error))
@@ -83,6 +91,16 @@ class GuardedDoor(asyncio.Protocol):
         protocol.connection_made(transport)
         for data in self._arrived:
             protocol.data_received(data)
+
+
+def _feed(tls: Any, data: bytes) -> None:
+    """``tls``: a BufferedProtocol."""
+    while data:
+        buffer = tls.get_buffer(len(data))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        tls.buffer_updated(size)
+        data = data[size:]
 
 
 def _address_of(transport: asyncio.Transport) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+import uvloop
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
@@ -357,11 +358,19 @@ async def test_over_tls_each_request_and_each_answer_goes_at_once(tmp_path: Path
         await channel.close()
 
 
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("is_tls", [False, True])
-async def test_whoever_says_nothing_keeps_nobody_out(is_tls: bool, tmp_path: Path) -> None:
+def test_whoever_says_nothing_keeps_nobody_out(
+    is_tls: bool, new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
     """From the address that clients and the other server have, too: the oldest ends for a further one, and who
-    has come in stays."""
+    has come in stays. In both event loops, of which store servers have the second."""
     tls = tls_files(tmp_path, trustme.CA()) if is_tls else None
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(nobody_is_kept_out(tls))
+
+
+async def nobody_is_kept_out(tls: TlsFiles | None) -> None:
     context = tls.context() if tls is not None else None
     async with stations("a", "b", tls=tls) as (a, b), AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(wire_client(a.port, context))]

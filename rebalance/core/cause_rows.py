@@ -300,8 +300,8 @@ PARTITION = (
     wrong(
         Cause.REPLICAS_MISSING,
         "The partition has fewer replicas than its zone asks for: a reset, a cancel or a loss left it so.",
-        "Start the nodes that are named, or others that match the zone: it is filled up by itself. After a "
-        "cancel, alter the zone to what it is to have.",
+        "Start the nodes that are named: what is missing is requested again when they are back. After a cancel "
+        "nothing is until the zone or its nodes change; `zonectl operations reverse` takes the request back.",
     ),
     wrong(
         Cause.UNREADABLE,

@@ -14,6 +14,7 @@ RUN python -m venv /opt/zonekeeper \
 COPY README.md LICENSE ./
 COPY app app
 COPY catalog catalog
+COPY docs/runbook docs/runbook
 COPY migrations migrations
 COPY parser parser
 COPY rebalance rebalance

@@ -19,10 +19,19 @@ from app.alerts.alert_rows import BY_NAME, Severity, findings_of, for_ms
 from app.alerts.facts import InstallationFacts
 from app.views.answer_state import OK
 from rebalance.controllers.controller_leadership import ControllerLeadership
-from rebalance.core.alert_state import Alert, AlertRecord, Alerts, AlertState, adopted, judge, shown_order
+from rebalance.core.alert_state import (
+    Alert,
+    AlertRecord,
+    Alerts,
+    AlertState,
+    adopted,
+    ended,
+    judge,
+    shown_order,
+)
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_rows import Metric
-from rebalance.core.readable import read
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -85,6 +94,13 @@ class AlertWatch:
         """As they were judged last, what fires first."""
         return shown_order(self._alerts.values())
 
+    @property
+    def ended(self) -> tuple[Alert, ...]:
+        """The last that were resolved, the newest first."""
+        stored = read(self._mirror.get(self._keyspace.ended_alerts), AlertRecord.decode)
+        kept = stored.alerts if isinstance(stored, AlertRecord) else ()
+        return ended(kept, self._alerts.values())
+
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -137,8 +153,17 @@ class AlertWatch:
             # One that cannot be read is a later build's: it is left alone.
             return record.encode() if stored is None and record.alerts else None
 
+        def with_ended(item: KeyValue | None) -> bytes | None:
+            stored = read(item, AlertRecord.decode)
+            if isinstance(stored, Unreadable):
+                return None
+            kept = stored.alerts if stored is not None else ()
+            now = ended(kept, record.alerts)
+            return AlertRecord(now).encode() if len(now) > len(kept) or now[:1] != kept[:1] else None
+
         try:
             await update_key(self._metastore, self._keyspace.alerts, changed)
+            await update_key(self._metastore, self._keyspace.ended_alerts, with_ended)
         except MetastoreError as error:
             log.info("alerts not stored", error=str(error))
 

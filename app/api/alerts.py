@@ -24,16 +24,14 @@ async def list_alerts(services: ServicesOf) -> Response:
     catalog and metastore, too. Alerts about a zone are shown to who may see it."""
     judged_ms = services.alerts.judged_ms
     judged_at = utc(judged_ms) if judged_ms else None
-    return JSONResponse({"judged_at": judged_at, "alerts": await _shown(services)})
+    return JSONResponse({"judged_at": judged_at, "alerts": await shown_alerts(services)})
 
 
-async def firing_alerts(services: Services) -> list[AlertBody]:
-    """Of those that who asks may see."""
-    return [alert for alert in await _shown(services) if alert["state"] == AlertState.FIRING.value]
-
-
-async def _shown(services: Services) -> list[AlertBody]:
-    return [alert_body(alert) for alert in seen_alerts(services.alerts.alerts, await _zones(services))]
+async def shown_alerts(services: Services, state: AlertState | None = None) -> list[AlertBody]:
+    """Of those that who asks may see; ``state``: only these, and of RESOLVED the last that ended."""
+    alerts = services.alerts.ended if state is AlertState.RESOLVED else services.alerts.alerts
+    seen = seen_alerts(alerts, await _zones(services))
+    return [alert_body(alert) for alert in seen if state is None or alert.state is state]
 
 
 async def _zones(services: Services) -> dict[str, ZoneId] | None:

@@ -16,6 +16,8 @@ from markupsafe import Markup
 from nicegui import ui
 
 from app.actor import current_actor
+from app.alerts.alert_rows import Severity
+from app.api.alerts import shown_alerts
 from app.console.browser import call, fill, html, look_for_server
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render, style_sheet, utc
@@ -27,6 +29,7 @@ from catalog.core.audit import Actor, Channel
 from catalog.core.errors import StatementError
 from catalog.core.sessions import csrf_of
 from catalog.core.zone import ZoneId
+from rebalance.core.alert_state import AlertState
 from rebalance.core.keys import PartitionId
 
 log = structlog.get_logger(__name__)
@@ -48,6 +51,8 @@ NAVIGATION = (
     ("Map", "map"),
     ("Nodes", "nodes"),
     ("Operations", "operations"),
+    ("Recovery", "recovery"),
+    ("Alerts", "alerts"),
     ("Rebalance", "rebalance"),
     ("Plan", "plan"),
     ("SQL", "sql"),
@@ -82,6 +87,7 @@ class PageFrame:
     actor: Actor
     """Who looks, as a proxy has checked or as they said last time."""
     _status: ui.html
+    _badge: Fragment
     _notices: Fragment
     _problem: ui.html
     _missing: Markup = EMPTY
@@ -135,6 +141,7 @@ class PageFrame:
     async def _newest(self) -> Hashable:
         """What the page would be drawn from now."""
         readiness = await self.site.readiness()
+        self.site.look_at_alerts()
         return self.site.feed.seen(*self._parts), self.site.services.mirror.is_loaded, *_lasting(readiness)
 
     async def _tick(self) -> None:
@@ -155,7 +162,7 @@ class PageFrame:
     async def _show_status(self) -> None:
         readiness = await self.site.readiness()
         feed, revision = self.site.feed, self.site.services.mirror.revision
-        shown = (revision, feed.unread, *_lasting(readiness))
+        shown = (revision, feed.unread, feed.seen(Topic.ALERTS), *_lasting(readiness))
         if shown == self._status_shown:
             return
         self._status_shown = shown
@@ -164,10 +171,19 @@ class PageFrame:
         if not sees_system():
             fill(self._status, render("status", ready=ready, revision=None, unread=0, stores={}))
             return
+        self._badge.show(await _badge(self.site))
         stores = {store: readiness[store] for store in ("catalog", "metastore") if readiness[store] != "ok"}
         fill(self._status, render("status", ready=ready, revision=revision, unread=feed.unread, stores=stores))
         recovered = readiness["recovered_administrators"]
         self._notices.show(render("notices", unprotected=readiness["unprotected"], recovered=recovered))
+
+
+async def _badge(site: Site) -> Markup:
+    """How many alerts fire or are pending, on every page."""
+    firing = await shown_alerts(site.services, AlertState.FIRING)
+    pending = await shown_alerts(site.services, AlertState.PENDING)
+    is_page = any(alert["severity"] == Severity.PAGE.value for alert in firing)
+    return render("badge", firing=len(firing), pending=len(pending), is_page=is_page)
 
 
 def _lasting(readiness: Mapping[str, Any]) -> tuple[object, ...]:
@@ -190,15 +206,18 @@ def page_frame(
     with ui.header(bordered=False).classes("bar"):
         html(render("brand", home=link())).classes("brand")
         _navigation(active)
+        badge = Fragment("badge-place")
         status = html().classes("status").props('role="status"')
-        button = ui.button("Theme", color=None).props("flat dense no-caps").classes("theme")
-        button.props('aria-label="Switch between light and dark"').on("click", js_handler=_TOGGLE_THEME)
+        button = ui.button("◐", color=None).props("flat dense no-caps").classes("theme")
+        button.props('aria-label="Switch between light and dark" title="Light or dark"').on(
+            "click", js_handler=_TOGGLE_THEME
+        )
         _account(request)
     with ui.element("div").classes("page") as main:
         ui.skip_link("Skip to the page", target=main)
         notices = Fragment("notices-place")
         problem = html().props('role="alert"').classes("problem-place")
-        frame = PageFrame(site, _actor_of(request), status, notices, problem)
+        frame = PageFrame(site, _actor_of(request), status, badge, notices, problem)
         if note:
             html(render("title", title=heading or title, note=note))
         try:

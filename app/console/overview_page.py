@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
-from app.api.alerts import firing_alerts
+from app.api.alerts import shown_alerts
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, render
 from app.console.frame import console_page, page_frame
@@ -14,6 +14,7 @@ from app.console.shared import Site
 from app.console.viewer import may_use
 from app.console.zone_states import zone_states
 from app.security.policy import PageControl
+from rebalance.core.alert_state import AlertState
 
 CHANGES_SHOWN = 8
 
@@ -43,11 +44,13 @@ def register(site: Site) -> None:
                         lost=sum(state.lost for state in states),
                     )
                 )
-                fired.show(render("overview_alerts", alerts=await firing_alerts(site.services)))
+                alerts = await shown_alerts(site.services)
+                going_on = [alert for alert in alerts if alert["state"] != AlertState.RESOLVED.value]
+                fired.show(render("overview_alerts", alerts=going_on))
                 moving.show(render("overview_moves", zones=unsettled(states), total=len(states)))
                 waiting.show(render("overview_causes", causes=stuck(states)))
                 history = site.history(catalog.version)
                 shown = render("overview_changes", events=history and history[:CHANGES_SHOWN])
                 changes.show(shown if may_use(PageControl.READ_STATEMENTS) else EMPTY)
 
-            await frame.live(draw, Topic.PARTITIONS, Topic.ZONES, Topic.NODES, Topic.STATEMENTS)
+            await frame.live(draw, Topic.PARTITIONS, Topic.ZONES, Topic.NODES, Topic.STATEMENTS, Topic.ALERTS)

@@ -22,6 +22,7 @@ from catalog.core.errors import RefusedError, StatementError
 from catalog.core.names import written
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone
+from rebalance.core.alert_state import Alert
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +53,8 @@ class Site:
     _readiness: dict[str, Any] = field(default_factory=dict)
     _readiness_at: float = -READINESS_S
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _judged_ms: int = 0
+    _alerts: list[Alert] = field(default_factory=list)
     _catalog_version: int = -1
     _audited: int = -1
     _history: tuple[int, tuple[ConsoleEvent, ...] | None] = (-1, None)
@@ -67,6 +70,14 @@ class Site:
                         await self._look_at_catalog()
                 self._readiness_at = time.monotonic()
             return self._readiness
+
+    def look_at_alerts(self) -> None:
+        """They are judged beside the keyspace, so nothing else says that they have changed."""
+        alerts = self.services.alerts
+        if alerts.judged_ms != self._judged_ms:
+            self._judged_ms, before, self._alerts = alerts.judged_ms, self._alerts, alerts.alerts
+            if self._alerts != before:
+                self.feed.note(Topic.ALERTS)
 
     async def _look_at_catalog(self) -> None:
         """What was audited counts as well: not each of it is a change of the catalog."""

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from app.console import (
     account_page,
+    alerts_page,
     audit_page,
     begun_page,
     map_page,
@@ -64,6 +65,7 @@ PAGES = (
     operations_page,
     rebalance_page,
     recovery_page,
+    alerts_page,
     plan_page,
     sql_page,
     what_if_page,

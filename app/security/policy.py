@@ -156,6 +156,8 @@ PAGES: dict[str, tuple[Need, ...]] = {
     "/operations/{operation:segment}": (SEE_SYSTEM,),
     "/rebalance": (SEE_SYSTEM,),
     "/recovery": (SEE_SYSTEM,),
+    "/alerts": (SEE_SYSTEM,),
+    "/alerts/{name:segment}": (SEE_SYSTEM,),
     # They compute with all zones.
     "/plan": (SEE_SYSTEM, SEE_ALL_ZONES),
     "/what-if": (SEE_SYSTEM, SEE_ALL_ZONES),

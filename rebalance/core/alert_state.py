@@ -17,6 +17,7 @@ from catalog.core.codec import Codec, Extensible, Record, listed, pairs
 
 RESOLVED_KEPT_MS = 900_000
 """A resolved alert is shown and sent for so long: one message that gets lost does no harm."""
+ENDED_MAX = 100
 INSTANCES_MAX = 500
 """Alerts that are kept, those that fire first. More of them say nothing more."""
 
@@ -134,6 +135,13 @@ _ORDER = {AlertState.FIRING: 0, AlertState.PENDING: 1, AlertState.RESOLVED: 2}
 def shown_order(alerts: Iterable[Alert]) -> list[Alert]:
     """What fires first, the earliest of it first."""
     return sorted(alerts, key=lambda alert: (_ORDER[alert.state], alert.starts_ms or alert.since_ms, alert.key))
+
+
+def ended(kept: Iterable[Alert], alerts: Iterable[Alert]) -> tuple[Alert, ...]:
+    """The last that were resolved, the newest first: those of ``kept`` and of ``alerts``, each end once."""
+    ends = {(alert.key, alert.ends_ms): alert for alert in (*alerts, *kept) if alert.is_over}
+    newest = sorted(ends.values(), key=lambda alert: (-alert.ends_ms, alert.key))
+    return tuple(newest[:ENDED_MAX])
 
 
 def _bounded(alerts: dict[tuple[str, Labels], Alert]) -> dict[tuple[str, Labels], Alert]:

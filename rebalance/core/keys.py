@@ -96,6 +96,7 @@ class Keyspace:
     engine_status = KeyBelow("leader/engine")
     # What the server that sends alerts has judged, and which one that is.
     alerts = KeyBelow("alerts")
+    ended_alerts = KeyBelow("ended-alerts")
     alert_sender = KeyBelow("leader/alerts")
     processes = KeyBelow("processes/")
 

@@ -36,6 +36,8 @@ PAGES = (
     "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
     "audit",
     "audit?subject=NOTHING",
+    "alerts",
+    "alerts/NodeDown",
     "users",
     "account",
     "recovery",

@@ -25,7 +25,10 @@ from tests.fixtures.privilege_model import HELD
 pytestmark = pytest.mark.timeout(1_200)
 
 ADMINISTRATOR = "the-administrator"
-NAVIGATED = ("zones", "map", "nodes", "operations", "rebalance", "plan", "sql", "what-if", "audit", "users")
+NAVIGATED = (
+    *("zones", "map", "nodes", "operations", "recovery", "alerts"),
+    *("rebalance", "plan", "sql", "what-if", "audit", "users"),
+)
 CONTROLS = """() => [...document.querySelectorAll('.q-btn, a.action')]
   .filter((one) => one.checkVisibility()).map((one) => one.innerText.trim())"""
 

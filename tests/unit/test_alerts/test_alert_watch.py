@@ -302,6 +302,35 @@ async def test_the_sender_stores_what_it_judged_and_a_restart_changes_no_begin(j
     assert restarted.alerts[0].fingerprint == alert.fingerprint
 
 
+async def test_what_ended_is_kept_for_servers_that_start_later(judged: Judged) -> None:
+    """Each end once, however often it is looked at; also after it is no longer among the alerts."""
+    running = asyncio.create_task(judged.watch.run())
+    try:
+        for nodes in (DEFAULT_NODES[:2], DEFAULT_NODES, DEFAULT_NODES[:2], DEFAULT_NODES):
+            await judged.world.set_nodes(*nodes)
+            await until(_fires(judged, nodes != DEFAULT_NODES))
+        await until(_ended(judged, 2))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    later = [alert for alert in judged.server("s2").ended if alert.name == "NodeDown"]
+    assert [dict(alert.labels) for alert in later] == [{"node": "n3"}] * 2
+    assert later[0].ends_ms > later[1].ends_ms > 0
+
+
+async def _fires(judged: Judged, does: bool) -> bool:
+    while (await judged.firing() != {}) != does:
+        await asyncio.sleep(0.02)
+    return True
+
+
+async def _ended(judged: Judged, count: int) -> bool:
+    while [alert.name for alert in judged.server("s3").ended].count("NodeDown") < count:
+        await judged.firing()
+        await asyncio.sleep(0.02)
+    return True
+
+
 async def test_only_the_holder_of_the_lease_sends(judged: Judged) -> None:
     keys = judged.world.keyspace
     async with running(judged.watch):

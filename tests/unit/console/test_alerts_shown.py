@@ -1,0 +1,53 @@
+"""Alerts in open pages: they are judged beside the keyspace, so nothing else has pages drawn anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.alerts.burn_rows import ALERT_ROWS
+from app.alerts.runbook import runbook_page
+from tests.fixtures.console_socket import PageSocket
+from tests.fixtures.open_console import OpenConsole, open_console
+
+QUIET = "No alert fires or is pending."
+
+
+def text(socket: PageSocket) -> str:
+    return json.dumps(list(socket.elements.values()))
+
+
+async def looked(console: OpenConsole, alert: str) -> None:
+    """Until the server has judged it to be so."""
+    for _ in range(200):
+        await console.services.alerts.look()
+        if any(one.name == alert for one in console.services.alerts.alerts):
+            return
+    raise AssertionError(console.services.alerts.alerts)
+
+
+@pytest.mark.timeout(300)
+async def test_open_pages_show_an_alert_once_it_is_judged(tmp_path: Path) -> None:
+    """The overview, the page of alerts, and the badge of a page that shows none. Nothing else happens: the
+    scene's node is down from the beginning."""
+    async with (
+        open_console(tmp_path) as console,
+        console.browser("olga") as browser,
+        console.page(browser, "/console/") as overview,
+        console.page(browser, "/console/alerts") as alerts,
+        console.page(browser, "/console/zones") as other,
+    ):
+        assert QUIET in text(overview)
+        assert "pending</a>" not in text(other)
+        await looked(console, "NodeDown")
+        await overview.wait(lambda: "NodeDown" in text(overview))
+        await alerts.wait(lambda: "/console/alerts/NodeDown" in text(alerts))
+        await overview.wait(lambda: "pending</a>" in text(overview))
+        await other.wait(lambda: "pending</a>" in text(other))
+
+
+def test_each_alert_has_its_page() -> None:
+    assert all("## What to do" in (runbook_page(row.name) or "") for row in ALERT_ROWS)
+    assert runbook_page("../README") is None

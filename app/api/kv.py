@@ -1,33 +1,40 @@
-"""Reading and writing data in a zone's partitions, so that a move can be shown to lose nothing."""
+"""Reading and writing data in a zone's partitions."""
 
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import AwareDatetime
 
 from app.api.addresses import Key, ZoneName
 from app.api.bodies import JSON_INT_MAX, RequestBody
+from app.api.caller_presence import Deadline, TimeoutField, while_present
 from app.api.problems import answers
+from app.client.requests import ABANDONS_FIELD
 from app.contract.keys import GetResult, PutResult
 from app.contract.read_from import ReadFrom
 from app.metrics.outcomes import measured_put
-from app.services import ServicesOf
+from app.services import Services, ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.zone import Zone
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
+from rebalance.core.write_terms import WriteTerms
 from rebalance.groups.data_client import Datum
 from rebalance.groups.key_hash import partition_of
-from rebalance.groups.key_text import OPERATION_ID_PATTERN
+from rebalance.groups.key_text import OPERATION_ID_PATTERN, OPERATION_IDS_PATTERN
 from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
+from rebalance.groups.router import READ_AT_LIMIT_S, TIME_LIMIT_S
 from rebalance.ports.groups import (
+    ConditionFailedError,
     GenerationRefusedError,
     GroupFullError,
+    OperationAbandonedError,
     OutcomeUnknownError,
     ReplicaBehindError,
     RevisionGoneError,
@@ -51,32 +58,97 @@ OperationId = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=OPERATION_ID_PATTERN,
-        description="a put that is sent again with the same id is stored once; default: a new one",
+        description="a request that is sent again with the same id is carried out once; default: a new one",
     ),
 ]
+AbandonsField = Annotated[
+    str | None,
+    Header(
+        alias=ABANDONS_FIELD,
+        pattern=OPERATION_IDS_PATTERN,
+        description="ids, with blanks between them, of earlier puts and deletes of the key of unknown outcome: "
+        "those that have not been carried out before this one never will be",
+    ),
+]
+IfRevision = Annotated[
+    int | None,
+    Query(ge=1, le=JSON_INT_MAX, description="only if the key was written last at this revision, else 412"),
+]
+IfAbsent = Annotated[bool, Query(description="only if there is no such key, else 409")]
 
 
 class PutRequest(RequestBody):
     value: str
 
 
-@router.put("/zones/{zone:segment}/kv/{key:key}", **answers(PutResult, 400, 404, 503, 504, 507))
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    operation: str
+    terms: WriteTerms
+    timeout_s: float | None
+
+
+async def _write_options(
+    operation_id: OperationId = None,
+    abandons: AbandonsField = None,
+    if_revision: IfRevision = None,
+    if_absent: IfAbsent = False,
+    timeout: TimeoutField = None,
+) -> WriteOptions:
+    operation = operation_id or uuid.uuid4().hex
+    try:
+        terms = WriteTerms(if_revision, if_absent, tuple(abandons.split(" ")) if abandons else ())
+        terms.check_operation(operation)
+    except ValueError as error:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error
+    return WriteOptions(operation, terms, timeout)
+
+
+WriteOptionsOf = Annotated[WriteOptions, Depends(_write_options)]
+
+
+@router.put("/zones/{zone:segment}/kv/{key:key}", **answers(PutResult, 400, 404, 409, 412, 503, 504, 507))
 async def put(
-    zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
+    zone: ZoneName,
+    key: Key,
+    body: PutRequest,
+    services: ServicesOf,
+    options: WriteOptionsOf,
+    request: Request,
 ) -> Response:
     """Acknowledged means stored by a majority of the partition's voters; in a store zone by every copy that is
-    in sync. The server repeats for up to 15 s; a 504 with SQLSTATE 40003 means that the outcome is unknown,
-    also because the privilege was revoked meanwhile: send it again with the same id. After a 503 nothing was
-    written: 40001, only members of another generation of the group answered; of a store zone 57P04, servers
-    with the data are awaited, and 58030, none is left."""
+    in sync. The server repeats for up to 15 s, or as long as `Zonekeeper-Timeout` says, and stops when the
+    connection is closed; a 504 with SQLSTATE 40003 means that the outcome is unknown, also because the
+    privilege was revoked meanwhile: send it again with the same id, or name the id in `Zonekeeper-Abandons` of
+    the next put or delete of the key. After a 409, 412 or 503 nothing was written: 409, the key exists, or a
+    later request has abandoned this one; 412, the key is not at `if_revision`; 40001, only members of another
+    generation of the group answered; of a store zone 57P04, servers with the data are awaited, and 58030, none
+    is left."""
+    writing = _write(zone, key, body.value.encode(), services, options)
+    return await while_present(request, writing)
+
+
+@router.delete("/zones/{zone:segment}/kv/{key:key}", **answers(PutResult, 400, 404, 409, 412, 503, 504, 507))
+async def delete(
+    zone: ZoneName, key: Key, services: ServicesOf, options: WriteOptionsOf, request: Request
+) -> Response:
+    """As a put; a key that does not exist stays so, and that is a success."""
+    return await while_present(request, _write(zone, key, None, services, options))
+
+
+async def _write(
+    zone: str, key: str, value: bytes | None, services: Services, options: WriteOptions
+) -> Response:
+    deadline = Deadline(options.timeout_s, TIME_LIMIT_S)
     services.require_metastore()
     known_zone = await services.zone(zone)
     partition = _partition(known_zone, key)
-    operation = operation_id or uuid.uuid4().hex
     with measured_put(services.metrics):
         try:
-            putting = services.router.put(partition, key, body.value.encode(), operation)
-            repeated = await services.while_allowed(putting)
+            writing = services.router.put(
+                partition, key, value, options.operation, limit_s=deadline.left_s, terms=options.terms
+            )
+            written = await services.while_allowed(writing)
         except (OutcomeUnknownError, StatementError) as error:
             raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
         except GenerationRefusedError as error:
@@ -87,13 +159,19 @@ async def put(
             raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
         except ValueRefusedError as error:
             raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error
+        except ConditionFailedError as error:
+            kind = ErrorKind.KEY_EXISTS if error.wants_absence else ErrorKind.REVISION_CHANGED
+            raise RefusedError(kind, str(error)) from error
+        except OperationAbandonedError as error:
+            raise RefusedError(ErrorKind.OPERATION_ABANDONED, str(error)) from error
     return JSONResponse(
         {
             "zone": known_zone.name,
             "key": key,
             "partition": partition.partition,
-            "operation_id": operation,
-            "repeated": repeated,
+            "operation_id": options.operation,
+            "repeated": written.repeated,
+            "revision": written.revision,
         }
     )
 
@@ -119,10 +197,12 @@ async def get(
     read: ReadOption = ReadFrom.LEADER,
     at_revision: RevisionOption = None,
     at_time: TimeOption = None,
+    timeout: TimeoutField = None,
 ) -> Response:
     """Linearizable: it sees every put that was acknowledged before it was asked; also from a replica, which
     asks the leader for its revision and waits until it has it. With `at_revision` or `at_time` a replica
     waits only until it has that, for up to 5 s, and nobody else is asked."""
+    deadline = Deadline(timeout, TIME_LIMIT_S if read is ReadFrom.LEADER else READ_AT_LIMIT_S)
     services.require_metastore()
     known_zone = await services.zone(zone)
     partition = _partition(known_zone, key)
@@ -132,10 +212,12 @@ async def get(
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     try:
         if read is ReadFrom.LEADER:
-            value, answer = _from_leader(await services.router.get(partition, key))
+            value, answer = _from_leader(await services.router.get(partition, key, limit_s=deadline.left_s))
         else:
             choice = ReplicaChoice(read.value)
-            value, answer = _from_replica(await services.router.read_at(partition, key, point, choice))
+            value, answer = _from_replica(
+                await services.router.read_at(partition, key, point, choice, deadline.left_s)
+            )
     except OutcomeUnknownError as error:
         raise StoreError(ErrorKind.PARTITION_UNAVAILABLE, str(error)) from error
     except GenerationRefusedError as error:

@@ -70,6 +70,7 @@ class ApiClient:
     revoke_token = _sent(requests.revoke_token)
     create_console_link = _sent(requests.create_console_link)
     put = _sent(requests.put)
+    delete = _sent(requests.delete)
     get = _sent(requests.get)
 
     def __init__(self, address: Address, reason: str = "") -> None:

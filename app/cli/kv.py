@@ -9,19 +9,44 @@ from uuid import uuid4
 
 from app.cli.connection import Api, client_command
 from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.given_up import GivenUpWrites
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat, ZoneArgument, argument, group, option
-from app.cli.request_errors import NoAnswerError
+from app.cli.request_errors import NoAnswerError, ProblemError
 from app.cli.say import say_json
+from app.client.requests import TIMEOUT_MAX_S
 from app.contract.read_from import ReadFrom
+from rebalance.core.write_terms import WriteTerms
 from rebalance.groups.key_text import check_key, check_operation_id
 
 if TYPE_CHECKING:
     from app.contract.keys import GetResult, PutResult
 
 
-app = group("Put and get keys of a zone; each key belongs to one partition.")
+app = group("Put, get and delete keys of a zone; each key belongs to one partition.")
 KeyArgument = Annotated[str, argument("KEY", "Any text; its hash determines the partition.")]
+
+
+TimeoutOption = Annotated[
+    float | None,
+    option(
+        "--timeout",
+        "Give up after S seconds (exit code 4).",
+        "S",
+        min=0.1,
+        max=TIMEOUT_MAX_S,
+        default="the server's 15 s",
+    ),
+]
+OperationOption = Annotated[
+    str | None,
+    option("--operation-id", "A write repeated with the same ID is applied once.", "ID", default="a new ID"),
+]
+IfRevisionOption = Annotated[
+    int | None,
+    option("--if-revision", "Only if KEY was written last at revision N.", "N", min=1, default="any"),
+]
+IfAbsentOption = Annotated[bool, option("--if-absent", "Only if there is no such key.")]
 
 
 @app.command()
@@ -31,35 +56,89 @@ def put(
     zone: ZoneArgument,
     key: KeyArgument,
     value: Annotated[str, argument("VALUE", "Text to store; `-` reads it from stdin unchanged.")],
-    operation_id: Annotated[
-        str | None,
-        option("--operation-id", "A put repeated with the same ID is applied once.", "ID", default="a new ID"),
-    ] = None,
+    operation_id: OperationOption = None,
+    if_revision: IfRevisionOption = None,
+    if_absent: IfAbsentOption = False,
+    timeout: TimeoutOption = None,
 ) -> int:
     """Store VALUE under KEY.
 
     Returns once a majority of the partition's voters has stored it, or every in-sync
     copy where store servers keep the zone. If the outcome is unknown (exit code 4),
-    repeat the put with the operation ID that is printed.
+    repeat the put with the operation ID that is printed; or put another value: the
+    next put or delete of KEY abandons this one, which then does not take its place.
 
     \b
     Examples:
       zonectl kv put orders o-17 paid
+      zonectl kv put orders o-17 paid --if-absent --timeout 2
       zonectl kv put '"Mixed case"' o-17 - < value.txt
     """
-    operation = _checked(check_operation_id, operation_id or uuid4().hex)
     text = _stdin_text() if value == "-" else value
+    return _write(api, zone, key, text, operation_id, (if_revision, if_absent), timeout)
+
+
+@app.command()
+@client_command
+def delete(
+    api: Api,
+    zone: ZoneArgument,
+    key: KeyArgument,
+    operation_id: OperationOption = None,
+    if_revision: IfRevisionOption = None,
+    if_absent: IfAbsentOption = False,
+    timeout: TimeoutOption = None,
+) -> int:
+    """Delete KEY.
+
+    A key that does not exist stays so, and that is a success. Otherwise as `kv put`.
+
+    \b
+    Examples:
+      zonectl kv delete orders o-17
+      zonectl kv delete orders o-17 --if-revision 1200
+    """
+    return _write(api, zone, key, None, operation_id, (if_revision, if_absent), timeout)
+
+
+def _write(
+    api: Api,
+    zone: str,
+    key: str,
+    text: str | None,
+    operation_id: str | None,
+    condition: tuple[int | None, bool],
+    timeout_s: float | None,
+) -> int:
+    operation, name = _checked(check_operation_id, operation_id or uuid4().hex), fold_name(zone)
+    _checked(check_key, key, "KEY: ")
+    if condition[0] is not None and condition[1]:
+        raise UsageError("give --if-revision or --if-absent, not both")
     again = f"\nrepeat it with --operation-id {operation}"
-    try:
-        with api.client() as client:
-            stored = client.put(fold_name(zone), _checked(check_key, key, "KEY: "), text, operation)
-    except NoAnswerError as error:
-        raise CliError(error.exit_code, f"{error}{again}") from error
-    except CliError as error:
-        if error.exit_code is not ExitCode.TIMED_OUT or not api.is_table:
-            raise
-        raise CliError(error.exit_code, f"{error}{again}") from error
-    _show(api, stored)
+    with api.client() as client:
+        given_up = GivenUpWrites(client.address.url, name, key)
+        terms = WriteTerms(*condition, given_up.of(but=operation))
+        try:
+            if text is None:
+                written = client.delete(name, key, operation, terms, timeout_s)
+            else:
+                written = client.put(name, key, text, operation, terms, timeout_s)
+        except (NoAnswerError, KeyboardInterrupt) as error:
+            given_up.add(operation)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise CliError(error.exit_code, f"{error}{again}") from error
+        except ProblemError as error:
+            if error.exit_code is not ExitCode.TIMED_OUT:
+                raise
+            from app.cli.problems import render_problem
+
+            given_up.add(operation)
+            if not api.is_table:
+                raise
+            raise CliError(error.exit_code, f"{render_problem(error.problem, api.form)}{again}") from error
+        given_up.settle((operation, *terms.abandons))
+    _show(api, written)
     return ExitCode.OK
 
 
@@ -86,6 +165,7 @@ def get(
             default="now",
         ),
     ] = None,
+    timeout: TimeoutOption = None,
 ) -> int:
     """Print the value of KEY.
 
@@ -104,7 +184,7 @@ def get(
     """
     options = _read_options(read, at_revision, at_time)
     with api.client() as client:
-        answer = client.get(fold_name(zone), _checked(check_key, key, "KEY: "), options)
+        answer = client.get(fold_name(zone), _checked(check_key, key, "KEY: "), options, timeout)
     if api.is_table:
         print(answer["value"])
     else:

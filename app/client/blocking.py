@@ -58,15 +58,47 @@ class BlockingZoneClient:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def put(self, zone: str, key: str, value: str, operation_id: str | None = None) -> Stored:
+    def put(
+        self,
+        zone: str,
+        key: str,
+        value: str,
+        operation_id: str | None = None,
+        *,
+        if_revision: int | None = None,
+        if_absent: bool = False,
+        limit_s: float | None = None,
+    ) -> Stored:
         """As ``ZoneClient.put``."""
-        return self._portal.call(self._client.put, zone, key, value, operation_id)
+        put = partial(self._client.put, if_revision=if_revision, if_absent=if_absent, limit_s=limit_s)
+        return self._portal.call(put, zone, key, value, operation_id)
+
+    def delete(
+        self,
+        zone: str,
+        key: str,
+        operation_id: str | None = None,
+        *,
+        if_revision: int | None = None,
+        if_absent: bool = False,
+        limit_s: float | None = None,
+    ) -> Stored:
+        """As ``ZoneClient.delete``."""
+        delete = partial(self._client.delete, if_revision=if_revision, if_absent=if_absent, limit_s=limit_s)
+        return self._portal.call(delete, zone, key, operation_id)
 
     def get(
-        self, zone: str, key: str, *, read: Read = Read.LINEARIZABLE, at_revision: int | None = None
+        self,
+        zone: str,
+        key: str,
+        *,
+        read: Read = Read.LINEARIZABLE,
+        at_revision: int | None = None,
+        limit_s: float | None = None,
     ) -> Found | None:
         """As ``ZoneClient.get``."""
-        return self._portal.call(partial(self._client.get, zone, key, read=read, at_revision=at_revision))
+        get = partial(self._client.get, read=read, at_revision=at_revision, limit_s=limit_s)
+        return self._portal.call(get, zone, key)
 
     async def _made(self) -> ZoneClient:
         return self._make()

@@ -6,11 +6,12 @@ Two shells send them: ``app.cli.client`` (synchronous) and ``app.client.servers`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from app.client.problem import JsonObject
+from rebalance.core.write_terms import ANY, WriteTerms
 
 if TYPE_CHECKING:
     from app.contract.alerts import Alerts
@@ -36,6 +37,13 @@ ADOPT_TIMEOUT_S = 600.0
 # The server waits for the exchange.
 LOSS_TIMEOUT_S = 30.0
 NONE: Mapping[str, str] = {}
+TIMEOUT_FIELD = "Zonekeeper-Timeout"
+"""Header: seconds that the caller waits."""
+TIMEOUT_MAX_S = 60.0
+ABANDONS_FIELD = "Zonekeeper-Abandons"
+"""Header: operation ids of earlier writes of the key whose outcome the caller was not told, and gives up."""
+GRACE_S = 1.0
+"""So much longer than the server is told an answer is waited for: it says more than that none came."""
 
 
 def _whole(body: JsonObject) -> Any:
@@ -258,15 +266,59 @@ def create_console_link() -> Request[ConsoleLink]:
     return _post("/api/v1/console-links", {})
 
 
-def put(name: str, key: str, value: str, operation_id: str) -> Request[PutResult]:
+def put(
+    name: str,
+    key: str,
+    value: str,
+    operation_id: str,
+    terms: WriteTerms = ANY,
+    timeout_s: float | None = None,
+) -> Request[PutResult]:
     """Repeating it with the same operation id changes nothing more."""
+    return _write("PUT", name, key, {"value": value}, operation_id, terms, timeout_s)
+
+
+def delete(
+    name: str, key: str, operation_id: str, terms: WriteTerms = ANY, timeout_s: float | None = None
+) -> Request[PutResult]:
+    """As ``put``; a key that does not exist stays so."""
+    return _write("DELETE", name, key, None, operation_id, terms, timeout_s)
+
+
+def _write(
+    method: str,
+    name: str,
+    key: str,
+    body: object,
+    operation_id: str,
+    terms: WriteTerms,
+    timeout_s: float | None,
+) -> Request[PutResult]:
+    query: dict[str, str | int] = {}
+    if terms.if_revision is not None:
+        query["if_revision"] = terms.if_revision
+    if terms.if_absent:
+        query["if_absent"] = "true"
     headers = {"Idempotency-Key": operation_id}
-    return Request("PUT", key_path(name, key), _whole, DATA_TIMEOUT_S, {"value": value}, headers)
+    if terms.abandons:
+        headers[ABANDONS_FIELD] = " ".join(terms.abandons)
+    path = key_path(name, key) + (f"?{urlencode(query)}" if query else "")
+    return within(Request(method, path, _whole, DATA_TIMEOUT_S, body, headers), timeout_s)
 
 
-def get(name: str, key: str, options: Mapping[str, str | int] | None = None) -> Request[GetResult]:
+def get(
+    name: str, key: str, options: Mapping[str, str | int] | None = None, timeout_s: float | None = None
+) -> Request[GetResult]:
     """``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
-    return _get(key_path(name, key), options or {}, DATA_TIMEOUT_S)
+    return within(_get(key_path(name, key), options or {}, DATA_TIMEOUT_S), timeout_s)
+
+
+def within(request: Request[T], timeout_s: float | None) -> Request[T]:
+    """Waits so many seconds for the answer, and says so; None: as long as its route takes."""
+    if timeout_s is None:
+        return request
+    headers = {**request.headers, TIMEOUT_FIELD: f"{timeout_s:.3f}"}
+    return replace(request, timeout_s=timeout_s + GRACE_S, headers=headers)
 
 
 def routing(name: str, tag: str | None = None) -> Request[RoutingMapBody]:

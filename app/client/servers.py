@@ -10,7 +10,7 @@ import httpx
 
 from app.client.errors import ClientError, refusal
 from app.client.problem import ProblemDocument, json_object
-from app.client.requests import Request
+from app.client.requests import TIMEOUT_FIELD, TIMEOUT_MAX_S, Request
 from rebalance.hosting.tls_handshakes import SharedContext, closed_handshakes
 
 T = TypeVar("T")
@@ -21,8 +21,22 @@ HUNG_AFTER_S = 5.0
 repeated there, so only what may be repeated is sent through here."""
 
 
+UNDONE = frozenset(
+    {
+        *("WRONG_GENERATION", "PARTITION_FULL", "PARTITION_UNAVAILABLE", "PARTITION_LOST", "OWNERS_AWAITED"),
+        *("ZONE_DEACTIVATED", "PARTITION_BUSY", "METASTORE_UNAVAILABLE"),
+    }
+)
+"""Names of errors (5xx) after which nothing was written."""
+
+
 class ServerFailedError(ClientError):
-    """One attempt at one server failed; the same request may be sent again, to another one."""
+    """One attempt at one server failed; the same request may be sent again, to another one. ``may_be_done``:
+    what it asks for may have been carried out, or may yet be."""
+
+    def __init__(self, message: str, *, may_be_done: bool = False) -> None:
+        super().__init__(message)
+        self.may_be_done = may_be_done
 
 
 class Servers:
@@ -58,32 +72,34 @@ class Servers:
         await self._http.aclose()
 
     async def ask(self, request: Request[T], limit_s: float) -> httpx.Response:
-        """One attempt, at most ``limit_s``. The answer is a success or a 304.
+        """One attempt, at most ``limit_s``, as the server is told. The answer is a success or a 304.
 
         Raises ServerFailedError when repeating may help, RefusedByServerError when it cannot.
         """
         turn = self._turn
         url = self._urls[turn % len(self._urls)]
         whole_s = min(limit_s, HUNG_AFTER_S) if len(self._urls) > 1 else limit_s
+        stated = {TIMEOUT_FIELD: f"{min(max(whole_s, 0.001), TIMEOUT_MAX_S):.3f}"}
         try:
             async with asyncio.timeout(whole_s):
                 response = await self._http.request(
                     request.method,
                     f"{url}{request.path}",
                     json=request.body,
-                    headers=request.headers,
+                    headers={**request.headers, **stated},
                     extensions=closed_handshakes(),
                     timeout=httpx.Timeout(whole_s, connect=min(whole_s, CONNECT_LIMIT_S)),
                 )
         except (TimeoutError, httpx.TransportError) as error:
             self._turn_away(turn)
-            raise ServerFailedError(f"{url}: {error!r}") from error
+            was_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            raise ServerFailedError(f"{url}: {error!r}", may_be_done=was_sent) from error
         if response.is_success or response.status_code == httpx.codes.NOT_MODIFIED:
             return response
         problem = ProblemDocument.from_body(response.status_code, json_object(response) or {})
         if response.is_server_error:
             self._turn_away(turn)
-            raise ServerFailedError(f"{url}: {problem.headline()}")
+            raise ServerFailedError(f"{url}: {problem.headline()}", may_be_done=problem.name not in UNDONE)
         raise refusal(problem)
 
     def _turn_away(self, turn: int) -> None:

@@ -8,9 +8,10 @@ from app.client.store_copy_reads import StoreCopyReads
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
-from rebalance.groups.data_client import Datum
+from rebalance.core.write_terms import ANY, WriteTerms
+from rebalance.groups.data_client import AppliedWrite, Datum
 from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum
-from rebalance.groups.router import TIME_LIMIT_S, Router
+from rebalance.groups.router import READ_AT_LIMIT_S, TIME_LIMIT_S, Router
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import EndpointSource
 from rebalance.store.core.log_records import KeyChange
@@ -37,18 +38,21 @@ class ZoneRouter:
         self,
         partition: PartitionId,
         key: str,
-        value: bytes,
+        value: bytes | None,
         operation_id: str,
         *,
         limit_s: float | None = None,
-    ) -> bool:
-        """True: an earlier put with this operation id had stored it. Raises as ``Router.put`` and
-        ``StoreClient.write``."""
+        terms: WriteTerms = ANY,
+    ) -> AppliedWrite:
+        """``value`` None deletes the key. The revision in a store zone counts the partition's writes. Raises as
+        ``Router.put`` and ``StoreClient.write``."""
         is_store, left_s = await self._engine(partition, limit_s)
-        if is_store:
-            change = KeyChange(key.encode(), value)
-            return (await self._stores.write(partition, (change,), operation_id, limit_s=left_s)).repeated
-        return (await self._groups.put(partition, key, value, operation_id, limit_s=left_s)).repeated
+        if not is_store:
+            put = await self._groups.put(partition, key, value, operation_id, limit_s=left_s, terms=terms)
+            return AppliedWrite(put.revision, put.repeated)
+        change = KeyChange(key.encode(), value)
+        answer = await self._stores.write(partition, (change,), operation_id, limit_s=left_s, terms=terms)
+        return AppliedWrite(answer.position.counter if answer.position is not None else 0, answer.repeated)
 
     async def get(self, partition: PartitionId, key: str, *, limit_s: float | None = None) -> Datum:
         """Linearizable. The revision in a store zone counts the partition's writes. Raises as ``Router.get``
@@ -61,10 +65,15 @@ class ZoneRouter:
         return Datum(answer.value, position.counter if position is not None and answer.value is not None else 0)
 
     async def read_at(
-        self, partition: PartitionId, key: str, point: ReadPoint, choice: ReplicaChoice
+        self,
+        partition: PartitionId,
+        key: str,
+        point: ReadPoint,
+        choice: ReplicaChoice,
+        limit_s: float = READ_AT_LIMIT_S,
     ) -> ReplicaDatum:
         """From a replica of a group that has ``point``. Raises as ``Router.read_at``."""
-        return await self._groups.read_at(partition, key, point, choice)
+        return await self._groups.read_at(partition, key, point, choice, limit_s)
 
     def is_store(self, partition: PartitionId) -> bool:
         """Whether store servers keep it, as far as is known."""

@@ -14,7 +14,8 @@ class PutResult(TypedDict):
     key: str
     partition: int
     operation_id: str
-    repeated: Annotated[bool, About("an earlier put with this operation id had stored it")]
+    repeated: Annotated[bool, About("an earlier request with this operation id had been carried out")]
+    revision: Annotated[int, About("of the partition's group, at which it was carried out")]
 
 
 class GetResult(TypedDict):

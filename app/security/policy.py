@@ -93,6 +93,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", f"{_ZONE}/routing"): _SEE_ZONE,
     ("GET", f"{_API}/progress/{{zone_id}}"): _needs((Privilege.SEE, Subject.ZONE_ID)),
     ("PUT", f"{_ZONE}/kv/{{key:key}}"): _needs((Privilege.WRITE, Subject.ZONE)),
+    ("DELETE", f"{_ZONE}/kv/{{key:key}}"): _needs((Privilege.WRITE, Subject.ZONE)),
     ("GET", f"{_ZONE}/kv/{{key:key}}"): _needs((Privilege.READ, Subject.ZONE)),
     ("POST", f"{_ZONE}/verify"): _needs((Privilege.READ, Subject.ZONE)),
     ("GET", f"{_ZONE}/recovery/states"): _SEE_ZONE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from catalog.core import edge_errors, login_errors, principal_errors
+from catalog.core import edge_errors, login_errors, principal_errors, write_errors
 from catalog.core.error_rows import ErrorRow, ProtocolType, no_room, outside
 
 
@@ -380,6 +380,9 @@ class ErrorKind(Enum):
     REVISION_GONE = ErrorRow(
         8010, "55000", 410, "The revision is no longer available", "Read at a newer revision, or at a time."
     )
+    KEY_EXISTS = write_errors.KEY_EXISTS
+    REVISION_CHANGED = write_errors.REVISION_CHANGED
+    OPERATION_ABANDONED = write_errors.OPERATION_ABANDONED
     ORIGIN_REFUSED = edge_errors.ORIGIN_REFUSED
     HOST_REFUSED = edge_errors.HOST_REFUSED
     USER_REQUIRED = edge_errors.USER_REQUIRED

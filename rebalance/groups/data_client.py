@@ -1,9 +1,10 @@
-"""One attempt of a put or a get at one member of a partition's group, and the connections for it.
+"""One attempt of a write or a get at one member of a partition's group, and the connections for it.
 
-Keys in a group's store: ``g`` its identity, ``d/<key>`` a datum, ``o/<operation id>`` the mark of an applied
-put (under a lease, so marks expire), ``t`` the leader's time, ``f`` the generation of a group that a recovery
-has founded; ``m/<copy>`` is a mirror's own. A put is one transaction: identity and generation right, mark
-absent -> datum and mark. So it may be repeated at any member, as often as wanted, while the mark lives.
+Keys in a group's store: ``g`` its identity, ``d/<key>`` a datum, ``o/<operation id>`` the mark of an applied or
+abandoned write (under a lease, so marks expire), ``t`` the leader's time, ``f`` the generation of a group that
+a recovery has founded; ``m/<copy>`` is a mirror's own. A write is one transaction: identity and generation
+right, mark absent, terms met -> datum and mark, and marks of what it abandons. So it may be repeated at any
+member, as often as wanted, while the mark lives.
 
 ``generation``, of all methods: of the group that the caller was sent to; None takes any.
 """
@@ -20,15 +21,29 @@ from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, ReplicaSight, decode_time
+from rebalance.core.write_terms import ANY, WriteTerms
 from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, answer, open_channel
-from rebalance.groups.etcd_txn import absent, get, get_newest, items_of, prefix_end, put
+from rebalance.groups.etcd_txn import (
+    absent,
+    delete,
+    get,
+    get_newest,
+    items_of,
+    prefix_end,
+    put,
+    put_if_absent,
+    unchanged,
+)
 from rebalance.groups.group_guard import GroupGuard
 from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.groups import ConditionFailedError, OperationAbandonedError
 
 DATUM_PREFIX = b"d/"
 OPERATION_PREFIX = b"o/"
 SAFE_TIME_KEY = b"t"
 MARKER_PREFIX = b"m/"
+ABANDONED = b"abandoned"
+"""Value of the mark of a write that was not applied, and must not be."""
 LEASE_TTL_S = 120
 LEASE_ROTATION_S = 40.0
 """A lease takes new marks for this long, so a mark lives for at least LEASE_TTL_S - LEASE_ROTATION_S."""
@@ -43,6 +58,14 @@ class Datum:
 
     value: bytes | None
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedWrite:
+    """``revision``: of the group, at which it was applied. ``repeated``: by an earlier attempt or call."""
+
+    revision: int
+    repeated: bool = False
 
 
 class Connections:
@@ -98,36 +121,47 @@ class PartitionClient:
         self,
         url: str,
         key: bytes,
-        value: bytes,
+        value: bytes | None,
         operation_id: str,
         timeout_s: float,
         generation: int | None = None,
-    ) -> bool:
-        """True when this attempt wrote it, False when an earlier one had. Raises CallFailedError;
-        WrongGroupError and WrongGenerationError: this attempt wrote nothing."""
+        terms: WriteTerms = ANY,
+    ) -> AppliedWrite:
+        """``value`` None deletes the key. Raises CallFailedError; where this attempt wrote nothing,
+        WrongGroupError, WrongGenerationError, ConditionFailedError and OperationAbandonedError."""
+        deadline = time.monotonic() + timeout_s
         guard = GroupGuard(self._partition, generation)
-        lease = await self._current_lease(url, guard, timeout_s)
-        mark = OPERATION_PREFIX + operation_id.encode()
+        lease = await self._current_lease(url, guard, deadline, is_new=bool(terms.abandons))
+        datum, mark = DATUM_PREFIX + key, OPERATION_PREFIX + operation_id.encode()
+        abandoned = (OPERATION_PREFIX + other.encode() for other in terms.abandons)
+        marks = [put(mark, b"", lease), *(put_if_absent(other, ABANDONED, lease) for other in abandoned)]
         request = rpc.TxnRequest(
-            compare=[*guard.compares(), absent(mark)],
-            success=[put(DATUM_PREFIX + key, value), put(mark, b"", lease)],
-            failure=[get(mark), *guard.reads()],
+            compare=[*guard.compares(), absent(mark), *_conditions(datum, terms)],
+            success=[delete(datum) if value is None else put(datum, value), *marks],
+            failure=[get(mark), get(datum, keys_only=True), *guard.reads()],
         )
         try:
-            reply = await answer(self._kv(url).Txn(request, timeout=timeout_s))
+            reply = await answer(self._kv(url).Txn(request, timeout=_left_s(deadline)))
         except CallFailedError as failed:
             if failed.kind is FailureKind.LEASE_NOT_FOUND and self._lease == lease:
                 self._lease = 0
-            if failed.kind is FailureKind.NO_SPACE and await self._is_marked(url, guard, mark, timeout_s):
-                return True  # the very put that reached the quota is applied and answered with an error
+            if failed.kind is FailureKind.NO_SPACE:
+                applied = await self._mark(url, guard, mark, _left_s(deadline))
+                if applied is not None and applied.value != ABANDONED:
+                    # The very write that reached the quota is applied and answered with an error.
+                    return AppliedWrite(applied.mod_revision)
             raise
         if reply.succeeded:
-            return True
-        marks, *identity = items_of(reply)
+            return AppliedWrite(reply.header.revision)
+        applied_marks, data, *identity = items_of(reply)
         guard.check(url, *identity)
-        if not marks:
-            raise CallFailedError(FailureKind.OTHER, "neither applied nor marked: repeated")
-        return False
+        if applied_marks and applied_marks[0].value == ABANDONED:
+            raise OperationAbandonedError(f"operation {operation_id} was abandoned by a later write of its key")
+        if applied_marks:
+            return AppliedWrite(applied_marks[0].mod_revision, repeated=True)
+        if terms.is_conditional:
+            raise _failed_condition(terms, data[0].mod_revision if data else 0)
+        raise CallFailedError(FailureKind.OTHER, "neither applied nor marked: repeated")
 
     async def get(self, url: str, key: bytes, timeout_s: float, generation: int | None = None) -> Datum:
         """Linearizable. Raises CallFailedError, WrongGroupError, WrongGenerationError."""
@@ -135,9 +169,9 @@ class PartitionClient:
         (items,) = items_of(await self._read(url, guard, [get(DATUM_PREFIX + key)], timeout_s))
         return Datum(items[0].value, items[0].mod_revision) if items else Datum(None, 0)
 
-    async def _is_marked(self, url: str, guard: GroupGuard, mark: bytes, timeout_s: float) -> bool:
+    async def _mark(self, url: str, guard: GroupGuard, mark: bytes, timeout_s: float) -> Any | None:
         (marks,) = items_of(await self._read(url, guard, [get(mark)], timeout_s))
-        return bool(marks)
+        return marks[0] if marks else None
 
     async def revision(self, url: str, timeout_s: float, generation: int | None = None) -> int:
         """The group's revision as of now, linearizably. Raises CallFailedError, WrongGroupError,
@@ -215,17 +249,26 @@ class PartitionClient:
             raise CallFailedError(FailureKind.OTHER, "neither of this group nor of another one: repeated")
         return reply
 
-    async def _current_lease(self, url: str, guard: GroupGuard, timeout_s: float) -> int:
-        async with self._lease_lock:
-            fresh = time.monotonic() - self._lease_since < LEASE_ROTATION_S
-            if not (self._lease and fresh):
+    async def _current_lease(self, url: str, guard: GroupGuard, deadline: float, *, is_new: bool) -> int:
+        """``is_new``: one that ends after all that were given before, so that the mark of an abandoned write
+        outlives the lease which that write itself needs."""
+        try:
+            async with asyncio.timeout(_left_s(deadline)):
+                await self._lease_lock.acquire()
+        except TimeoutError as error:
+            raise CallFailedError(FailureKind.NO_ANSWER, "no lease in time") from error
+        try:
+            is_fresh = time.monotonic() - self._lease_since < LEASE_ROTATION_S
+            if is_new or not (self._lease and is_fresh):
                 # No leases are left behind in other groups.
-                await self._read(url, guard, [get(IDENTITY_KEY)], timeout_s)
+                await self._read(url, guard, [get(IDENTITY_KEY)], _left_s(deadline))
                 stub = rpc.LeaseStub(self._connections.channel(url))
                 grant = rpc.LeaseGrantRequest(TTL=LEASE_TTL_S)
-                reply = await answer(stub.LeaseGrant(grant, timeout=timeout_s))
+                reply = await answer(stub.LeaseGrant(grant, timeout=_left_s(deadline)))
                 self._lease, self._lease_since = reply.ID, time.monotonic()
             return self._lease
+        finally:
+            self._lease_lock.release()
 
     def _kv(self, url: str) -> Any:
         return rpc.KVStub(self._connections.channel(url))
@@ -234,3 +277,21 @@ class PartitionClient:
 def marked_revision(marker: Any) -> int:
     """The group's revision that a mirror meant to repeat when it wrote its marker; 0 for what is no marker."""
     return int(marker.value) if marker.value.isdigit() else 0
+
+
+def _left_s(deadline: float) -> float:
+    """A call that begins too late fails at once."""
+    return max(deadline - time.monotonic(), 0.0)
+
+
+def _conditions(datum: bytes, terms: WriteTerms) -> list[Any]:
+    if terms.if_absent:
+        return [absent(datum)]
+    return [] if terms.if_revision is None else [unchanged(datum, terms.if_revision)]
+
+
+def _failed_condition(terms: WriteTerms, revision: int) -> ConditionFailedError:
+    """``revision``: of the key's last write; 0: there is no such key."""
+    now = f"is at revision {revision}" if revision else "does not exist"
+    wanted = "no such key" if terms.if_absent else f"revision {terms.if_revision}"
+    return ConditionFailedError(f"the key {now}; wanted: {wanted}", wants_absence=terms.if_absent)

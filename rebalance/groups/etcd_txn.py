@@ -7,8 +7,9 @@ from typing import Any
 from aetcd import rpc
 
 
-def get(key: bytes, *, serializable: bool = False) -> Any:
-    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key, serializable=serializable))
+def get(key: bytes, *, serializable: bool = False, keys_only: bool = False) -> Any:
+    wanted = rpc.RangeRequest(key=key, serializable=serializable, keys_only=keys_only)
+    return rpc.RequestOp(request_range=wanted)
 
 
 def get_newest(prefix: bytes, *, serializable: bool = False) -> Any:
@@ -30,6 +31,12 @@ def put(key: bytes, value: bytes, lease: int = 0) -> Any:
 
 def delete(key: bytes, range_end: bytes = b"") -> Any:
     return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key, range_end=range_end))
+
+
+def put_if_absent(key: bytes, value: bytes, lease: int) -> Any:
+    """A transaction of its own within another one."""
+    inner = rpc.TxnRequest(compare=[absent(key)], success=[put(key, value, lease)])
+    return rpc.RequestOp(request_txn=inner)
 
 
 def absent(key: bytes) -> Any:

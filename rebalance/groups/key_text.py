@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+from rebalance.core.write_terms import ABANDONED_MAX
+
 KEY_CHARS_MAX = 1024
 OPERATION_ID_PATTERN = "^[!-~]{1,128}$"
+OPERATION_IDS_PATTERN = f"^[!-~]{{1,128}}( [!-~]{{1,128}}){{0,{ABANDONED_MAX - 1}}}$"
+"""With blanks between them, which no id has."""
 
 
 def check_key(key: str) -> None:

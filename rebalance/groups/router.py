@@ -19,6 +19,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
+from rebalance.core.write_terms import ANY, WriteTerms
 from rebalance.groups.data_client import Connections, Datum, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
 from rebalance.groups.group_guard import WrongGenerationError, WrongGroupError
@@ -26,6 +27,7 @@ from rebalance.groups.key_hash import partition_of
 from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum, ReplicaReader
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import (
+    ConditionFailedError,
     EndpointSource,
     GenerationRefusedError,
     GroupFullError,
@@ -49,11 +51,13 @@ AVOIDED_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RoutedPut:
-    """``repeated``: an earlier attempt, or an earlier call with this operation id, had applied it already."""
+    """``repeated``: an earlier attempt, or an earlier call with this operation id, had applied it already.
+    ``revision``: of the group, at which it was applied."""
 
     attempts: int
     repeated: bool
     elapsed_s: float
+    revision: int
 
 
 class Router:
@@ -74,25 +78,29 @@ class Router:
         self,
         partition: PartitionId,
         key: str,
-        value: bytes,
+        value: bytes | None,
         operation_id: str,
         *,
         limit_s: float | None = None,
+        terms: WriteTerms = ANY,
     ) -> RoutedPut:
-        """Store ``value``; applied exactly once for one ``operation_id``. ``limit_s`` instead of the router's.
+        """Store ``value``, or delete the key where it is None; applied exactly once for one ``operation_id``.
+        ``limit_s`` instead of the router's.
 
         Raises OutcomeUnknownError or GenerationRefusedError after the time limit, ValueRefusedError for a value
-        that is too large, ValueError for an empty operation id.
+        that is too large, ConditionFailedError, OperationAbandonedError, and ValueError for an operation id
+        that is empty or abandons itself.
         """
-        if not operation_id:
-            raise ValueError("a put needs an operation id")
+        terms.check_operation(operation_id)
         client, raw, started = self._client(partition), key.encode(), time.monotonic()
         written, attempts = await self._repeated(
             partition,
             limit_s,
-            lambda url, call_s, generation: client.put(url, raw, value, operation_id, call_s, generation),
+            lambda url, call_s, generation: client.put(
+                url, raw, value, operation_id, call_s, generation, terms
+            ),
         )
-        return RoutedPut(attempts, not written, time.monotonic() - started)
+        return RoutedPut(attempts, written.repeated, time.monotonic() - started, written.revision)
 
     async def get(self, partition: PartitionId, key: str, *, limit_s: float | None = None) -> Datum:
         """Linearizable. Raises OutcomeUnknownError or GenerationRefusedError after the time limit."""
@@ -171,6 +179,12 @@ class Router:
                 reason, refused = f"{url}: {failed}", None
                 may_be_applied |= isinstance(failed, CallFailedError)
                 self._note_failure(partition, url, attempts, failed)
+            except ConditionFailedError as failed:
+                if failed.wants_absence and may_be_applied:
+                    # An attempt that is late is applied once somebody has deleted the key. A revision never
+                    # comes again.
+                    raise OutcomeUnknownError(f"partition {partition}: {failed}, after {reason}") from failed
+                raise
             # Another member is asked at once, unless the route is known to be old; when all have failed, a
             # pause lets an election end.
             if attempts >= len(route.voters) or (refused is not None and refused.is_map_old):

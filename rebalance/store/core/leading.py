@@ -52,8 +52,8 @@ class Leading:
     settled: StorePosition = NO_RECORD
     """A target that has not acknowledged anything since the exchange is not ahead of this."""
 
-    def add(self, record: LogRecord, asker: Asker, now_ms: int) -> None:
-        write = PendingWrite(record, [asker], now_ms, now_ms)
+    def add(self, record: LogRecord, askers: Iterable[Asker], now_ms: int) -> None:
+        write = PendingWrite(record, list(askers), now_ms, now_ms)
         self.pending.append(write)
         self.by_id[record.write] = write
         for item in record.changes:

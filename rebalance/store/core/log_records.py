@@ -19,6 +19,11 @@ WriteId = NewType("WriteId", str)
 """Chosen by the client, one for each write: whoever repeats a write sends the same."""
 
 
+def abandoned_mark(write: WriteId) -> WriteId:
+    """Under this id it is kept that ``write`` was abandoned. No client's id ends in a blank."""
+    return WriteId(f"{write} ")
+
+
 PartitionKey = tuple[ZoneId, int]
 """Zone and partition."""
 
@@ -33,7 +38,8 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One write: a put, a delete, or all changes of a transaction.
+    """One write: a put, a delete, or all changes of a transaction; without changes it takes the id of a write
+    that was abandoned.
 
     ``previous``: position of the record before it in this partition's log; a copy takes no record whose
     predecessor is not its own last one. ``time_ms``: the partition's time, which its primaries' clocks move on

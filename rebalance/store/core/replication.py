@@ -31,19 +31,21 @@ class Replication:
 
     # On the primary
 
-    def write(self, copy: ServedCopy, record: LogRecord, asker: Asker) -> None:
-        """A new record of a partition that is led here: to the own log and to all that are waited for, at
-        once."""
+    def write(self, copy: ServedCopy, records: tuple[LogRecord, ...], asker: Asker) -> None:
+        """New records of a partition that is led here: to the own log and to all that are waited for, at
+        once. ``asker`` waits for the last one."""
         books, leading = self._books, copy.leading
         if leading is None:
             raise ValueError(f"{books.name} does not lead {copy.partition}")
-        copy.take((record,))
-        leading.add(record, asker, books.now_ms)
+        copy.take(records)
+        for record in records[:-1]:
+            leading.add(record, (), books.now_ms)
+        leading.add(records[-1], (asker,), books.now_ms)
         books.pending.add(copy.partition)
         books.disk.add(
-            KeepRecords(copy.partition, (record,)), stored=LogStored(copy.partition, record.position)
+            KeepRecords(copy.partition, records), stored=LogStored(copy.partition, records[-1].position)
         )
-        message = AppendRecords(copy.partition, books.basis, (record,), leading.settled)
+        message = AppendRecords(copy.partition, books.basis, records, leading.settled)
         for peer in sorted(leading.targets):
             books.send_peer(peer, message)
 

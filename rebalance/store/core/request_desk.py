@@ -1,6 +1,7 @@
 """Requests of clients: which are refused, which wait, and which are carried out on which version.
 
 Nothing is held while a request waits: an exchange that ends lets all of them begin anew (PME-040, PME-042).
+One that nobody waits for any more is dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from enum import Enum
 from rebalance.core.loss_policy import Access, why_refused
 from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.leading import Leading
-from rebalance.store.core.log_records import LogRecord, PartitionKey
+from rebalance.store.core.log_records import LogRecord, PartitionKey, WriteId, abandoned_mark
 from rebalance.store.core.replication import Replication
 from rebalance.store.core.server_books import ServerBooks
 from rebalance.store.core.store_copy import ServedCopy
@@ -30,13 +31,21 @@ class RequestDesk:
     def __init__(self, books: ServerBooks, replication: Replication) -> None:
         self._books = books
         self._replication = replication
-        self._waiting: deque[tuple[int, Request]] = deque()
+        self._waiting: deque[tuple[int, Request, int]] = deque()
+        """With the time until which its client waits."""
 
-    def take(self, client: int, request: Request) -> None:
+    def take(self, client: int, request: Request, until_ms: int = 0) -> None:
+        """``until_ms``: of a request that has waited here; 0: it comes just now."""
+        now_ms = self._books.now_ms
+        until_ms = until_ms or (now_ms + request.left_ms if request.left_ms > 0 else _ANY_TIME_MS)
+        if until_ms < now_ms:
+            return
         turn = self._judged(request)
         if turn is RequestTurn.WAIT:
+            if len(self._waiting) >= self._books.limits.waiting_max:
+                self._waiting = deque(item for item in self._waiting if item[2] >= now_ms)
             if len(self._waiting) < self._books.limits.waiting_max:
-                self._waiting.append((client, request))
+                self._waiting.append((client, request, until_ms))
             else:
                 self._refuse(client, request, AnswerCode.TOO_MANY, "too many requests wait for an exchange")
             return
@@ -99,11 +108,15 @@ class RequestDesk:
             return AnswerCode.NOT_PRIMARY, f"{primary} leads partition {request.partition}"
         return RequestTurn.WAIT if copy.leading.unlevelled else copy
 
-    def _refuse(self, client: int, request: Request, code: AnswerCode, detail: str) -> None:
+    def _refuse(
+        self, client: int, request: Request, code: AnswerCode, detail: str, *, abandoned: bool = False
+    ) -> None:
         """Nothing was done, so no clock matters."""
         books = self._books
         primary = books.primary((request.zone, request.partition)) or ""
-        answer = StoreAnswer(request.request, code, books.basis, primary=primary, detail=detail)
+        answer = StoreAnswer(
+            request.request, code, books.basis, primary=primary, detail=detail, abandoned=abandoned
+        )
         books.out.append(Reply(client, answer, _ANY_TIME_MS, code))
 
     def _read(self, client: int, request: ReadRequest, copy: ServedCopy) -> None:
@@ -132,13 +145,19 @@ class RequestDesk:
             return
         pending = leading.by_id.get(request.write)
         if pending is not None:
-            if len(pending.askers) < books.limits.pending_max:
+            if abandoned_mark(request.write) in leading.by_id:
+                self._refuse(client, request, AnswerCode.UNKNOWN, "a later write is about to abandon it")
+            elif len(pending.askers) < books.limits.pending_max:
                 pending.askers.append((client, request.request, True))
             else:
                 self._refuse(client, request, AnswerCode.UNKNOWN, "too many repeats wait for the write")
             return
         stored = books.reader.write_id(copy.partition, request.write)
         if stored is not None:
+            if books.reader.write_id(copy.partition, abandoned_mark(request.write)) is not None:
+                detail = f"write {request.write} was abandoned by a later one"
+                self._refuse(client, request, AnswerCode.CONFLICT, detail, abandoned=True)
+                return
             done = StoreAnswer(
                 request.request, AnswerCode.DONE, books.basis, position=stored.position, repeated=True
             )
@@ -148,12 +167,30 @@ class RequestDesk:
         if refusal is not None:
             self._refuse(client, request, *refusal)
             return
-        position = StorePosition(leading.epoch, copy.tail.counter + 1)
+        records = self._records(request, copy, leading)
+        self._replication.write(copy, records, (client, request.request, False))
+
+    def _records(self, request: WriteRequest, copy: ServedCopy, leading: Leading) -> tuple[LogRecord, ...]:
+        """The write's own is the last; before it, without changes, those that take the ids of what it abandons.
+        So a copy that has the write has them, and an earlier build knows what they are."""
+        books = self._books
         if leading.base_ms is None:
             leading.base_ms = books.last_ms(copy)
         time_ms = leading.base_ms + books.now_ms - leading.since_ms
-        record = LogRecord(request.write, position, copy.tail, time_ms, request.changes)
-        self._replication.write(copy, record, (client, request.request, False))
+        taken: list[WriteId] = []
+        for write in dict.fromkeys(request.abandons):
+            if write == request.write:
+                continue
+            if write not in leading.by_id and books.reader.write_id(copy.partition, write) is None:
+                taken += [write, abandoned_mark(write)]
+        records: list[LogRecord] = []
+        previous = copy.tail
+        for write in (*taken, request.write):
+            position = StorePosition(leading.epoch, previous.counter + 1)
+            changes = request.changes if write == request.write else ()
+            records.append(LogRecord(write, position, previous, time_ms, changes))
+            previous = position
+        return tuple(records)
 
     def _refusal(
         self, request: WriteRequest, key: PartitionKey, leading: Leading

@@ -74,12 +74,14 @@ class AnswerCode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """``request``: the client's number, unique on its connection; the answer has it."""
+    """``request``: the client's number, unique on its connection; the answer has it. ``left_ms``: for so long
+    the client waits from when it asks; 0: it does not say."""
 
     request: int
     zone: ZoneId
     partition: int
     key: bytes
+    left_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class KeyRead:
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """A put or delete, or with ``reads`` the commit of a transaction that began ``age_ms`` ago."""
+    """A put or delete, or with ``reads`` the commit of a transaction that began ``age_ms`` ago. ``left_ms``: as
+    of a read. ``abandons``: those of these writes that have not been applied when this one is never will be."""
 
     request: int
     write: WriteId
@@ -101,13 +104,16 @@ class WriteRequest:
     changes: tuple[KeyChange, ...]
     reads: tuple[KeyRead, ...] = ()
     age_ms: int = 0
+    left_ms: int = 0
+    abandons: tuple[WriteId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswer:
     """``position``: of the record that was written, or of the row that was read (NO_RECORD for none).
     ``version``: the topology version that was used (PME-038). ``primary``: who leads, as far as is known.
-    ``repeated``: the write had been done before."""
+    ``repeated``: the write had been done before. ``abandoned``, of a CONFLICT: a later write has abandoned this
+    one."""
 
     request: int
     code: AnswerCode
@@ -117,6 +123,7 @@ class StoreAnswer:
     repeated: bool = False
     primary: str = ""
     detail: str = ""
+    abandoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

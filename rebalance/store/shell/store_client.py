@@ -1,5 +1,5 @@
 """Writes and reads of store zones that outlive moves and kills: each attempt goes to one server, and what it
-answers says whether another one follows.
+answers says whether another one follows. Each request says how long it is waited for.
 
 A write keeps its id over all attempts, so it is applied once. It ends with success; with
 ``OutcomeUnknownError`` (40003) only where some attempt may have been applied and no later one told; and with
@@ -13,14 +13,19 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
+from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.write_terms import ANY, WriteTerms
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import (
+    ConditionFailedError,
     EndpointSource,
     GroupError,
     GroupFullError,
+    OperationAbandonedError,
     OutcomeUnknownError,
     Route,
     ValueRefusedError,
@@ -30,6 +35,7 @@ from rebalance.store.core.store_messages import (
     AnswerCode,
     CopyReadAnswer,
     CopyReadRequest,
+    KeyRead,
     ReadRequest,
     StoreAnswer,
     WriteRequest,
@@ -93,13 +99,44 @@ class StoreClient:
         await asyncio.gather(*(channel.close() for channel in channels))
 
     async def write(
-        self, partition: PartitionId, changes: Sequence[KeyChange], write: str, *, limit_s: float | None = None
+        self,
+        partition: PartitionId,
+        changes: Sequence[KeyChange],
+        write: str,
+        *,
+        limit_s: float | None = None,
+        terms: WriteTerms = ANY,
     ) -> StoreAnswer:
         """Applied once for one ``write``. The answer is DONE; ``repeated``: an earlier attempt, or an earlier
-        call, had done it. Raises OutcomeUnknownError, StoreRefusedError, and of it GroupFullError and
-        ValueRefusedError in its place where there is no room and where a value is too large."""
-        request = WriteRequest(0, WriteId(write), partition.zone_id, partition.partition, tuple(changes))
-        return await self._answer(partition, request, limit_s)
+        call, had done it. ``terms`` are of the only change, if they have a condition.
+
+        Raises OutcomeUnknownError, StoreRefusedError, and of it GroupFullError and ValueRefusedError in its
+        place where there is no room and where a value is too large; ConditionFailedError,
+        OperationAbandonedError, and ValueError for an id that is empty or abandons itself."""
+        terms.check_operation(write)
+        deadline = time.monotonic() + (self._time_limit_s if limit_s is None else limit_s)
+        reads: tuple[KeyRead, ...] = ()
+        if terms.is_conditional:
+            (change,) = changes
+            reads = (KeyRead(change.key, await self._wanted(partition, change.key, terms, deadline)),)
+        request = WriteRequest(
+            *(0, WriteId(write), partition.zone_id, partition.partition, tuple(changes), reads),
+            abandons=tuple(map(WriteId, terms.abandons)),
+        )
+        return await self._answer(partition, request, deadline - time.monotonic(), terms)
+
+    async def _wanted(
+        self, partition: PartitionId, key: bytes, terms: WriteTerms, deadline: float
+    ) -> StorePosition:
+        """The position at which the row must be. A row that has another revision now may have it by this very
+        write, so that the primary is asked all the same, for a position that no row has."""
+        if terms.if_revision is None:
+            return NO_RECORD
+        row = await self.read(partition, key, limit_s=deadline - time.monotonic())
+        is_there = row.value is not None and row.position is not None
+        if is_there and row.position is not None and row.position.counter == terms.if_revision:
+            return row.position
+        return StorePosition(0, terms.if_revision)
 
     async def read(self, partition: PartitionId, key: bytes, *, limit_s: float | None = None) -> StoreAnswer:
         """Linearizable. The answer is DONE; ``value`` None: there is no such key. Raises StoreRefusedError."""
@@ -111,7 +148,11 @@ class StoreClient:
         return await self._channel(url).read_copy(request, limit_s)
 
     async def _answer(
-        self, partition: PartitionId, request: ReadRequest | WriteRequest, limit_s: float | None
+        self,
+        partition: PartitionId,
+        request: ReadRequest | WriteRequest,
+        limit_s: float | None,
+        terms: WriteTerms = ANY,
     ) -> StoreAnswer:
         limit_s = self._time_limit_s if limit_s is None else limit_s
         deadline = time.monotonic() + limit_s
@@ -126,7 +167,8 @@ class StoreClient:
             call_s = min(ATTEMPT_LIMITS_S[min(attempts, len(ATTEMPT_LIMITS_S) - 1)], remaining_s)
             attempts, turn = attempts + 1, turn + 1
             try:
-                answer = await self._channel(url).ask(request, call_s)
+                timed = replace(request, left_ms=max(int(remaining_s * 1000), 1))
+                answer = await self._channel(url).ask(timed, call_s)
             except StoreUnreachableError as error:
                 reason, code = str(error), AnswerCode.NOT_SERVING
                 may_be_done |= error.was_sent
@@ -134,6 +176,10 @@ class StoreClient:
                 if answer.code is AnswerCode.DONE:
                     return answer
                 reason, code = f"{answer.code.label}: {answer.detail or url}", answer.code
+                if answer.abandoned:
+                    raise OperationAbandonedError(f"partition {partition}: {answer.detail}")
+                if code is AnswerCode.CONFLICT and terms.is_conditional:
+                    raise _failed_condition(partition, terms, may_be_done=may_be_done)
                 may_be_done |= code is AnswerCode.UNKNOWN
                 turn = _turn_of(route, answer.primary, turn)
                 if code in FINAL and not (may_be_done and isinstance(request, WriteRequest)):
@@ -168,6 +214,17 @@ def _turn_of(route: Route, primary: str, turn: int) -> int:
     """That of the server that the one before named, if it comes later."""
     later = range(turn, len(route.voters)) if primary else range(0)
     return next((place for place in later if names_server(route.voters[place], primary)), turn)
+
+
+def _failed_condition(partition: PartitionId, terms: WriteTerms, *, may_be_done: bool) -> GroupError:
+    """Once somebody has deleted the key, an attempt that is late is done. A position never comes again."""
+    if not terms.if_absent:
+        message = f"partition {partition}: the key is not at revision {terms.if_revision}, or is being written"
+        return ConditionFailedError(message, wants_absence=False)
+    message = f"partition {partition}: the key exists"
+    if may_be_done:
+        return OutcomeUnknownError(f"{message}, and an earlier attempt may yet be carried out")
+    return ConditionFailedError(message, wants_absence=True)
 
 
 def _refused(partition: PartitionId, code: AnswerCode, reason: str) -> GroupError:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 
 from catalog.core.zone import ZoneId
+from rebalance.core.write_terms import ABANDONED_MAX
 from rebalance.store.core.log_records import KeyChange, PartitionKey, WriteId
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
 from rebalance.store.simulation.store_history import StoreHistory, StoreOperation
 from rebalance.store.simulation.store_world import StoreWorld
 
 PATIENCE_MS = 1_500
+LATE_MS = 8_000
 AGAIN = (
     AnswerCode.NOT_PRIMARY,
     AnswerCode.NOT_SERVING,
@@ -21,7 +23,8 @@ AGAIN = (
 
 
 class SimulatedClients:
-    """``goes_on``: whether new operations begin. ``patience_ms``: after that long a write is given up."""
+    """``goes_on``: whether new operations begin. ``patience_ms``: after that long a write is given up.
+    ``abandon``: the client's next write of the key abandons it then, and a request of it arrives late."""
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class SimulatedClients:
         *,
         zones: int = 1,
         patience_ms: int,
+        abandon: bool = False,
     ) -> None:
         self.history = StoreHistory()
         self.goes_on = True
@@ -44,6 +48,8 @@ class SimulatedClients:
         self._deletes = deletes
         self._zones = zones
         self._patience_ms = patience_ms
+        self._abandon = abandon
+        self._given_up: dict[tuple[int, PartitionKey, bytes], tuple[WriteId, ...]] = {}
         self._rng = random.Random(f"clients/{world.seed}")
         self._current: dict[int, tuple[StoreOperation, int]] = {}
         self._requests = 0
@@ -75,6 +81,8 @@ class SimulatedClients:
     ) -> StoreOperation:
         value = write.encode() if write is not None and not deletes else None
         operation = StoreOperation(client, partition, key, write, value, self._world.time.now)
+        if write is not None:
+            operation.abandons = self._given_up.get((client, partition, key), ())
         self.history.operations.append(operation)
         self._ask(operation)
         return operation
@@ -88,8 +96,7 @@ class SimulatedClients:
         if operation.write is None:
             request: ReadRequest | WriteRequest = ReadRequest(number, zone, partition, operation.key)
         else:
-            change = KeyChange(operation.key, operation.value)
-            request = WriteRequest(number, operation.write, zone, partition, (change,))
+            request = _request_of(operation, operation.write, number)
         self._world.ask(operation.client, name, request)
         # Sometimes it repeats although the answer is on its way.
         patience = PATIENCE_MS if self._rng.random() < 0.95 else 15
@@ -101,9 +108,19 @@ class SimulatedClients:
         operation.is_unsure = operation.is_unsure or not refused
         if operation.write is not None and self._world.time.now - operation.invoked_ms >= self._patience_ms:
             del self._current[operation.client]
+            if self._abandon:
+                self._give_up(operation, operation.write)
             self._begin(operation.client)
         else:
             self._ask(operation)
+
+    def _give_up(self, operation: StoreOperation, write: WriteId) -> None:
+        place = operation.client, operation.partition, operation.key
+        self._given_up[place] = (*self._given_up.get(place, ()), write)[-ABANDONED_MAX:]
+        self._requests += 1
+        late, name = _request_of(operation, write, self._requests), self._rng.choice(self._names)
+        delay = self._rng.randint(0, LATE_MS)
+        self._world.time.after(delay, lambda: self._world.ask(operation.client, name, late))
 
     def answered(self, client: int, answer: StoreAnswer) -> None:
         current = self._current.get(client)
@@ -123,7 +140,18 @@ class SimulatedClients:
             self._leaders[operation.partition] = self._leaders.get(operation.partition, "")
             if operation.write is None:
                 operation.value = answer.value
+            elif operation.abandons:
+                place = operation.client, operation.partition, operation.key
+                left = set(self._given_up.pop(place, ())) - set(operation.abandons)
+                if left:
+                    self._given_up[place] = tuple(sorted(left))
         elif not operation.is_unsure:
             # No request of it did anything: it never was.
             self.history.operations = [item for item in self.history.operations if item is not operation]
         self._world.time.after(self._rng.randint(0, 60), lambda: self._begin(client))
+
+
+def _request_of(operation: StoreOperation, write: WriteId, number: int) -> WriteRequest:
+    zone, partition = operation.partition
+    change = KeyChange(operation.key, operation.value)
+    return WriteRequest(number, write, zone, partition, (change,), abandons=operation.abandons)

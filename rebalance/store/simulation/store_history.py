@@ -20,7 +20,8 @@ class StoreRuleBrokenError(AssertionError):
 @dataclass(slots=True)
 class StoreOperation:
     """``write`` None: a read. ``returned_ms`` None: nobody was told how it ended. ``is_unsure``: a request of
-    it was not answered, so that it may be done although a later one was refused."""
+    it was not answered, so that it may be done although a later one was refused. ``abandons``: earlier writes
+    of the client to the key, which it has given up."""
 
     client: int
     partition: PartitionKey
@@ -31,6 +32,7 @@ class StoreOperation:
     returned_ms: int | None = None
     position: StorePosition | None = None
     is_unsure: bool = False
+    abandons: tuple[WriteId, ...] = ()
 
 
 class StoreHistory:
@@ -48,6 +50,7 @@ class StoreHistory:
             by_key[item.partition, item.key].append(item)
         for (partition, key), operations in sorted(by_key.items()):
             _values_fit(partition, key, operations)
+            _none_takes_the_place_of_a_later_one(partition, key, operations)
             answered = [item for item in operations if item.position is not None]
             if any(item.write is not None and item.value is None for item in operations):
                 # A read of nothing says little once somebody deletes the key.
@@ -71,6 +74,23 @@ def _values_fit(partition: PartitionKey, key: bytes, operations: list[StoreOpera
         write = possible.get(item.value)
         if write is None or write.position not in (None, item.position):
             raise StoreRuleBrokenError(f"{partition} {key!r}: {item} does not fit {write}")
+
+
+def _none_takes_the_place_of_a_later_one(
+    partition: PartitionKey, key: bytes, operations: list[StoreOperation]
+) -> None:
+    """What was abandoned is nowhere after the acknowledged write that has abandoned it. Values are written
+    once."""
+    ends = {
+        other.encode(): item
+        for item in operations
+        if item.position is not None
+        for other in reversed(item.abandons)
+    }
+    for item in operations:
+        later = ends.get(item.value) if item.write is None and item.value is not None else None
+        if later is not None and item.position is not None and item.position > (later.position or NO_RECORD):
+            raise StoreRuleBrokenError(f"{partition} {key!r}: {item} has what {later} has abandoned")
 
 
 def _never_back(partition: PartitionKey, key: bytes, answered: list[StoreOperation]) -> None:

@@ -23,6 +23,7 @@ REST_MS = 120_000
 LIMITS = StoreLimits(batch_bytes=16, bulk_bytes=48, log_keep=12, log_reserved=60)
 """Batches of some rows and short logs, so that copies are filled in many steps, by history and by snapshot."""
 SHORT_ID_KEEP_MS = 8_000
+HASTY_MS = 300
 DRIFT = 1.05
 """More than any clock goes ahead of time."""
 
@@ -31,7 +32,8 @@ DRIFT = 1.05
 class StoreShape:
     """What a seed is about. ``partitions``: of each zone. ``faults_ms``: for how long there are faults.
     ``moves_only``: targets change and disks are slow, and nothing fails. ``id_keep_ms``: where it is short,
-    clients give a write up after half of it. ``refills``: copies are asked to be filled anew, too."""
+    clients give a write up after half of it. ``refills``: copies are asked to be filled anew, too. ``hasty``:
+    clients give up after less than an exchange takes, and abandon the write."""
 
     servers: int = 4
     partitions: int = 3
@@ -44,7 +46,11 @@ class StoreShape:
     moves_only: bool = False
     zones: int = 1
     id_keep_ms: int = LIMITS.id_keep_ms
+<<<<<<< HEAD
     refills: bool = False
+=======
+    hasty: bool = False
+>>>>>>> e6c9d314 (store: simulated clients give up soon, and what they abandon is nowhere after their next write)
 
     @classmethod
     def of(cls, seed: int) -> StoreShape:
@@ -80,7 +86,8 @@ class StoreRun:
             self.shape.keys,
             self.shape.deletes,
             zones=self.shape.zones,
-            patience_ms=self.shape.id_keep_ms // 2,
+            patience_ms=HASTY_MS if self.shape.hasty else self.shape.id_keep_ms // 2,
+            abandon=self.shape.hasty,
         )
         self._faulty_until = 0
 

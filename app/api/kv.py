@@ -31,15 +31,14 @@ from rebalance.groups.key_text import OPERATION_ID_PATTERN, OPERATION_IDS_PATTER
 from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.groups.router import READ_AT_LIMIT_S, TIME_LIMIT_S
 from rebalance.ports.groups import (
-    ConditionFailedError,
     GenerationRefusedError,
     GroupFullError,
-    OperationAbandonedError,
     OutcomeUnknownError,
     ReplicaBehindError,
     RevisionGoneError,
     ValueRefusedError,
 )
+from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
 from rebalance.store.core.store_messages import AnswerCode
 from rebalance.store.shell.store_client import StoreRefusedError
 

@@ -9,9 +9,10 @@ ClientError
     └── ZoneNotFoundError    there is no such zone
 
 and, from ``rebalance.ports.groups``, OutcomeUnknownError (40003: no answer to a put within the time limit, it
-may have been applied; repeat it with the same operation id, or write the key anew), ConditionFailedError (the
-key is not as the write wanted it), OperationAbandonedError, GenerationRefusedError (40001: only members of
-another generation of the group answered a put, nothing was written), ValueRefusedError (the value is too
-large) and GroupFullError (53100); from ``rebalance.store.shell.store_client``, StoreRefusedError: the servers
-of a store zone refused, or none was reached, and nothing was written.
+may have been applied; repeat it with the same operation id, or write the key anew), GenerationRefusedError
+(40001: only members of another generation of the group answered a put, nothing was written), ValueRefusedError
+(the value is too large) and GroupFullError (53100); from ``rebalance.ports.write_refusals``,
+ConditionFailedError (the key is not as the write wanted it) and OperationAbandonedError; from
+``rebalance.store.shell.store_client``, StoreRefusedError: the servers of a store zone refused, or none was
+reached, and nothing was written.
 """

@@ -36,7 +36,7 @@ from rebalance.groups.etcd_txn import (
 )
 from rebalance.groups.group_guard import GroupGuard
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import ConditionFailedError, OperationAbandonedError
+from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
 
 DATUM_PREFIX = b"d/"
 OPERATION_PREFIX = b"o/"

@@ -27,13 +27,13 @@ from rebalance.groups.key_hash import partition_of
 from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum, ReplicaReader
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import (
-    ConditionFailedError,
     EndpointSource,
     GenerationRefusedError,
     GroupFullError,
     OutcomeUnknownError,
     ValueRefusedError,
 )
+from rebalance.ports.write_refusals import ConditionFailedError
 
 log = logging.getLogger(__name__)
 """Users' programs route by this, too: what they print is theirs."""

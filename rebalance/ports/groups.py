@@ -29,8 +29,7 @@ class GroupError(Exception):
     ├── GenerationRefusedError  40001: another life of the group answered until the time limit; nothing happened
     ├── ValueRefusedError       the group will never take this value (too large)
     ├── GroupFullError          53100: a member's store is full, nothing was written
-    ├── ConditionFailedError    the key is not as the write's terms want it: nothing was written
-    ├── OperationAbandonedError a later write has abandoned this one: nothing was written, and never will be
+    ├── (``write_refusals``)    ConditionFailedError, OperationAbandonedError: by a write's own terms
     ├── ReplicaBehindError      no replica has what a read wants, within its time limit
     └── RevisionGoneError       a read wants a revision that is compacted
     """
@@ -76,18 +75,6 @@ class GroupFullError(GroupError):
     """The group's members tidy up by themselves; what stays full needs a larger quota."""
 
     code = 53100
-
-
-class ConditionFailedError(GroupError):
-    """``wants_absence``: no such key was wanted; else another revision of it."""
-
-    def __init__(self, message: str, *, wants_absence: bool) -> None:
-        super().__init__(message)
-        self.wants_absence = wants_absence
-
-
-class OperationAbandonedError(GroupError):
-    """The write with this operation id had not been applied when a later one named it as abandoned."""
 
 
 class ReplicaBehindError(GroupError):

@@ -9,7 +9,7 @@ import pytest
 
 from rebalance.core.write_terms import WriteTerms
 from rebalance.groups.router import Router
-from rebalance.ports.groups import ConditionFailedError, OperationAbandonedError
+from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
 from tests.fixtures.group_hosts import P0, Fixed, Hosts
 
 

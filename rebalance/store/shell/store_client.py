@@ -21,15 +21,14 @@ from rebalance.core.store_positions import NO_RECORD, StorePosition
 from rebalance.core.write_terms import ANY, WriteTerms
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import (
-    ConditionFailedError,
     EndpointSource,
     GroupError,
     GroupFullError,
-    OperationAbandonedError,
     OutcomeUnknownError,
     Route,
     ValueRefusedError,
 )
+from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.store_messages import (
     AnswerCode,

@@ -10,7 +10,8 @@ import pytest
 from app.client.unsettled import UnsettledWrites
 from app.client.zone_client import ZoneClient
 from rebalance.core.write_terms import ABANDONED_MAX, WriteTerms
-from rebalance.ports.groups import ConditionFailedError, OperationAbandonedError, OutcomeUnknownError
+from rebalance.ports.groups import OutcomeUnknownError
+from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
 from tests.unit.test_client.servers import URL, Network, problem
 
 LIMIT_S = 0.6

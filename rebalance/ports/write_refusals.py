@@ -1,0 +1,17 @@
+"""Why a write is not carried out that the group itself would take."""
+
+from __future__ import annotations
+
+from rebalance.ports.groups import GroupError
+
+
+class ConditionFailedError(GroupError):
+    """``wants_absence``: no such key was wanted; else another revision of it."""
+
+    def __init__(self, message: str, *, wants_absence: bool) -> None:
+        super().__init__(message)
+        self.wants_absence = wants_absence
+
+
+class OperationAbandonedError(GroupError):
+    """The write with this operation id had not been applied when a later one named it as abandoned."""

@@ -46,11 +46,8 @@ class StoreShape:
     moves_only: bool = False
     zones: int = 1
     id_keep_ms: int = LIMITS.id_keep_ms
-<<<<<<< HEAD
     refills: bool = False
-=======
     hasty: bool = False
->>>>>>> e6c9d314 (store: simulated clients give up soon, and what they abandon is nowhere after their next write)
 
     @classmethod
     def of(cls, seed: int) -> StoreShape:

@@ -106,24 +106,27 @@ class CatalogService:
         """Scripts in their order, up to ``VERSIONS_MAX`` versions in one transaction; each ends with what it
         did and with its own error, and nothing is raised."""
         runs = [ScriptRun(script) for script in scripts]
-        conflicts = 0
         while waiting := [run for run in runs if not run.is_over]:
-            try:
-                base = self._unit_of_work.snapshot()
-                versions = decide(base, waiting, self._decide, VERSIONS_MAX, self.authorise)
-                outcome = CommitOutcome.COMMITTED
-                if versions:
-                    outcome = self._unit_of_work.commit(base, versions)
-                if outcome is CommitOutcome.UNKNOWN:
-                    outcome = self._resolve(base, versions)
-            except StoreError as error:
-                fail(waiting, error)
-                continue
-            settle(waiting, is_committed=outcome is CommitOutcome.COMMITTED)
-            conflicts = 0 if outcome is CommitOutcome.COMMITTED else conflicts + 1
-            if conflicts == self._attempts_max:
-                fail(waiting, self._conflict())
+            self.execute_round(waiting)
         return runs
+
+    def execute_round(self, waiting: Sequence[ScriptRun]) -> None:
+        """One transaction of runs that are not over, of each up to ``at_once`` commands; nothing is raised."""
+        try:
+            base = self._unit_of_work.snapshot()
+            versions = decide(base, waiting, self._decide, VERSIONS_MAX, self.authorise)
+            outcome = CommitOutcome.COMMITTED
+            if versions:
+                outcome = self._unit_of_work.commit(base, versions)
+            if outcome is CommitOutcome.UNKNOWN:
+                outcome = self._resolve(base, versions)
+        except StoreError as error:
+            fail(waiting, error)
+            return
+        settle(waiting, is_committed=outcome is CommitOutcome.COMMITTED)
+        given_up = [run for run in waiting if run.conflicts >= self._attempts_max]
+        if given_up:
+            fail(given_up, self._conflict())
 
     def restore_zone(self, restored: Callable[[CatalogSnapshot], Zone], stamp: StatementStamp) -> int:
         """A version in which a zone is what ``restored`` makes of the catalog; also when that changes nothing,

@@ -22,15 +22,11 @@ from app.security.server_certificate import ServerCertificate
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from app.sql.executor import CatalogExecutor
-from catalog.core.authorisation import Grants
 from rebalance.ports.measures import NO_MEASURES, Measures
 
 
 def access_of(catalog: CatalogExecutor) -> AccessView:
-    async def grants() -> Grants:
-        return (await catalog.snapshot()).grants
-
-    return AccessView(grants, catalog, changes=lambda: catalog.principal_changes)
+    return AccessView(catalog.grants, catalog, changes=lambda: catalog.principal_changes)
 
 
 def with_login(

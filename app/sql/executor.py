@@ -1,6 +1,7 @@
-"""The synchronous catalog behind an asyncio face: one worker thread, the event loop is never blocked.
+"""The synchronous catalog behind an asyncio face: worker threads, the event loop is never blocked.
 
-Scripts that arrive while the thread works wait together and are committed together.
+One thread commits. Scripts that arrive while it works wait together and are committed together, in rounds
+of some commands that all users share. Snapshots have a thread of their own, and so has what a login needs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from app.sql.statement_ids import next_statement_id
 from app.sql.statements import ScriptError, StatementResult
 from catalog.core.access_tokens import NO_BASIS, AccessToken, LoginBasis
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord, Channel
-from catalog.core.authorisation import Caller
+from catalog.core.authorisation import Caller, Grants
 from catalog.core.engine_limits import check_member_limits, error_for
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import AlterUser, Command, CreateUser, PrincipalCommand, Secret
@@ -42,7 +43,7 @@ from catalog.core.snapshot import (
     ZoneDefaults,
     data_nodes_of,
 )
-from catalog.core.statement_batch import CommandScript, ScriptRun, StatementStamp
+from catalog.core.statement_batch import CommandScript, ScriptRun, StatementStamp, fair_round
 from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import HashPassword, OutboxRow, VersionRecord
@@ -55,7 +56,7 @@ HISTORY_PAGE = 10_000
 RECOVERIES_MAX = 10
 
 T = TypeVar("T")
-_Waiting = tuple[CommandScript, asyncio.Future[ScriptRun]]
+_Waiting = tuple[ScriptRun, asyncio.Future[ScriptRun]]
 
 
 class CatalogExecutor:
@@ -83,7 +84,12 @@ class CatalogExecutor:
         self.principal_changes = 0
         """Grows when this server has changed users, roles or grants."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
-        self._waiting: deque[_Waiting] = deque()
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="catalog reader")
+        self._logins = ThreadPoolExecutor(1, thread_name_prefix="logins")
+        self._arrived: deque[_Waiting] = deque()
+        self._open: list[_Waiting] = []
+        """Of the thread alone."""
+        self._is_round_due = False
         self._history: list[VersionRecord] = []
         self._require_writable: Callable[[], None] = lambda: None
         self._may_rebalance: Callable[[], bool] = lambda: True
@@ -126,8 +132,8 @@ class CatalogExecutor:
         ids = tuple(next_statement_id() for _ in commands)
         script = CommandScript(tuple(commands), topology, ids, current_actor(), base_version)
         ended: asyncio.Future[ScriptRun] = asyncio.get_running_loop().create_future()
-        self._waiting.append((script, ended))
-        self._thread.submit(self._execute_waiting)
+        self._arrived.append((ScriptRun(script), ended))
+        self._request_round()
         run = await to_the_end(ended)
         results = [StatementResult.of(n, executed) for n, executed in enumerate(run.done, start=1)]
         if isinstance(run.error, StatementError):
@@ -143,7 +149,10 @@ class CatalogExecutor:
         Raises ScriptError (PRIVILEGE_MISSING)."""
         caller = current_caller()
         if caller is not None:
-            await self._call(self._authorise, commands, topology, caller)
+            numbers, snapshot = list(commands), None
+            for start in range(0, len(numbers), VERSIONS_MAX):
+                part = {n: commands[n] for n in numbers[start : start + VERSIONS_MAX]}
+                snapshot = await self._call(self._authorise, part, topology, caller, snapshot)
 
     async def plan(
         self, commands: Sequence[FileCommand], topology: Topology, *, prune: Sequence[str]
@@ -154,7 +163,11 @@ class CatalogExecutor:
 
     async def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         """The catalog as committed now, or at a version that exists. Raises StoreError."""
-        return await self._call(self._service.snapshot, version)
+        return await _in(self._reader, self._service.snapshot, version)
+
+    async def grants(self) -> Grants:
+        """Who may do what, as committed now. Raises StoreError."""
+        return (await _in(self._logins, self._service.snapshot)).grants
 
     async def restore(self, restored: Callable[[CatalogSnapshot], Zone], text: str, origin: Origin) -> int:
         """A version in which a zone is what ``restored`` makes of the catalog; once for each ``text``.
@@ -222,24 +235,25 @@ class CatalogExecutor:
         return await self._call(self._store.audit.of_subject, RECOVERED, since_us, RECOVERIES_MAX)
 
     async def token(self, digest: str) -> AccessToken | None:
-        return await self._call(self._store.tokens.by_digest, digest)
+        return await _in(self._logins, self._store.tokens.by_digest, digest)
 
     async def tokens(self, owner: Principal | None) -> tuple[AccessToken, ...]:
-        return await self._call(self._store.tokens.all, owner)
+        return await _in(self._logins, self._store.tokens.all, owner)
 
     async def add_token(self, token: AccessToken, basis: LoginBasis = NO_BASIS) -> None:
-        await self._call(self._store.tokens.add, token, basis)
+        await _in(self._logins, self._store.tokens.add, token, basis)
 
     async def revoke_token(self, token_id: str, now_us: int) -> None:
-        await self._call(self._store.tokens.revoke, token_id, now_us)
+        await _in(self._logins, self._store.tokens.revoke, token_id, now_us)
 
     async def on_sessions(self, act: Callable[[SqlSessions], T]) -> T:
         """One call of the console's sessions. Raises RefusedError and StoreError."""
-        return await self._call(act, self._store.sessions)
+        return await _in(self._logins, act, self._store.sessions)
 
     async def close(self) -> None:
         await self._call(self._store.close)
-        self._thread.shutdown()
+        for threads in (self._thread, self._reader, self._logins):
+            threads.shutdown()
 
     def _caller_of_change(self) -> Caller | None:
         """Raises RefusedError (UNAUTHENTICATED): a task that has lost for whom it works would do everything."""
@@ -272,35 +286,45 @@ class CatalogExecutor:
         return replace(secret, hashed=await asyncio.to_thread(self._hash_password, secret.text))
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *arguments))
+        return await _in(self._thread, function, *arguments)
 
-    def _execute_waiting(self) -> None:
-        """In the thread, once for each script that was put into the line; the first takes the others along.
-        What the thread has to do besides gets its turn after ``VERSIONS_MAX`` commands."""
-        taken: list[_Waiting] = []
-        size = 0
-        while self._waiting and (not taken or size + len(self._waiting[0][0].commands) <= VERSIONS_MAX):
-            taken.append(self._waiting.popleft())
-            size += len(taken[-1][0].commands)
+    def _request_round(self) -> None:
+        """By the event loop and by the thread: one more than is needed does nothing."""
+        if not self._is_round_due:
+            self._is_round_due = True
+            self._thread.submit(self._execute_round)
+
+    def _execute_round(self) -> None:
+        """In the thread. What that has to do besides gets its turn between rounds."""
+        self._is_round_due = False
+        while self._arrived:
+            self._open.append(self._arrived.popleft())
+        taken = fair_round([run for run, _ in self._open], VERSIONS_MAX)
         if not taken:
             return
-        runs: list[ScriptRun] | Exception
+        failure: Exception | None = None
         try:
-            runs = self._service.execute_together(script for script, _ in taken)
+            self._service.execute_round(taken)
         except Exception as error:
-            runs = error
-        taken[0][1].get_loop().call_soon_threadsafe(self._answer, taken, runs)
+            failure = error
+        failed = set() if failure is None else set(map(id, taken))
+        over = [entry for entry in self._open if entry[0].is_over or id(entry[0]) in failed]
+        self._open = [entry for entry in self._open if not (entry[0].is_over or id(entry[0]) in failed)]
+        if over:
+            over[0][1].get_loop().call_soon_threadsafe(self._answer, over, failure)
+        if self._open:
+            self._request_round()
 
-    def _answer(self, waiting: Sequence[_Waiting], runs: Sequence[ScriptRun] | Exception) -> None:
+    def _answer(self, over: Sequence[_Waiting], failure: Exception | None) -> None:
         """In the event loop; a caller that was cancelled twice does not wait any more."""
-        for at, (script, ended) in enumerate(waiting):
-            self.principal_changes += any(isinstance(one, PrincipalCommand) for one in script.commands)
+        for run, ended in over:
+            self.principal_changes += any(isinstance(one, PrincipalCommand) for one in run.script.commands)
             if ended.done():
                 continue
-            if isinstance(runs, Exception):
-                ended.set_exception(runs)
+            if failure is not None:
+                ended.set_exception(failure)
             else:
-                ended.set_result(runs[at])
+                ended.set_result(run)
 
     def _read_history(self, version: int) -> tuple[VersionRecord, ...]:
         while not self._history or self._history[-1].version < version:
@@ -323,8 +347,15 @@ class CatalogExecutor:
 
         return tuple(judged(commands, self._service.snapshot(), topology, judge))
 
-    def _authorise(self, commands: Mapping[int, Command], topology: Topology, caller: Caller) -> None:
-        snapshot = self._service.snapshot()
+    def _authorise(
+        self,
+        commands: Mapping[int, Command],
+        topology: Topology,
+        caller: Caller,
+        before: CatalogSnapshot | None,
+    ) -> CatalogSnapshot:
+        """The catalog behind these commands; ``before``: behind the ones that precede them."""
+        snapshot = before or self._service.snapshot()
         for n, command in commands.items():
             try:
                 known = authorised(snapshot, command, caller)
@@ -334,6 +365,7 @@ class CatalogExecutor:
             # What is wrong with it otherwise is said when its turn comes.
             with suppress(StatementError):
                 snapshot = snapshot.after(self._service.judge(known, command, topology).entries)
+        return snapshot
 
     def _plan(
         self,
@@ -363,3 +395,7 @@ class CatalogExecutor:
             return
         existing = self._counts.of_others(snapshot.zones, change.after.zone_id, topology)
         check_member_limits(change, topology, existing, self._counts.of_zone(change.after, topology))
+
+
+async def _in(threads: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, partial(function, *arguments))

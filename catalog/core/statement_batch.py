@@ -9,6 +9,7 @@ happen.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -83,7 +84,9 @@ class NewVersion:
 class ScriptRun:
     """How far a script is: ``done`` has happened, and ``error`` ended it.
 
-    ``decided`` and ``refusal`` are not committed yet; ``stamps`` are of its versions in the transaction."""
+    ``decided`` and ``refusal`` are not committed yet; ``stamps`` are of its versions in the transaction.
+    ``at_once``: commands that are decided in one transaction. ``conflicts``: transactions in a row of which
+    somebody else took a version."""
 
     script: CommandScript
     done: list[ExecutedStatement] = field(default_factory=list)
@@ -91,6 +94,14 @@ class ScriptRun:
     decided: list[ExecutedStatement] = field(default_factory=list)
     refusal: Exception | None = None
     stamps: list[StatementStamp] = field(default_factory=list)
+    at_once: int = sys.maxsize
+    conflicts: int = 0
+
+    @property
+    def sender(self) -> object:
+        """Equal for all that one user sends."""
+        actor = self.script.actor
+        return (actor.name, actor.address) if actor.caller is None else actor.caller.principal
 
     @property
     def is_over(self) -> bool:
@@ -102,7 +113,8 @@ class ScriptRun:
         """The versions of the commands that are left, until one is refused. ``ahead`` is the catalog with what
         the transaction holds so far: while that is ``committed`` itself, what needs no version has happened."""
         script = self.script
-        for at in range(len(self.done), len(script.commands)):
+        begun = len(self.done)
+        for at in range(begun, min(len(script.commands), begun + self.at_once)):
             command, is_sure = script.commands[at], ahead is committed
             caller = script.actor.caller
             try:
@@ -169,6 +181,25 @@ def decide(
     return versions
 
 
+def fair_round(waiting: Sequence[ScriptRun], commands_max: int) -> list[ScriptRun]:
+    """Those that go into the next transaction, in their order, with ``at_once`` set: all users share
+    ``commands_max``, whatever each has sent. What was planned on a version goes on alone once it has begun, as
+    every other version would end it."""
+    for run in waiting:
+        if run.script.base_version is not None and run.done:
+            run.at_once = commands_max
+            return [run]
+    left = dict.fromkeys((run.sender for run in waiting), 0)
+    left = dict.fromkeys(left, max(1, commands_max // max(1, len(left))))
+    chosen = []
+    for run in waiting:
+        run.at_once = min(left[run.sender], len(run.script.commands) - len(run.done))
+        left[run.sender] -= run.at_once
+        if run.at_once:
+            chosen.append(run)
+    return chosen
+
+
 def settle(runs: Iterable[ScriptRun], *, is_committed: bool) -> None:
     """The transaction was committed, or somebody else took one of its versions."""
     for run in runs:
@@ -176,6 +207,7 @@ def settle(runs: Iterable[ScriptRun], *, is_committed: bool) -> None:
             run.keep()
         else:
             run.discard()
+        run.conflicts = 0 if is_committed else run.conflicts + 1
 
 
 def fail(runs: Sequence[ScriptRun], error: StoreError) -> None:

@@ -31,7 +31,8 @@ def utc_now_us() -> int:
 class CatalogStore:
     """A catalog database that this process may write to.
 
-    All calls block. Use the store and what it gives out from one worker thread at a time.
+    All calls block. Commits and the statement log are one worker thread's at a time; snapshots, tokens and
+    sessions may be read and written by others meanwhile, each with a connection of its own.
     """
 
     def __init__(self, engine: Engine, lock: FileLock | None, now_us: Callable[[], int] = utc_now_us) -> None:

@@ -21,7 +21,7 @@ class SqlUnitOfWork:
     """``catalog.ports.UnitOfWork`` over SQLAlchemy Core.
 
     ``now_us`` is the time for the history, in microseconds; ``committed`` is called with each new version, in
-    the calling thread, behind the commit.
+    the calling thread, behind the commit. Any thread may read.
     """
 
     def __init__(self, engine: Engine, now_us: Callable[[], int], committed: Callable[[int], None]) -> None:
@@ -32,9 +32,11 @@ class SqlUnitOfWork:
 
     def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         """Reads the zones only when another writer was faster: a statement costs the same with many zones."""
+        newest = self._newest
         with reading(self._engine) as connection:
-            known = read_snapshot(connection, version, self._newest)
-        if version is None:
+            known = read_snapshot(connection, version, newest)
+        # What another thread has read or committed meanwhile may be newer.
+        if version is None and self._newest is newest:
             self._newest = known
         return known.snapshot
 

@@ -99,7 +99,7 @@ async def test_an_alter_passes_at_most_eight_functions_from_its_route_to_the_com
         print(f"\nALTER, from its route to the commit: {len(way)} frames", *way, sep="\n  ")
         assert way[0] == f"app/api/statements.py:{ROUTE}"
         assert way[-1] == "catalog/store/unit_of_work.py:SqlUnitOfWork.commit"
-        assert "catalog/service.py:CatalogService.execute_together" in way
+        assert "catalog/service.py:CatalogService.execute_round" in way
         assert len(way) <= FRAMES_MAX
 
 

@@ -13,6 +13,7 @@ import pytest
 from rebalance.core.causes import Cause, cause_of
 from rebalance.core.keys import Keyspace
 from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.topology_version import Trigger
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.store_messages import AnswerCode
 from rebalance.store.shell.lmdb_disk import stored
@@ -44,7 +45,7 @@ def spoil_pages(store: Path) -> None:
 @asynccontextmanager
 async def pair(
     directory: Path, etcd: Etcd, metastore: EtcdMetastore, keyspace: Keyspace, lists: list[tuple[str, ...]]
-) -> AsyncIterator[StoreProcesses]:
+) -> AsyncIterator[tuple[StoreProcesses, RingWriter]]:
     """Each partition has a key ``key``."""
     servers = StoreProcesses(directory, etcd.endpoint, keyspace)
     writer = RingWriter(metastore, keyspace, TTL_MS)
@@ -59,7 +60,7 @@ async def pair(
         for partition in range(len(lists)):
             answer = await servers.client.put((ZONE, partition), b"key", b"%d" % partition)
             assert answer.code is AnswerCode.DONE
-        yield servers
+        yield servers, writer
     finally:
         writing.cancel()
         servers.close()
@@ -83,7 +84,7 @@ async def test_a_store_that_cannot_be_read_is_kept_aside_and_filled_from_others(
     keyspace: Keyspace,
     spoil: Callable[[Path], None],
 ) -> None:
-    async with pair(tmp_path, etcd_server, metastore, keyspace, SHARED) as servers:
+    async with pair(tmp_path, etcd_server, metastore, keyspace, SHARED) as (servers, _):
         servers.kill("n1")
         spoil(servers.store("n1"))
         damaged = (servers.store("n1") / "data.mdb").read_bytes()
@@ -118,7 +119,7 @@ async def test_a_store_with_the_only_copy_in_sync_stays_where_it_is(
         troubles = ProcessRecord.decode(item.value).troubles if item is not None else ()
         return troubles[0].cause if troubles else ""
 
-    async with pair(tmp_path, etcd_server, metastore, keyspace, ALONE) as servers:
+    async with pair(tmp_path, etcd_server, metastore, keyspace, ALONE) as (servers, _):
         servers.kill("n1")
         spoil_heads(servers.store("n1"))
         damaged = (servers.store("n1") / "data.mdb").read_bytes()
@@ -144,4 +145,40 @@ async def test_a_store_with_the_only_copy_in_sync_stays_where_it_is(
 
         await until(is_lost)
         assert await cause() == ""
+        assert await servers.client.get((ZONE, 0), b"key") == b"0"
+
+
+@pytest.mark.slow("two processes are started, and one three times")
+async def test_a_server_that_left_in_order_and_is_back_without_its_store_has_lost_what_only_it_had(
+    tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore, keyspace: Keyspace
+) -> None:
+    """At once, as nobody else can bring it. Its store brings it back without a reset; a reset goes on without
+    it."""
+
+    async def is_lost(lost: bool) -> None:
+        async def is_so() -> bool:
+            outcome = (await outcomes(metastore, keyspace, ZONE))[1]
+            return outcome.is_lost is lost and bool(outcome.effective) is not lost
+
+        await until(is_so)
+
+    async with pair(tmp_path, etcd_server, metastore, keyspace, ALONE) as (servers, writer):
+        store, away = servers.store("n1"), tmp_path / "away"
+        assert await servers.terminate("n1") == 0
+        store.rename(away)
+        await servers.start("n1")
+        await is_lost(True)
+        assert await servers.terminate("n1") == 0
+        store.rename(tmp_path / "empty")
+        away.rename(store)
+        await servers.start("n1")
+        await is_lost(False)
+        assert await servers.client.get((ZONE, 1), b"key") == b"1"
+        assert await servers.terminate("n1") == 0
+        store.rename(away)
+        await servers.start("n1")
+        await is_lost(True)
+        await writer.custom(Trigger.LOSS_RESET, ZONE)
+        await is_lost(False)
+        assert await servers.client.get((ZONE, 1), b"key") is None
         assert await servers.client.get((ZONE, 0), b"key") == b"0"

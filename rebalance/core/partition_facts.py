@@ -54,8 +54,8 @@ class PartitionFacts:
     that is short is not meant."""
 
 
-_GOES_ON = PERMITTED | {Cause.LEARNER_STARTING}
-"""What holds a move back, or is a copy of any size."""
+_TOLD_OTHERWISE = PERMITTED | {Cause.LEARNER_STARTING, Cause.REPLICAS_MISSING}
+"""What holds a move back, is a copy of any size, or is a fact of its own."""
 UNREAD = PartitionFacts(MoveState.WAITING, MoveStage.PLACEMENT, Cause.UNREADABLE, is_unreadable=True)
 
 
@@ -79,7 +79,7 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
         is_unserved=not is_resting and view.stable is not None and state in UNSERVED,
         is_degraded=state is GlobalState.DEGRADED
         and status.state is MoveState.WAITING
-        and cause not in _GOES_ON
+        and cause not in _TOLD_OTHERWISE
         and not short.is_short,
     )
 

@@ -25,6 +25,7 @@ from rebalance.core.cause_table import (
 from rebalance.core.causes import STAGES, Cause, CauseLabels, cause_of, labels_of, told_cause
 from rebalance.core.majority_fact import VoterCount, lacks_majority, voter_count
 from rebalance.core.move_status import PartitionView, StoreOwners
+from rebalance.core.partition_facts import PartitionFacts, facts_of
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
@@ -222,3 +223,43 @@ def test_a_reset_is_advised_only_after_an_exchange_and_without_the_nodes(
     assert row is not None
     assert "reset the" not in row.action
     assert advice(text, frozenset(alive), held_s).startswith(row.action)
+
+
+def one_of_three(*failed: str, gone: str = "", kept: tuple[str, ...] = ("n1", "n2", "n3")) -> PartitionFacts:
+    """A partition that rests: three replicas are asked for, ``kept`` are there, ``failed`` of them broken."""
+    nodes = ("n1", "n2", "n3")
+    members = {
+        node: MemberRecord(
+            MemberState.FAILED if node in failed else MemberState.RUNNING, "http://p", "http://c"
+        )
+        for node in kept
+    }
+    listed = {node: ConfiguredMember(node, MemberRole.VOTER, "http://p") for node in kept}
+    view = PartitionView(
+        target=Assignments(kept),
+        stable=Assignments(kept),
+        pending=None,
+        planned=None,
+        processed=True,
+        members=members,
+        configuration=ConfigurationRecord(1, kept[0], Stage.NONE, listed),
+        placement=Assignments(nodes),
+    )
+    return facts_of(view, frozenset(nodes) - {gone})
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        (one_of_three(), []),
+        (one_of_three(gone="n3"), ["is_degraded"]),
+        (one_of_three("n3"), ["is_broken", "is_degraded"]),
+        (one_of_three("n2", "n3"), ["is_broken", "is_unserved", "lacks_majority"]),
+        (one_of_three(kept=("n1",)), ["is_short"]),
+        (one_of_three("n1", kept=("n1",)), ["is_broken", "is_short", "is_unserved", "lacks_majority"]),
+    ],
+)
+def test_what_is_wrong_with_a_partition_is_told_once(facts: PartitionFacts, told: list[str]) -> None:
+    """Each has an alert of its own, so one fault should not be two of them."""
+    names = ("is_broken", "is_degraded", "is_short", "is_unserved", "lacks_majority")
+    assert [name for name in names if getattr(facts, name)] == told

@@ -15,7 +15,7 @@ nothing:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.linearizability.history import Operation
@@ -45,16 +45,18 @@ class _Configuration:
     done: frozenset[int]
 
 
-def violations(history: Iterable[Operation]) -> list[Violation]:
-    """One for each key whose history is not linearizable; empty when all of it is."""
+def violations(history: Iterable[Operation], *, own_order: bool = False) -> list[Violation]:
+    """One for each key whose history is not linearizable; empty when all of it is. ``own_order``: each client's
+    writes of unknown outcome also take effect before its next acknowledged write of the key, or never."""
     by_key: defaultdict[str, list[Operation]] = defaultdict(list)
     for each in history:
         by_key[each.key].append(each)
-    found = (_judge(key, operations) for key, operations in sorted(by_key.items()))
+    found = (_judge(key, operations, own_order) for key, operations in sorted(by_key.items()))
     return [each for each in found if each is not None]
 
 
-def _judge(key: str, operations: Sequence[Operation]) -> Violation | None:
+def _judge(key: str, operations: Sequence[Operation], own_order: bool) -> Violation | None:
+    ends = _ends(operations) if own_order else {}
     under_way: set[int] = set()
     open_ended = frozenset(index for index, each in enumerate(operations) if each.returned is None)
     configurations = {_Configuration(None, frozenset())}
@@ -62,12 +64,27 @@ def _judge(key: str, operations: Sequence[Operation]) -> Violation | None:
         if not is_return:
             under_way.add(index)
             continue
-        ways = _Ways(operations, under_way, index, open_ended)
+        ways = _Ways(operations, under_way, index, open_ended, ends)
         configurations = ways.continued(configurations)
-        under_way.discard(index)
+        over = {index, *(given_up for given_up, end in ends.items() if end == index)}
+        under_way -= over
+        configurations = {_Configuration(each.state, each.done - over) for each in configurations}
         if not configurations:
             return Violation(key, operations[index], _shortly_before(operations, index))
     return None
+
+
+def _ends(operations: Sequence[Operation]) -> dict[int, int]:
+    """Of writes of unknown outcome: the client's next acknowledged write, which has abandoned them."""
+    ends: dict[int, int] = {}
+    following: dict[int, int] = {}
+    for index in sorted(range(len(operations)), key=lambda index: operations[index].invoked, reverse=True):
+        each = operations[index]
+        if each.blind and each.returned is not None:
+            following[each.client] = index
+        elif each.blind and each.client in following:
+            ends[index] = following[each.client]
+    return ends
 
 
 def _events(operations: Sequence[Operation]) -> list[tuple[int, bool, int]]:
@@ -93,6 +110,7 @@ class _Ways:
     under_way: set[int]
     returning: int
     open_ended: frozenset[int]
+    ends: Mapping[int, int]
 
     def continued(self, configurations: set[_Configuration]) -> set[_Configuration]:
         ended: set[_Configuration] = set()
@@ -119,7 +137,7 @@ class _Ways:
         found = []
         for index in waiting:
             each = self.operations[index]
-            if not each.changes or not each.fits(current.state):
+            if not each.changes or not each.fits(current.state) or self.ends.get(index) in current.done:
                 continue
             if index in self.open_ended and not any(
                 other is not each and other.fits(each.value) for other in told

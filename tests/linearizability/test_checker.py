@@ -164,3 +164,39 @@ def test_a_recorded_history_is_written_and_read_again(tmp_path: Path) -> None:
     assert violations(history) == []
     write(tmp_path / "history.jsonl", history)
     assert read(tmp_path / "history.jsonl") == history
+
+
+@pytest.mark.parametrize(
+    ("read", "client", "explained"),
+    [
+        ((35, 40, "A"), 1, False),
+        ((35, 40, "B"), 1, True),
+        ((22, 40, "A"), 1, True),
+        ((35, 40, "A"), 2, True),
+    ],
+    ids=["overtaken", "kept", "read before", "of another client"],
+)
+def test_what_a_client_has_given_up_does_not_overtake_its_next_write(
+    read: tuple[int, int, str], client: int, explained: bool
+) -> None:
+    """Linearizable all of them are; a write of another client abandons nothing."""
+    invoked, returned, told = read
+    history = [
+        Operation(1, "k", Action.PUT, "A", 10, None),
+        Operation(client, "k", Action.PUT, "B", 20, 30),
+        Operation(3, "k", Action.GET, told, invoked, returned),
+    ]
+    assert violations(history) == []
+    assert (violations(history, own_order=True) == []) is explained
+
+
+def test_what_was_given_up_may_take_effect_once_before_the_next_write_only() -> None:
+    """Two reads see A and then B, a third one A again, while B is still on its way."""
+    history = [
+        Operation(1, "k", Action.PUT, "A", 10, None),
+        Operation(1, "k", Action.PUT, "B", 20, 90),
+        Operation(3, "k", Action.GET, "B", 30, 40),
+        Operation(3, "k", Action.GET, "A", 50, 60),
+    ]
+    assert violations(history) == []
+    assert violations(history, own_order=True) != []

@@ -77,7 +77,7 @@ async def run_through(directory: Path, seed: int, rebalances: int, pause_s: floa
 def assert_linearizable(running: Load, kept: Path) -> None:
     """Of one zone. ``kept``: where the history is left when it is not."""
     history = running.recorder.history()
-    found = violations(history)
+    found = violations(history, own_order=True)
     if found or running.errors:
         write(kept, history)
         print(f"the history is in {kept}")

@@ -58,7 +58,7 @@ def has_every_copy(whole: Installation, replicas: int) -> bool:
 def judged(running: Load, kept: Path) -> None:
     """``kept``: where the history is left when nothing explains it."""
     history = running.recorder.history()
-    unexplained = violations(history)
+    unexplained = violations(history, own_order=True)
     if unexplained or running.errors:
         write(kept, history)
         print(f"the history is in {kept}")

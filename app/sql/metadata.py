@@ -6,12 +6,15 @@ qualified names. All text is lower case as clients of the protocol expect; NULL 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.sql.results import AnswerColumn, ResultType
 from app.sql.system_views import SYSTEM_VIEWS
-from app.sql.view_registry import SystemView, ViewRegistry
+from app.sql.view_registry import TABLES_SCHEMA, SystemView, ViewRegistry
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.table import Table
 
 CATALOG = "zonekeeper"
 INFORMATION_SCHEMA = "information_schema"
@@ -43,6 +46,12 @@ _JDBC_TYPES: dict[str, tuple[int, int | None]] = {
     **dict.fromkeys(("row", "map"), (2000, None)),
     "array": (2003, None),
 }
+_TYPE_PARTS = re.compile(r"(\w+)(\([^)]*\))?(.*)")
+_OF_TABLES = (
+    *("information_schema.tables", "information_schema.columns"),
+    *("system.jdbc.tables", "system.jdbc.columns"),
+)
+"""In these are the tables of the catalog as well."""
 _QUOTED = frozenset({"varchar", "date", "time", "timestamp"})
 _NUMBERS = frozenset({"bigint", "integer", "smallint", "tinyint", "real", "double", "decimal"})
 
@@ -50,7 +59,7 @@ _NUMBERS = frozenset({"bigint", "integer", "smallint", "tinyint", "real", "doubl
 def relations(views: Iterable[SystemView], catalog: str = CATALOG) -> Mapping[str, Relation]:
     """Qualified name -> (columns, rows). ``views`` appear with the metadata relations themselves."""
     described = (*map(_in_lower_case, views), *_OWN)
-    schemas = sorted({view.schema for view in described})
+    schemas = sorted({TABLES_SCHEMA.lower(), *(view.schema for view in described)})
     return {
         **_information_schema(described, schemas, catalog),
         **_jdbc(described, schemas, catalog),
@@ -69,7 +78,38 @@ def registry_with_metadata(views: Sequence[SystemView] = SYSTEM_VIEWS) -> ViewRe
 def _view(qualified_name: str, columns: Columns, rows: Rows) -> SystemView:
     schema, name = qualified_name.upper().split(".")[-2:]
     upper = tuple(AnswerColumn(column.name.upper(), column.type) for column in columns)
-    return SystemView(name, upper, lambda _snapshot: rows, schema)
+
+    def with_tables(snapshot: SystemSnapshot) -> Rows:
+        of_catalog = tuple(map(_of_catalog, snapshot.catalog.tables))
+        made = {**_information_schema(of_catalog, (), CATALOG), **_jdbc(of_catalog, (), CATALOG)}
+        return [*rows, *made[qualified_name][1]]
+
+    return SystemView(name, upper, with_tables if qualified_name in _OF_TABLES else lambda _: rows, schema)
+
+
+def _of_catalog(table: Table) -> SystemView:
+    """A table of the catalog, whose rows its zone has."""
+    columns = tuple(AnswerColumn(_folded(column.name), trino_type(column.type)) for column in table.columns)
+    return SystemView(_folded(table.name), columns, lambda _: (), TABLES_SCHEMA.lower())
+
+
+def _folded(name: str) -> str:
+    """As clients of the protocol expect names that were not quoted."""
+    return name.lower() if name.isupper() else name
+
+
+def trino_type(text: str) -> ResultType:
+    """A type of the catalog, as ``DECIMAL(10, 2)`` or ``TIMESTAMP(3) WITH LOCAL TIME ZONE``."""
+    name, arguments, rest = _TYPE_PARTS.fullmatch(text).groups("")  # type: ignore[union-attr]
+    given = arguments.replace(" ", "")
+    if name in ("TIME", "TIMESTAMP"):
+        zone = " with time zone" if rest else ""
+        return ResultType(f"{name.lower()}{given or '(6)'}{zone}")
+    if name in ("BINARY", "VARBINARY"):
+        return ResultType("varbinary")
+    return ResultType(
+        {"FLOAT": "double", "DECIMAL": f"decimal{given or '(38,0)'}"}.get(name, name.lower() + given)
+    )
 
 
 def _in_lower_case(view: SystemView) -> SystemView:
@@ -123,12 +163,26 @@ def _jdbc(tables: Sequence[SystemView], schemas: Sequence[str], catalog: str) ->
 def _jdbc_columns(tables: Sequence[SystemView], catalog: str) -> Iterable[tuple[Any, ...]]:
     for table in tables:
         for position, column in enumerate(table.columns, start=1):
-            number, size = _JDBC_TYPES[column.type.value]
+            number, size, digits = _jdbc_type(column.type.value)
             yield (
                 *(catalog, table.schema, table.name, column.name, number, column.type.value, size, None),
-                *(0, 10, 1, None, None, None, None, None, position, "YES", None, None, None, None),
+                *(digits, 10, 1, None, None, None, None, None, position, "YES", None, None, None, None),
                 *("NO", "NO"),
             )
+
+
+def _jdbc_type(kind: str) -> tuple[int, int | None, int]:
+    """Its number, the size of a column, and its decimal digits."""
+    known = _JDBC_TYPES.get(kind)
+    if known is not None:
+        return *known, 0
+    name, _, rest = kind.partition("(")
+    first, _, second = rest.partition(")")[0].partition(",")
+    if name in ("time", "timestamp"):
+        number, size = _JDBC_TYPES[f"{name}(6)" + (" with time zone" if "zone" in kind else "")]
+        return number, size, 0
+    number, size = (1, None) if name == "char" else _JDBC_TYPES[name]
+    return number, int(first) if first else size, int(second or 0)
 
 
 def _jdbc_types() -> Iterable[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.sql.partition_views import shown_state
 from app.sql.results import AnswerColumn, ResultSet, ResultType
-from app.sql.view_registry import CATALOG, SCHEMA, ViewRegistry
+from app.sql.view_registry import CATALOG, SCHEMA, TABLES_SCHEMA, ViewRegistry, check_place
 from app.sql.view_snapshot import SystemSnapshot
 from app.sql.visible_rows import visible_rows
 from catalog.core.errors import ErrorKind, RefusedError
@@ -25,8 +25,6 @@ from rebalance.core.move_status import partition_status
 
 Row = tuple[Any, ...]
 
-TABLES_SCHEMA = "PUBLIC"
-"""Where the tables of the catalog stand, as SHOW TABLES tells them."""
 
 INTEGER, VARCHAR, BOOLEAN = ResultType.INTEGER, ResultType.VARCHAR, ResultType.BOOLEAN
 
@@ -148,9 +146,7 @@ def _tables(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -
     rows += [(table.name, "PUBLIC", "TABLE", zones.get(table.zone_id)) for table in snapshot.catalog.tables]
     if statement.name is not None:
         schema = statement.name.last.upper()
-        if schema not in (*registry.schemas, TABLES_SCHEMA):
-            message = f"there is no schema {statement.name}"
-            raise RefusedError(ErrorKind.VIEW_NOT_FOUND, message, statement.name.position)
+        check_place(CATALOG, statement.name.last, statement.name.position)
         rows = [row for row in rows if row[1] == schema]
     columns = dict.fromkeys(("TABLE_NAME", "SCHEMA_NAME", "TABLE_TYPE", "ZONE_NAME"), VARCHAR)
     return result(columns, rows)

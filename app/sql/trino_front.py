@@ -24,6 +24,7 @@ from app.sql.trino_describe import PreparedDescriber
 from app.sql.trino_pages import PageAddresses, page_body, page_count
 from app.sql.trino_session import TrinoSession, check_property
 from app.sql.trino_work import Progress, is_ddl, statement_work
+from app.sql.view_registry import check_place
 from catalog.core.access_tokens import scope_text
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.statement_log import (
@@ -48,6 +49,7 @@ TEXT_KEPT = 200
 NO_ROOM = (ErrorKind.TOO_MANY_STATEMENTS, ErrorKind.CLIENT_STATEMENT_LIMIT)
 _UNLOGGED = re.compile(r"[0-9a-f]{32}-([A-Z_]{1,60})")
 _DESCRIBES = (ControlKind.DESCRIBE_INPUT, ControlKind.DESCRIBE_OUTPUT)
+_RUNS = (ControlKind.EXECUTE, *_DESCRIBES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class TrinoFront:
     ) -> _Reading:
         """Runs in a reader's thread. Raises StatementError."""
         control = parse_control(sql, self._reader.limits, stop)
+        if control is None or control.kind in _RUNS:
+            check_place(session.catalog, session.schema)
         if control is None:
             return _Reading(rewrite_show(sql, session.context))
         if control.kind is ControlKind.EXECUTE:
@@ -283,6 +287,7 @@ def _controlled(control: Control, session: TrinoSession, addresses: PageAddresse
         _prepared(control.name, session)
         headers["X-Trino-Deallocated-Prepare"] = quote_plus(control.name)
     elif kind is ControlKind.USE:
+        check_place(control.catalog or session.catalog, control.name)
         if control.catalog:
             headers["X-Trino-Set-Catalog"] = quote_plus(control.catalog)
         headers["X-Trino-Set-Schema"] = quote_plus(control.name)

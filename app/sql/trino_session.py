@@ -83,7 +83,7 @@ def read_session(headers: Iterable[tuple[str, str]]) -> TrinoSession:
     return TrinoSession(
         user=one("user"),
         catalog=one("catalog", "zonekeeper"),
-        schema=one("schema", "system"),
+        schema=one("schema"),
         source=one("source"),
         time_zone=one("time-zone", "UTC"),
         transaction_id=None if transaction.upper() == NO_TRANSACTION else transaction,

@@ -11,12 +11,16 @@ import pyarrow as pa
 from app.sql.results import AnswerColumn, ResultType
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.messages import Position, shortened
 from parser.queries import QueryName
 
 CATALOG = "ZONEKEEPER"
 CLIENTS_CATALOG = "SYSTEM"
 """Where drivers look for ``jdbc`` and ``metadata``."""
 SCHEMA = "SYSTEM"
+TABLES_SCHEMA = "PUBLIC"
+"""Where the tables of the catalog stand."""
+SCHEMAS = (SCHEMA, TABLES_SCHEMA, "INFORMATION_SCHEMA", "JDBC", "METADATA")
 EVENTS = "EVENTS"
 AUDIT = "AUDIT"
 SQL_QUERIES = "SQL_QUERIES"
@@ -79,6 +83,24 @@ def arrow_stream(columns: tuple[AnswerColumn, ...], rows: Iterable[Row]) -> byte
     return bytes(sink.getvalue())
 
 
+def check_place(catalog: str, schema: str = "", position: Position | None = None) -> None:
+    """That there are such a catalog and, unless it is empty, such a schema. Raises RefusedError."""
+    if catalog.upper() not in (CATALOG, CLIENTS_CATALOG):
+        message = f"Catalog '{shortened(catalog)}' not found"
+        raise RefusedError(ErrorKind.CATALOG_NOT_FOUND, message, position)
+    if schema and schema.upper() not in SCHEMAS:
+        message = f"Schema '{shortened(schema)}' does not exist"
+        raise RefusedError(ErrorKind.SCHEMA_NOT_FOUND, message, position)
+
+
+def required_schema(schema: str, position: Position | None = None) -> str:
+    """A session's, for a name without one. Raises RefusedError."""
+    if not schema:
+        message = "Schema must be specified when session schema is not set"
+        raise RefusedError(ErrorKind.MISSING_SCHEMA_NAME, message, position)
+    return schema
+
+
 class ViewRegistry:
     """All views by schema and name; names are compared without case, as SQL clients send them either way."""
 
@@ -96,13 +118,13 @@ class ViewRegistry:
     def find(self, name: QueryName, schema: str = SCHEMA) -> SystemView:
         """``view``, ``schema.view`` or ``catalog.schema.view``; ``schema`` is the session's.
 
-        Raises RefusedError (VIEW_NOT_FOUND).
+        Raises RefusedError (CATALOG_NOT_FOUND, SCHEMA_NOT_FOUND, MISSING_SCHEMA_NAME, VIEW_NOT_FOUND).
         """
         parts = [part.upper() for part in name.parts]
-        known = len(parts) <= 3 and (len(parts) < 3 or parts[0] in (CATALOG, CLIENTS_CATALOG))
-        schemas = (schema.upper(), SCHEMA) if len(parts) == 1 else (parts[-2],)
-        for schema_name in schemas if known else ():
-            system_view = self._views.get((schema_name, parts[-1]))
+        if len(parts) <= 3:
+            schema = parts[-2] if len(parts) > 1 else required_schema(schema, name.position)
+            check_place(name.parts[0] if len(parts) == 3 else CATALOG, schema, name.position)
+            system_view = self._views.get((schema.upper(), parts[-1]))
             if system_view is not None:
                 return system_view
         views = ", ".join(system_view.name for system_view in self if system_view.schema == SCHEMA)

@@ -52,6 +52,15 @@ class ErrorKind(Enum):
     QUERY_FAILED = ErrorRow(
         1105, "22000", 400, "The query failed on a value", "Correct what the message names."
     )
+    CATALOG_NOT_FOUND = ErrorRow(
+        1106, "3D000", 404, "The catalog does not exist", "SHOW CATALOGS lists those that do."
+    )
+    SCHEMA_NOT_FOUND = ErrorRow(
+        1107, "3F000", 404, "The schema does not exist", "SHOW SCHEMAS lists those that do."
+    )
+    MISSING_SCHEMA_NAME = ErrorRow(
+        1108, "3F000", 400, "The session has no schema", "Write schema.table, or connect with a schema."
+    )
     OPTION_UNKNOWN = ErrorRow(
         2001, "22023", 400, "The option does not exist", "Use one of the options that the message lists."
     )

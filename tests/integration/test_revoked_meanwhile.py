@@ -28,6 +28,12 @@ from tests.fixtures.waiting import until
 ADMIN = "the-administrator"
 ENDLESS = "WITH RECURSIVE t (x) AS (SELECT 1 UNION ALL SELECT (x * 7) % 1000003 FROM t) SELECT count(*) FROM t"
 STATEMENTS = "/api/v1/statements"
+
+
+def in_system(user: str) -> dict[str, str]:
+    return {"X-Trino-User": user, "X-Trino-Schema": "system"}
+
+
 PATIENCE_S = 120.0
 SETTINGS = {"ZONEKEEPER_QUERY_TIMEOUT_S": "600", "ZONEKEEPER_CONSOLE": "false"}
 PASSWORD = "a password that is long enough"
@@ -196,7 +202,7 @@ def test_each_page_needs_what_its_rows_were_read_with(
     sql = f"SELECT zone_name FROM zones WHERE zone_name = '{zone.upper()}'"
     with servers[0].client(user, PASSWORD) as client:
         if protocol == "of drivers":
-            first = client.post("/v1/statement", content=sql, headers={"X-Trino-User": user}).json()
+            first = client.post("/v1/statement", content=sql, headers=in_system(user)).json()
             address, page = with_data(client, first["nextUri"])
             assert page["data"] == [[zone.upper()]]
         else:

@@ -99,7 +99,8 @@ def _error(client: httpx.Client, user: str, sql: str, by: str) -> str | None:
 
 
 def _driver_error(client: httpx.Client, user: str, sql: str) -> str | None:
-    page = client.post("/v1/statement", content=sql, headers={"X-Trino-User": user}).raise_for_status().json()
+    headers = {"X-Trino-User": user, "X-Trino-Schema": "system"}
+    page = client.post("/v1/statement", content=sql, headers=headers).raise_for_status().json()
     while "nextUri" in page:
         page = client.get(page["nextUri"]).raise_for_status().json()
     return str(page["error"]["errorName"]) if "error" in page else None

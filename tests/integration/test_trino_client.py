@@ -48,7 +48,8 @@ def connection(server: ApiServer) -> Iterator[trino.dbapi.Connection]:
 
 
 def connect(server: ApiServer, **more: Any) -> trino.dbapi.Connection:
-    return trino.dbapi.connect(host="127.0.0.1", port=server.port, user="tester", **more)
+    named = {"host": "127.0.0.1", "port": server.port, "user": "tester", "schema": "system", **more}
+    return trino.dbapi.connect(**named)
 
 
 def read_on(request: trino.client.TrinoRequest, status: Any) -> None:
@@ -56,15 +57,14 @@ def read_on(request: trino.client.TrinoRequest, status: Any) -> None:
         status = request.process(request.get(status.next_uri))
 
 
-def read_to_the_end(client: httpx.Client, sql: str, headers: dict[str, str]) -> dict[str, Any]:
-    """The last page, which is never the first."""
+def read_to_the_end(client: httpx.Client, sql: str, headers: dict[str, str]) -> tuple[str, dict[str, Any]]:
+    """The last page, which is never the first, and its address."""
     page: dict[str, Any] = client.post("/v1/statement", content=sql, headers=headers).json()
     assert "error" not in page
-    address = page["nextUri"]
-    while address:
-        page = client.get(address).raise_for_status().json()
-        address = page.get("nextUri")
-    return page
+    address: str = page["nextUri"]
+    while "nextUri" in (page := client.get(address).raise_for_status().json()):
+        address = page["nextUri"]
+    return address, page
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,8 @@ def read_to_the_end(client: httpx.Client, sql: str, headers: dict[str, str]) -> 
 def test_an_error_is_never_on_the_first_page(server: ApiServer, sql: str, ends_with: str | None) -> None:
     """Clients exist that pass over it. A page that was read is read again as it was."""
     with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
-        last = read_to_the_end(client, sql, {"X-Trino-User": "tester"})
+        again, last = read_to_the_end(client, sql, {"X-Trino-User": "tester", "X-Trino-Schema": "system"})
         assert last.get("error", {}).get("errorName") == ends_with
-        again = f"/v1/statement/executing/{last['id']}/1"
         assert client.get(again).json() == last
         assert client.delete(again).status_code == 204
 
@@ -308,12 +307,78 @@ def test_transactions_do_not_change_zones(server: ApiServer, zone: str) -> None:
 def test_use_and_show(connection: trino.dbapi.Connection) -> None:
     cursor = connection.cursor()
     assert cursor.execute("SHOW CATALOGS").fetchall() == [["zonekeeper"]]
-    assert cursor.execute("SHOW SCHEMAS").fetchall() == [["information_schema"], ["system"]]
+    assert cursor.execute("SHOW SCHEMAS").fetchall() == [["information_schema"], ["public"], ["system"]]
     assert ["zones"] in cursor.execute("SHOW TABLES FROM system").fetchall()
     cursor.execute("USE zonekeeper.system").fetchall()
     assert connection._client_session.schema == "system"
     columns = cursor.execute("SHOW COLUMNS FROM zones").fetchall()
     assert columns[0][:2] == ["zone_id", "integer"]
+
+
+@pytest.mark.parametrize(
+    ("place", "sql", "error"),
+    [
+        ({"catalog": "nope"}, "SELECT 1", "CATALOG_NOT_FOUND"),
+        ({"catalog": "nope"}, "CREATE ZONE nowhere_at_all", "CATALOG_NOT_FOUND"),
+        ({"schema": "nope"}, "SELECT zone_name FROM zones", "SCHEMA_NOT_FOUND"),
+        ({"schema": "information_schema"}, "SELECT zone_name FROM zones", "VIEW_NOT_FOUND"),
+        ({"schema": None}, "SELECT zone_name FROM zones", "MISSING_SCHEMA_NAME"),
+        ({"schema": None}, "SHOW TABLES", "MISSING_SCHEMA_NAME"),
+        ({"schema": None}, "DESCRIBE zones", "MISSING_SCHEMA_NAME"),
+        ({"schema": None}, "SELECT count(*) FROM system.zones", None),
+        ({"schema": None}, "SELECT count(*) FROM zonekeeper.system.zones", None),
+        ({"schema": None}, "SELECT 1", None),
+        ({}, "USE nope.nope", "CATALOG_NOT_FOUND"),
+        ({}, "USE zonekeeper.nope", "SCHEMA_NOT_FOUND"),
+        ({}, "USE nope", "SCHEMA_NOT_FOUND"),
+        ({}, "SELECT * FROM nope.system.zones", "CATALOG_NOT_FOUND"),
+        ({}, "SELECT * FROM nope.zones", "SCHEMA_NOT_FOUND"),
+        ({}, "SHOW SCHEMAS FROM nope", "CATALOG_NOT_FOUND"),
+        ({}, "SHOW TABLES FROM nope", "SCHEMA_NOT_FOUND"),
+        ({}, "SHOW COLUMNS FROM nope.zones", "SCHEMA_NOT_FOUND"),
+        ({}, "DESCRIBE nope.system.zones", "CATALOG_NOT_FOUND"),
+    ],
+)
+def test_a_place_that_is_not_there(
+    server: ApiServer, place: dict[str, str | None], sql: str, error: str | None
+) -> None:
+    """In the session, in USE, and in a name: as Trino refuses it; nothing is looked for elsewhere."""
+    with connect(server, **place) as opened:
+        cursor = opened.cursor()
+        if error is None:
+            assert cursor.execute(sql).fetchall()
+            return
+        with pytest.raises(trino.exceptions.TrinoUserError) as refused:
+            cursor.execute(sql).fetchall()
+        assert refused.value.error_name == error
+
+
+def test_tables_of_the_catalog_are_in_their_schema(server: ApiServer, zone: str) -> None:
+    """For whoever reads the metadata: a driver's tree, SHOW, DESCRIBE and an ORM's reflection."""
+    with connect(server) as opened:
+        cursor = opened.cursor()
+        cursor.execute(f"CREATE ZONE {zone} (PARTITIONS 1)").fetchall()
+        columns = (
+            'id INT PRIMARY KEY, "Name" VARCHAR(20), amount DECIMAL(10, 2), at TIMESTAMP(3), raw VARBINARY'
+        )
+        cursor.execute(f"CREATE TABLE sales_{zone} ({columns}) ZONE {zone}").fetchall()
+        table = f"sales_{zone}".lower()
+        assert [table] in cursor.execute("SHOW TABLES FROM public").fetchall()
+        described = [
+            ["id", "integer"],
+            ["Name", "varchar(20)"],
+            ["amount", "decimal(10,2)"],
+            ["at", "timestamp(3)"],
+            ["raw", "varbinary"],
+        ]
+        assert [row[:2] for row in cursor.execute(f"DESCRIBE public.{table}").fetchall()] == described
+        sizes = "SELECT column_name, data_type, column_size, decimal_digits FROM system.jdbc.columns"
+        rows = cursor.execute(f"{sizes} WHERE table_schem = 'public' AND table_name = '{table}'").fetchall()
+        assert ["amount", 3, 10, 2] in rows
+        assert ["Name", 12, 20, 0] in rows
+    engine = create_engine(f"trino://tester@127.0.0.1:{server.port}/zonekeeper/public")
+    assert table in inspect(engine).get_table_names("public")
+    engine.dispose()
 
 
 def test_a_repeated_post_has_one_effect(server: ApiServer, zone: str) -> None:
@@ -330,7 +395,7 @@ def test_a_repeated_post_has_one_effect(server: ApiServer, zone: str) -> None:
             assert "error" not in again.json()
             assert with_data(client, again.json()["nextUri"])[1]["data"] == [[True]]
         # Read, so not lost: without a key this is a new statement.
-        assert read_to_the_end(client, sql, bare)["error"]["errorName"] == "ZONE_ALREADY_EXISTS"
+        assert read_to_the_end(client, sql, bare)[1]["error"]["errorName"] == "ZONE_ALREADY_EXISTS"
 
 
 def test_tokens(server: ApiServer) -> None:

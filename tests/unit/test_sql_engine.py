@@ -55,11 +55,13 @@ async def test_ddl_says_what_it_did(world: World) -> None:
     result = await world.run("/* a */ ALTER ZONE orders SET (REPLICAS 3)")
     assert (result.update_type, result.applied, result.zone_id, result.catalog_version) == (
         "ALTER ZONE",
-        True,
+        False,
         1,
         1,
     )
+    assert [warning.name for warning in result.warnings] == ["NOTHING_CHANGED"]
     assert result.columns == ()
+    assert (await world.run("ALTER ZONE orders SET (AUTO SCALE UP 3)")).applied
     result = await world.run("DROP ZONE IF EXISTS nothing")
     assert (result.update_type, result.applied, result.zone_id) == ("DROP ZONE", False, None)
 

@@ -24,6 +24,8 @@ _SECONDS = re.compile(r":\d\d\.(\d+)")
 # "UTC+05:30", as drivers write an offset, would lose its minutes.
 _OFFSET = re.compile(r"\s+(?:UTC|GMT|UT)?(?=[+-]\d\d?(?::?\d\d)?$)")
 
+_UTC = re.compile(r"\s*Z$")
+
 Refuse = Callable[[exp.Expr, str], Any]
 """Raises the error for a node."""
 
@@ -60,9 +62,15 @@ def _cast(node: exp.Cast, refuse: Refuse) -> exp.Expr:
         node.set("to", _decimal_type(*_digits_of(node, refuse)))
     elif to.is_type("TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIME", "TIMETZ") and node.this.is_string:
         zoned = to.is_type("TIMESTAMPTZ", "TIMETZ")
+        if to.is_type("TIMESTAMPTZ"):
+            _round_to_micros(node)
         _check_fraction(node, MICROS_DIGITS if zoned or to.is_type("TIME") else NANOS_DIGITS, refuse)
         if zoned:
-            node.this.set("this", _OFFSET.sub("", node.this.name.strip()))
+            node.this.set("this", _UTC.sub("+00:00", _OFFSET.sub("", node.this.name.strip())))
+    elif to.is_type("CHAR") and node.this is not None:
+        length = to.expressions[0].this if to.expressions else exp.Literal.number(1)
+        text = exp.Left(this=type(node)(this=node.this, to=exp.DataType.build("TEXT")), expression=length)
+        return exp.Anonymous(this="RPAD", expressions=[text, length.copy(), exp.Literal.string(" ")])
     elif to.is_type("VARCHAR", "TEXT") and len(to.expressions) == 1:
         # DuckDB ignores the length.
         length = to.expressions[0].this
@@ -91,6 +99,16 @@ def _check_fraction(node: exp.Cast, digits_max: int, refuse: Refuse) -> None:
     match = _SECONDS.search(node.this.name)
     if match is not None and len(match[1].rstrip("0")) > digits_max:
         refuse(node, f"this type has at most {digits_max} digits of a second")
+
+
+def _round_to_micros(node: exp.Cast) -> None:
+    """Of an instant, which has no more here; programs send clocks of nanoseconds."""
+    text = node.this.name
+    match = _SECONDS.search(text)
+    if match is not None and MICROS_DIGITS < len(match[1]) <= NANOS_DIGITS:
+        micros = (int(match[1].ljust(NANOS_DIGITS, "0")) + 500) // 1000
+        # Half a microsecond before the next second stays in this one.
+        node.this.set("this", f"{text[: match.start(1)]}{min(micros, 999_999):06d}{text[match.end(1) :]}")
 
 
 def _number(node: exp.Literal, refuse: Refuse) -> exp.Expr:

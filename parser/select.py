@@ -7,7 +7,7 @@ up besides (``app.sql.sandbox``): this is the first wall, and the one that expla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -23,11 +23,13 @@ from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Position, shortened
 from parser.errors import SourceMap, check_characters
 from parser.queries import QueryName
+from parser.query_types import ColumnType, column_type, trino_value, type_name
 from parser.query_values import exact, is_not_finite
 from parser.script import unclosed
 
-PRODUCT = "zonekeeper"
-"""What ``version()`` answers."""
+VERSION = "450-zonekeeper"
+"""What ``version()`` answers. The number is the generation of the protocol: clients ask for it to know what
+they may send."""
 
 QUERY_CHARS_MAX = 100_000
 QUERY_TOKENS_MAX = 10_000
@@ -112,26 +114,34 @@ class PreparedQuery:
     places: dict[str, Position]
     is_simple: bool = False
     text: str = ""
+    columns: tuple[ColumnType, ...] = ()
+    """Of a prefix of the columns: what the text says of them."""
 
 
+NO_SESSION: Mapping[str, str] = {}
 Resolve = Callable[[QueryName], str]
 """From a table's name to the name under which the engine will find it. Raises a coded error."""
 
 
-def prepare_query(source: SourceMap, resolve: Resolve) -> PreparedQuery:
-    """Reads, checks, resolves and rewrites one query. Raises ParseError."""
+def prepare_query(
+    source: SourceMap, resolve: Resolve, session: Mapping[str, str] = NO_SESSION
+) -> PreparedQuery:
+    """Reads, checks, resolves and rewrites one query. ``session``: what CURRENT_SCHEMA and the like answer;
+    empty: NULL. Raises ParseError."""
     check_characters(source)
     if len(source.text.strip()) > QUERY_CHARS_MAX:
         raise source.fail(0, f"a query has at most {QUERY_CHARS_MAX} characters", ErrorKind.QUERY_INVALID)
     try:
         tree = _parse(source)
-        rewriter = _Rewriter(source, resolve)
+        rewriter = _Rewriter(source, resolve, session)
         is_simple = _is_simple(tree)
         rewriter.rewrite(tree)
-        sql = tree.sql(dialect=_DUCKDB, comments=False)
+        sql = _named_values(tree, tree.sql(dialect=_DUCKDB, comments=False))
     except (RecursionError, TooManyStepsError) as error:
         raise source.fail(0, "the query is nested too deeply", ErrorKind.QUERY_INVALID) from error
-    return PreparedQuery(sql, frozenset(rewriter.relations), rewriter.places, is_simple, source.text)
+    return PreparedQuery(
+        sql, frozenset(rewriter.relations), rewriter.places, is_simple, source.text, rewriter.columns
+    )
 
 
 def _is_simple(tree: exp.Expr) -> bool:
@@ -191,15 +201,18 @@ def _plain(message: str) -> str:
 class _Rewriter:
     """One walk over one tree."""
 
-    def __init__(self, source: SourceMap, resolve: Resolve) -> None:
+    def __init__(self, source: SourceMap, resolve: Resolve, session: Mapping[str, str]) -> None:
         self.relations: set[str] = set()
         self.places: dict[str, Position] = {}
         self._source = source
         self._resolve = resolve
+        self._session = session
+        self.columns: tuple[ColumnType, ...] = ()
 
     def rewrite(self, tree: exp.Query | exp.Values) -> None:
         for call in list(tree.find_all(exp.CurrentVersion)):
-            call.replace(exp.Literal.string(PRODUCT))
+            call.replace(exp.Literal.string(VERSION))
+        self._place_session(tree)
         nodes = list(tree.walk())
         for node in nodes:
             self._check(node)
@@ -212,7 +225,9 @@ class _Rewriter:
             elif isinstance(node, exp.Column) and node.args.get("db"):
                 node.set("catalog", None)
                 node.set("db", None)
-        _name_columns(tree)
+        self.columns = _name_columns(tree)
+        for asked in list(tree.find_all(exp.Typeof)):
+            asked.replace(type_name(asked))
         # From the inside out: what is put in the place of a node keeps what was put into it.
         for node in reversed(list(tree.walk())):
             self._make_exact(node)
@@ -221,9 +236,18 @@ class _Rewriter:
         def refuse(blamed: exp.Expr, message: str) -> NoReturn:
             raise ParseError(ErrorKind.QUERY_INVALID, message, self._place(blamed))
 
-        written = exact(node, refuse)
+        written = exact(trino_value(node), refuse)
         if written is not node:
             node.replace(written)
+
+    def _place_session(self, tree: exp.Expr) -> None:
+        """What is asked of the session by a name without parentheses."""
+        for node in list(tree.find_all(exp.Column, exp.CurrentCatalog, exp.CurrentSchema)):
+            name = node.sql_name() if isinstance(node, exp.Func) else node.name.upper()
+            is_quoted = isinstance(node, exp.Column) and (node.table or node.this.args.get("quoted"))
+            if name in self._session and not is_quoted:
+                text = self._session[name]
+                node.replace(exp.Literal.string(text) if text else exp.Null())
 
     def _check(self, node: exp.Expr) -> None:
         if isinstance(node, _FORBIDDEN):
@@ -299,13 +323,29 @@ def _visible_ctes(node: exp.Expr) -> set[str]:
     return names
 
 
-def _name_columns(tree: exp.Expr) -> None:
-    """Expressions without a name get one that tells their place, so that the names are ours, not DuckDB's."""
+def _name_columns(tree: exp.Expr) -> tuple[ColumnType, ...]:
+    """What has no name of its own gets one that tells its place, as Trino names it. What is known of the
+    columns up to the first star."""
     first: exp.Expr = tree
     while isinstance(first, exp.SetOperation | exp.Subquery):
         first = first.this
     if not isinstance(first, exp.Select):
-        return
+        return ()
+    known: list[ColumnType] = []
+    for projection in first.expressions:
+        if projection.is_star:
+            break
+        known.append(column_type(projection))
     for index, projection in enumerate(first.expressions):
-        if not projection.is_star and (isinstance(projection, exp.Cast) or not projection.output_name):
+        if not projection.is_star and not isinstance(projection, exp.Alias | exp.Column | exp.Dot):
             first.expressions[index].replace(exp.alias_(projection.copy(), f"_COL{index}", quoted=True))
+    return tuple(known) if first is tree else ()
+
+
+def _named_values(tree: exp.Expr, sql: str) -> str:
+    if not isinstance(tree, exp.Values) or tree.alias:
+        return sql
+    rows = tree.expressions
+    count = len(rows[0].expressions) if rows and isinstance(rows[0], exp.Tuple) else 1
+    names = ", ".join(f'"_COL{index}"' for index in range(count))
+    return f"SELECT * FROM ({sql}) AS v({names})"

@@ -14,12 +14,11 @@ from app.sql.trino_front import Page, TrinoFront
 from app.sql.trino_pages import PageAddresses
 from app.sql.trino_session import TrinoSession, read_session
 from catalog.core.errors import ErrorKind, ParseError
+from parser.select import VERSION
 
 router = APIRouter(prefix="/v1", include_in_schema=False)
 
 KEY_CHARS_MAX = 200
-VERSION = "450-zonekeeper"
-"""The number is the generation of the protocol: clients ask for it to know what they may send."""
 
 
 async def _front(services: ServicesOf) -> TrinoFront:

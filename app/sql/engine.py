@@ -376,7 +376,9 @@ class SqlEngine:
     async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:
         def prepare(_: StopFlag) -> PreparedQuery:
             return prepare_query(
-                statement.source, lambda name: self._registry.find(name, session.schema).relation
+                statement.source,
+                lambda name: self._registry.find(name, session.schema).relation,
+                {"CURRENT_CATALOG": session.catalog.lower(), "CURRENT_SCHEMA": session.schema.lower()},
             )
 
         prepared = await self._reader.run(len(statement.source.text), prepare)

@@ -4,7 +4,7 @@ It says when it is ready; then it reads requests from its standard input and wri
 output, one after the other::
 
     frame    = length of the header (4 bytes, big-endian), header (JSON), blobs
-    request  = {"sql", "rows_max", "time_zone", "blobs": [[table name, bytes], ...]}, Arrow streams
+    request  = {"sql", "rows_max", "time_zone", "columns", "blobs": [[table name, bytes], ...]}, Arrow streams
     ready    = {"ready": true}
     answer   = {"columns": [[name, type], ...]}, JSON texts of at most ROWS_IN_BLOB rows each;
                or {"error", "message", "near"}
@@ -25,7 +25,7 @@ import struct
 import sys
 from typing import IO, Any
 
-from app.sql.sandbox_values import query_text, rows_and_types, wire_type
+from app.sql.sandbox_values import as_written, query_text, rows_and_types, wire_type
 
 LENGTH = struct.Struct(">I")
 MEMORY_MB = 256
@@ -100,7 +100,11 @@ def run_query(database: Any, header: dict[str, Any], tables: dict[str, bytes]) -
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             return _error("QUERY_NOT_ALLOWED", "only SELECT, WITH and VALUES can be queried")
         relation = connection.query(header["sql"])
-        types = [wire_type(kind) for kind in relation.types]
+        known = [*header.get("columns", ()), *[("", "")] * len(relation.types)]
+        types = [
+            as_written(wire_type(kind), name, zone)
+            for kind, (name, zone) in zip(relation.types, known, strict=False)
+        ]
         connection.execute(query_text(header["sql"], types))
         values = connection.fetchmany(header["rows_max"] + 1)
         if len(values) > header["rows_max"]:

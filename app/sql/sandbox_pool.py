@@ -184,7 +184,12 @@ class SandboxPool:
         self, query: PreparedQuery, load: Load, time_zone: str, cpu_s_max: float | None = None
     ) -> ResultSet:
         """Raises TimeoutError when its time is over, _NotCheapError, StatementError."""
-        header = {"sql": query.sql, "rows_max": self._limits.rows_max, "time_zone": time_zone}
+        header = {
+            "sql": query.sql,
+            "rows_max": self._limits.rows_max,
+            "time_zone": time_zone,
+            "columns": [(column.name, column.zone) for column in query.columns],
+        }
         sandbox = self._take(cpu_s_max is not None)
         try:
             await self._started(sandbox)

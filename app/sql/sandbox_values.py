@@ -12,10 +12,12 @@ import math
 import re
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+
+from parser.time_zones import offset_minutes
 
 BIGINT_MAX = 2**63 - 1
 DECIMAL_DIGITS_MAX = 38
@@ -44,6 +46,38 @@ class WireType:
     carrier: str
     convert: Convert
     is_cast: bool = False
+    zone: str = ""
+    """Of the clock that instants are shown by; empty: the session's."""
+
+    def text_of(self, column: str) -> str:
+        """A clock that goes back shows an hour twice, of which drivers mean the first; the second is told by
+        the session's zone."""
+        text = f"CAST({column} AS {self.carrier})"
+        if not self.zone:
+            return text
+        zone = "'" + self.zone.replace("'", "''") + "'"
+        minutes = offset_minutes(self.zone)
+        if minutes is not None:
+            return f"CAST(timezone('UTC', {column}) + INTERVAL '{minutes} minutes' AS VARCHAR) || ' ' || {zone}"
+        local = f"timezone({zone}, {column})"
+        shown = f"CAST({local} AS VARCHAR) || ' ' || {zone}"
+        before = (f"timezone({zone}, {column} - INTERVAL '{shift} minutes')" for shift in (30, 60, 120))
+        return f"CASE WHEN {local} IN ({', '.join(before)}) THEN {text} ELSE {shown} END"
+
+
+def as_written(wire: WireType, name: str, zone: str) -> WireType:
+    """``wire`` with what the query's text says of the column: its length, digits of a second, or zone."""
+    base, digits = name.partition("(")[0], re.search(r"\((\d+)\)", name)
+    if wire.name == "varchar" and base in ("char", "varchar"):
+        return replace(wire, name=name)
+    if digits is None or wire.name.partition("(")[0] != base or ("zone" in wire.name) != ("zone" in name):
+        return wire
+    size = int(digits[1])
+    if base == "time":
+        return replace(wire, name=name, convert=_clock(size))
+    if "zone" in name:
+        return replace(wire, name=name, convert=_in_zone(size, zone), zone=zone)
+    return replace(wire, name=name, convert=_timestamp(size))
 
 
 def wire_type(kind: Any) -> WireType:
@@ -70,10 +104,7 @@ def query_text(sql: str, types: Sequence[WireType]) -> str:
     if not any(wire.is_cast for wire in types):
         return sql
     names = [f'"c{n}"' for n in range(len(types))]
-    columns = [
-        f"CAST({name} AS {wire.carrier})" if wire.is_cast else name
-        for name, wire in zip(names, types, strict=True)
-    ]
+    columns = [wire.text_of(name) if wire.is_cast else name for name, wire in zip(names, types, strict=True)]
     return f"SELECT {', '.join(columns)} FROM ({sql}\n) AS q({', '.join(names)})"
 
 
@@ -185,6 +216,18 @@ def _timestamp_with_zone(text: str) -> str:
         return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond:06d} UTC"
     local, zone = _zoned(text)[:-6], _zoned(text)[-6:]
     return f"{local} {'UTC' if zone == '+00:00' else zone}"
+
+
+def _in_zone(digits: int, zone: str) -> Convert:
+    shown = _timestamp(digits)
+
+    def in_zone(text: str) -> str:
+        if zone and text.endswith(f" {zone}"):
+            return f"{shown(text.removesuffix(f' {zone}'))} {zone}"
+        local, _, offset = _timestamp_with_zone(text).rpartition(" ")
+        return f"{shown(local)} {offset}"
+
+    return in_zone
 
 
 def _interval_parts(text: str) -> tuple[int, int]:

@@ -161,7 +161,7 @@ async def test_a_zone_that_is_not_placed_yet(world: World) -> None:
         ("SELECT nope FROM zones", ErrorKind.COLUMN_NOT_FOUND, 1, 8),
         ("SELECT z.nope\nFROM zones z", ErrorKind.COLUMN_NOT_FOUND, 1, 10),
         ("SELECT *\n  FROM nowhere", ErrorKind.VIEW_NOT_FOUND, 2, 8),
-        ("SELECT * FROM other.system.zones", ErrorKind.VIEW_NOT_FOUND, 1, 15),
+        ("SELECT * FROM other.system.zones", ErrorKind.CATALOG_NOT_FOUND, 1, 15),
         ("SELECT * FROM 'x.csv'", ErrorKind.VIEW_NOT_FOUND, 1, 15),
         ("SELECT zone_id, count(*) FROM zones", ErrorKind.QUERY_INVALID, 1, 8),
         ("SELECT CAST(zone_name AS integer) FROM zones", ErrorKind.QUERY_FAILED, None, None),

@@ -96,7 +96,7 @@ def test_headers() -> None:
     assert session.properties["other"] == "a,b"
     assert session.prepared == {"s": "SELECT ?"}
     assert session.transaction_id is None
-    assert session.context.schema == "system"
+    assert (session.context.catalog, session.context.schema) == ("zonekeeper", "")
 
 
 def test_properties() -> None:
@@ -134,10 +134,10 @@ def test_ddl_by_its_first_word() -> None:
 
 
 def test_show_becomes_a_query_over_metadata() -> None:
-    session = SessionContext(schema="it's")
-    assert "table_schema = 'it''s'" in rewrite_show("SHOW TABLES", session)
-    assert "LIKE 'z%'" in rewrite_show("show tables from a.b like 'z%';", session)
-    assert "table_name = 'Big'" in rewrite_show('DESCRIBE s."Big"', session)
+    session = SessionContext(schema="public")
+    assert "table_schema = 'public'" in rewrite_show("SHOW TABLES", session)
+    assert "LIKE 'z%'" in rewrite_show("show tables from system.jdbc like 'z%';", session)
+    assert "table_name = 'it''s Big'" in rewrite_show('DESCRIBE system."it\'s Big"', session)
     for other in ("SHOW ZONES", "SHOW CREATE ZONE z", "DESCRIBE ZONE z", "SELECT 1"):
         assert rewrite_show(other, session) == other
 

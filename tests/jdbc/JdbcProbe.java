@@ -332,8 +332,12 @@ public class JdbcProbe {
 
     private Object cancel() throws Exception {
         Map<String, Object> found = new LinkedHashMap<>();
+        ExecutorService threads = Executors.newSingleThreadExecutor((task) -> {
+            Thread thread = new Thread(task);
+            thread.setDaemon(true);
+            return thread;
+        });
         try (Statement statement = connection.createStatement()) {
-            ExecutorService threads = Executors.newSingleThreadExecutor();
             Future<String> running = threads.submit(() -> {
                 try (ResultSet result = statement.executeQuery(ENDLESS)) {
                     return "ended";

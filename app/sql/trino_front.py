@@ -24,7 +24,7 @@ from app.sql.trino_describe import PreparedDescriber
 from app.sql.trino_pages import PageAddresses, page_body, page_count
 from app.sql.trino_session import TrinoSession, check_property
 from app.sql.trino_work import Progress, is_ddl, statement_work
-from app.sql.view_registry import check_place
+from app.sql.view_registry import CATALOG, check_place
 from catalog.core.access_tokens import scope_text
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.statement_log import (
@@ -47,7 +47,7 @@ HOLD_S = 1.0
 REPEAT_WITHIN_S = 60.0
 TEXT_KEPT = 200
 NO_ROOM = (ErrorKind.TOO_MANY_STATEMENTS, ErrorKind.CLIENT_STATEMENT_LIMIT)
-_UNLOGGED = re.compile(r"[0-9a-f]{32}-([A-Z_]{1,60})")
+_UNLOGGED = re.compile(r"[0-9a-f]{32}-([A-Z_]{1,60})(?:\.([a-z_]*)\.([a-z_]+))?")
 _DESCRIBES = (ControlKind.DESCRIBE_INPUT, ControlKind.DESCRIBE_OUTPUT)
 _RUNS = (ControlKind.EXECUTE, *_DESCRIBES)
 
@@ -133,7 +133,7 @@ class TrinoFront:
     async def get(self, statement_id: str, token: int, addresses: PageAddresses) -> Page:
         """The page of a token. Raises RefusedError: STATEMENT_NOT_FOUND, STATEMENT_RESULT_GONE."""
         if unlogged := _UNLOGGED.fullmatch(statement_id):
-            return Page(_last_page(statement_id, unlogged[1], addresses))
+            return _last_page(unlogged, addresses)
         row = await self._row(statement_id)
         if token < 1 or token > row.token + 1:
             raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "this page was never offered")
@@ -287,10 +287,9 @@ def _controlled(control: Control, session: TrinoSession, addresses: PageAddresse
         _prepared(control.name, session)
         headers["X-Trino-Deallocated-Prepare"] = quote_plus(control.name)
     elif kind is ControlKind.USE:
-        check_place(control.catalog or session.catalog, control.name)
-        if control.catalog:
-            headers["X-Trino-Set-Catalog"] = quote_plus(control.catalog)
-        headers["X-Trino-Set-Schema"] = quote_plus(control.name)
+        catalog, schema = control.catalog.lower(), control.name.lower()
+        check_place(catalog or session.catalog, schema)
+        return Page(_first_page(f"{kind.name}.{catalog}.{schema}", addresses), _used(catalog, schema))
     elif kind is ControlKind.SET_SESSION:
         value = plain(literal(control.text)).strip()
         value = value[1:-1].replace("''", "'") if value.startswith("'") else value.lower()
@@ -314,13 +313,24 @@ def _first_page(answer: str, addresses: PageAddresses) -> dict[str, Any]:
     return page_body(row, addresses, None, 1)
 
 
-def _last_page(statement_id: str, answer: str, addresses: PageAddresses) -> dict[str, Any]:
+def _last_page(unlogged: re.Match[str], addresses: PageAddresses) -> Page:
     """Raises RefusedError for an id that nobody was given."""
-    row = StatementRow(statement_id, TRINO, StatementState.SUCCEEDED, finished_us=0)
+    answer, catalog, schema = unlogged[1], unlogged[2] or "", unlogged[3] or ""
+    row = StatementRow(unlogged[0], TRINO, StatementState.SUCCEEDED, finished_us=0)
     if answer in ControlKind.__members__:
+        if schema:
+            check_place(catalog or CATALOG, schema)
         head = {"columns": [["result", "boolean"]], "update_type": ControlKind[answer].value}
-        return page_body(replace(row, heads=(head,)), addresses, None, None)
+        body = page_body(replace(row, heads=(head,)), addresses, None, None)
+        return Page(body, _used(catalog, schema) if schema else {})
     if answer not in ErrorKind.__members__:
         raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "there is no such statement")
     error = problem(StoreError(ErrorKind[answer], ErrorKind[answer].value.title))
-    return page_body(replace(row, state=StatementState.FAILED, error=error), addresses, None, None)
+    failed = replace(row, state=StatementState.FAILED, error=error)
+    return Page(page_body(failed, addresses, None, None))
+
+
+def _used(catalog: str, schema: str) -> dict[str, str]:
+    """Of each page: JDBC's driver believes the last one."""
+    named = {"X-Trino-Set-Catalog": catalog} if catalog else {}
+    return {**named, "X-Trino-Set-Schema": schema}

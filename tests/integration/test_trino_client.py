@@ -89,6 +89,18 @@ def test_an_error_is_never_on_the_first_page(server: ApiServer, sql: str, ends_w
         assert client.delete(again).status_code == 204
 
 
+def test_use_is_on_each_page(server: ApiServer) -> None:
+    """Python's driver reads the first, JDBC's the last."""
+    used = {"x-trino-set-catalog": "zonekeeper", "x-trino-set-schema": "information_schema"}
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+        sql = "USE zonekeeper.information_schema"
+        first = client.post("/v1/statement", content=sql, headers={"X-Trino-User": "tester"})
+        last = client.get(first.json()["nextUri"])
+        assert [{name: page.headers.get(name) for name in used} for page in (first, last)] == [used, used]
+        forged = first.json()["nextUri"].replace("information_schema", "nope")
+        assert client.get(forged).status_code == 404
+
+
 def test_queries_and_parameters(connection: trino.dbapi.Connection) -> None:
     cursor = connection.cursor()
     assert cursor.execute("SELECT 1").fetchall() == [[1]]

@@ -94,7 +94,7 @@ async def list_tokens(
     return _private({"tokens": [_body(token, now_us) for token in tokens]})
 
 
-@router.post("/tokens", status_code=201, **answers(NewToken, 400, 401, 403, 503))
+@router.post("/tokens", status_code=201, **answers(NewToken, 400, 401, 403, 429, 503))
 async def create_token(request: TokenCreate, services: ServicesOf) -> Response:
     """A token of who asks. Its secret is in this answer and nowhere else. A token that is requested with
     another one has no broader scope and ends no later."""
@@ -129,7 +129,7 @@ async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: 
     return _private(_body(revoked, _now_us()))
 
 
-@router.post("/console-links", status_code=201, **answers(ConsoleLink, 400, 401, 403, 503))
+@router.post("/console-links", status_code=201, **answers(ConsoleLink, 400, 401, 403, 429, 503))
 async def create_console_link(request: LinkCreate, services: ServicesOf) -> Response:
     """A link that logs who asks in to the console, once, within five minutes. Its secret is the address's
     fragment, which browsers send to no server. A session holds all that its user may: so one that is requested

@@ -27,6 +27,8 @@ from catalog.core.zone import ZoneId
 DAY_US = 86_400 * 1_000_000
 LIFETIME_DAYS = 30
 LIFETIME_DAYS_MAX = 90
+TOKENS_MAX = 50
+"""Of one user, that are valid at once."""
 
 _CLAUSE = re.compile(
     r"\s*([A-Z]+(?:\s*,\s*[A-Z]+)*)\s+ON\s+(SYSTEM|ALL\s+ZONES|ZONE\s+(\d{1,9}))\s*", re.IGNORECASE

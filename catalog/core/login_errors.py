@@ -40,3 +40,6 @@ GRANTS_UNAVAILABLE = outside(
     8307, "58000", 503, "Users and privileges cannot be read", "Try again when the catalog is available."
 )
 CONSOLE_SOCKET_LIMIT = no_room(8308, 429, "The user has too many pages open", "Close some of them.")
+LOGIN_PROOF_LIMIT = no_room(
+    8309, 429, "The user has too many tokens or links", "Revoke some, or wait until they expire."
+)

@@ -16,6 +16,8 @@ MINUTE_US = 60 * 1_000_000
 LIFETIME_US = 8 * 60 * MINUTE_US
 IDLE_US = 30 * MINUTE_US
 LINK_US = 5 * MINUTE_US
+LINKS_MAX = 10
+"""Of one user, that can be used at once."""
 ID_CHARS = 12
 USE_NOTED_US = MINUTE_US
 """A use is written down when the one that is known is older: not each request writes."""

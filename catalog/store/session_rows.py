@@ -6,10 +6,10 @@ from sqlalchemy import Engine, RowMapping, delete, insert, or_, select, update
 
 from catalog.core.access_tokens import NO_BASIS, LoginBasis
 from catalog.core.principals import Principal
-from catalog.core.sessions import IDLE_US, ConsoleSession, OneTimeLink
+from catalog.core.sessions import IDLE_US, LINKS_MAX, ConsoleSession, OneTimeLink
 from catalog.store.connections import reading, writing
 from catalog.store.principal_tables import ONE_TIME_LINKS, SESSIONS, belongs_to, user_version
-from catalog.store.token_rows import require_active
+from catalog.store.token_rows import require_active, require_room
 
 _OWNER = SESSIONS.c.owner_source, SESSIONS.c.owner_name
 _SESSIONS = select(SESSIONS, user_version(*_OWNER).label("owner_version"))
@@ -75,10 +75,14 @@ class SqlSessions:
             connection.commit()
 
     def add_link(self, link: OneTimeLink, basis: LoginBasis = NO_BASIS) -> None:
-        """Those that are over are deleted. Raises RefusedError (UNAUTHENTICATED) as ``add`` does."""
+        """Those that are over are deleted. Raises RefusedError (UNAUTHENTICATED) as ``add`` does, and
+        (LOGIN_PROOF_LIMIT)."""
         with writing(self._engine) as connection:
             require_active(connection, link.owner, basis)
             connection.execute(delete(ONE_TIME_LINKS).where(ONE_TIME_LINKS.c.expires_us <= link.created_us))
+            if basis != NO_BASIS:
+                usable = (*belongs_to(link.owner, *_LINK_OWNER), ONE_TIME_LINKS.c.used_us.is_(None))
+                require_room(connection, usable, LINKS_MAX, "links")
             values = {
                 "secret_hash": link.digest,
                 "owner_source": link.owner.source,

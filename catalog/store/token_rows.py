@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, delete, func, insert, select, update
 
 from catalog.core.access_tokens import (
     DAY_US,
     LIFETIME_DAYS_MAX,
     NO_BASIS,
+    TOKENS_MAX,
     AccessToken,
     LoginBasis,
     scope_of,
@@ -46,12 +47,15 @@ class SqlTokens:
             return tuple(map(_token, connection.execute(query).mappings()))
 
     def add(self, token: AccessToken, basis: LoginBasis = NO_BASIS) -> None:
-        """Raises RefusedError (UNAUTHENTICATED) when at this moment the owner is no active user, or ``basis``
-        does not hold any more."""
+        """Raises RefusedError: UNAUTHENTICATED when at this moment the owner is no active user, or ``basis``
+        does not hold any more, and LOGIN_PROOF_LIMIT, but for one that the server makes by itself."""
         with writing(self._engine) as connection:
             require_active(connection, token.owner, basis)
             old = TOKENS.c.created_us < token.created_us - KEPT_US
             connection.execute(delete(TOKENS).where(old, TOKENS.c.expires_us < token.created_us))
+            if basis != NO_BASIS:
+                valid = TOKENS.c.revoked_us.is_(None), TOKENS.c.expires_us > token.created_us
+                require_room(connection, (*belongs_to(token.owner, *_OWNER), *valid), TOKENS_MAX, "tokens")
             connection.execute(insert(TOKENS), _row(token))
             connection.commit()
 
@@ -76,6 +80,14 @@ def require_active(connection: Connection, owner: Principal, basis: LoginBasis =
         valid = (TOKENS.c.secret_hash == basis.token_digest, TOKENS.c.revoked_us.is_(None))
         if connection.scalar(select(TOKENS.c.token_id).where(*valid).with_for_update(read=True)) is None:
             raise RefusedError(ErrorKind.UNAUTHENTICATED, "the token was revoked")
+
+
+def require_room(
+    connection: Connection, conditions: tuple[ColumnElement[bool], ...], most: int, what: str
+) -> None:
+    """Raises RefusedError (LOGIN_PROOF_LIMIT) where ``most`` rows meet the conditions."""
+    if (connection.scalar(select(func.count()).where(*conditions)) or 0) >= most:
+        raise RefusedError(ErrorKind.LOGIN_PROOF_LIMIT, f"the user has {most} {what} already")
 
 
 def _row(token: AccessToken) -> dict[str, Any]:

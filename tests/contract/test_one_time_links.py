@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from catalog.core.access_tokens import LoginBasis
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import local_user
-from catalog.core.sessions import LINK_US, issued_link
+from catalog.core.sessions import LINK_US, LINKS_MAX, issued_link
 from catalog.store import CatalogStore
 from tests.fixtures.catalog_users import store_with
 
@@ -37,3 +39,16 @@ def test_a_link_ends_after_five_minutes(store: CatalogStore) -> None:
     assert LINK_US == 300_000_000
     assert store.sessions.use_link(link.digest, NOW + LINK_US) is None
     assert store.sessions.use_link(link.digest, NOW + LINK_US - 1) == ANNA
+
+
+def test_a_user_has_so_many_links_at_once(store: CatalogStore) -> None:
+    """One that was used makes room, and so do those that have expired."""
+    basis = LoginBasis(user_version=0)
+    for number in range(LINKS_MAX):
+        store.sessions.add_link(issued_link(ANNA, f"secret {number}", NOW), basis)
+    with pytest.raises(RefusedError) as refused:
+        store.sessions.add_link(issued_link(ANNA, "one more", NOW), basis)
+    assert refused.value.kind is ErrorKind.LOGIN_PROOF_LIMIT
+    assert store.sessions.use_link(issued_link(ANNA, "secret 0", NOW).digest, NOW) == ANNA
+    store.sessions.add_link(issued_link(ANNA, "one more", NOW), basis)
+    store.sessions.add_link(issued_link(ANNA, "later", NOW + LINK_US), basis)

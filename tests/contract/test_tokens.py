@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.core.access_tokens import DAY_US, AccessToken, LoginBasis, TokenRequest, issue, scope_of
+from catalog.core.access_tokens import (
+    DAY_US,
+    TOKENS_MAX,
+    AccessToken,
+    LoginBasis,
+    TokenRequest,
+    issue,
+    scope_of,
+)
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import Principal, User, local_user
 from catalog.core.versions import EntryKind, UserEntry
@@ -84,3 +92,19 @@ def test_tokens_that_ended_long_ago_are_deleted(store: CatalogStore) -> None:
     newest = issued(ANNA, "newest", at=NOW + 91 * DAY_US)
     store.tokens.add(newest)
     assert old not in store.tokens.all(None)
+
+
+def test_a_user_has_so_many_valid_tokens_at_once(store: CatalogStore) -> None:
+    """Those that the server makes by itself are not counted out, and what has ended makes room."""
+    basis = LoginBasis(user_version=0)
+    for number in range(TOKENS_MAX):
+        store.tokens.add(issued(ANNA, f"secret {number}"), basis)
+    with pytest.raises(RefusedError) as refused:
+        store.tokens.add(issued(ANNA, "one more"), basis)
+    assert refused.value.kind is ErrorKind.LOGIN_PROOF_LIMIT
+    assert len(store.tokens.all(ANNA)) == TOKENS_MAX
+    store.tokens.add(issued(BERTA, "of another"), basis)
+    store.tokens.add(issued(ANNA, "of the server"))
+    for token in store.tokens.all(ANNA)[:2]:
+        store.tokens.revoke(token.token_id, NOW)
+    store.tokens.add(issued(ANNA, "one more"), basis)

@@ -93,17 +93,18 @@ class Installation:
 
     def start(self) -> float:
         """Returns after the API answers and all nodes live: the seconds to the API."""
-        served = self._launch()
+        served = self.launch()
         wait_for("nodes", self.is_whole)
         return served
 
     def start_diverged(self) -> None:
         """Returns when all nodes live and the stores were found not to belong together."""
-        self._launch()
+        self.launch()
         wait_for("divergence", lambda: "diverged" in self._readiness().json()["metastore"])
         wait_for("nodes", lambda: self._readiness().json()["nodes"] >= self.nodes)
 
-    def _launch(self) -> float:
+    def launch(self) -> float:
+        """Returns when the API answers, whether nodes live or not: the seconds."""
         begun = time.monotonic()
         (self.directory / "run.json").unlink(missing_ok=True)
         self.directory.mkdir(exist_ok=True)

@@ -63,7 +63,7 @@ def _no_other_authority(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def answer(server: SecureServer, auth: Any, user: str = USER, sql: str = "SELECT 7 AS n") -> Any:
     """Of the Python driver."""
-    place = {"host": "127.0.0.1", "port": server.https_port, "http_scheme": "https"}
+    place = {"host": "127.0.0.1", "port": server.https_port, "http_scheme": "https", "schema": "system"}
     with trino.dbapi.connect(**place, user=user, auth=auth, verify=str(server.ca_file)) as connection:
         return connection.cursor().execute(sql).fetchall()
 

@@ -27,7 +27,7 @@ from app.console.heat_map import (
     legend,
     summary,
 )
-from app.console.shared import NEW_ZONE, Site
+from app.console.shared import Site, no_zone
 from app.console.viewer import shown_cause
 from app.console.zone_grid import Numbers, ZoneGrid
 from catalog.core.zone import Zone
@@ -167,7 +167,7 @@ def register(site: Site) -> None:
         with page_frame(site, request, "Partition map", "map", note=note) as frame:
             zones = (await site.catalog()).zones
             if not zone and not zones:
-                html(render("empty", what="zone", example=NEW_ZONE, target=link("sql")))
+                html(no_zone())
                 await frame.live()
                 return
             shown = Shown(show) if show in CHOICES else Shown.EVERY

@@ -15,6 +15,7 @@ from app.console.fragments import Fragment, link, render
 from app.console.frame import console_page, page_frame
 from app.console.plan import quoted
 from app.console.shared import Site
+from app.console.viewer import page_refusal
 from app.sql.results import ResultSet
 from rebalance.core.keys import PartitionId
 
@@ -41,7 +42,8 @@ def register(site: Site) -> None:
                 head.show(render("partition_head", zone=owner, number=number))
                 view, _ = site.services.views.view(partition_id, None)
                 lost = has_lost_majority(view, site.services.views.alive())
-                recovery = link("recovery", zone=owner.name, partitions=number) if lost else ""
+                is_led = lost and page_refusal("/recovery") is None
+                recovery = link("recovery", zone=owner.name, partitions=number) if is_led else ""
                 state.show(render("partition_state", partition=document, recovery=recovery))
                 phases.show(render("partition_phases", phases=document["phases"]))
                 why.show(render("partition_reasons", rows=rows))

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from markupsafe import Markup
 
 from app.console.feed import PartitionFeed, Topic
+from app.console.fragments import link, render
 from app.console.viewer import Viewer, current_viewer, for_everybody, may_use, renewed, sees, sees_all_zones
 from app.security.policy import PageControl
 from app.security.statement_policy import only_zones
@@ -149,6 +151,13 @@ class Site:
         copy = self.services.mirror.copy()
         views, at_ms = self.services.views, time.time_ns() // 1_000_000
         return SystemSnapshot(catalog, copy, views.keyspace, at_ms, ownership=views.ownership)
+
+
+def no_zone() -> Markup:
+    """In place of zones: where there is none, or none that the viewer sees."""
+    may_create = may_use(PageControl.CREATE_ZONE)
+    target = link("sql", text=NEW_ZONE)
+    return render("empty", what="zone", example=NEW_ZONE, target=target, may_create=may_create)
 
 
 def _seen_of(catalog: CatalogSnapshot) -> CatalogSnapshot:

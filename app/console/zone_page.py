@@ -86,7 +86,7 @@ class _ZoneView:
             if page_refusal("/plan") is None:
                 action_link("Plan a change", link("plan", zone=zone.name))
                 action_link("What if nodes change?", link("what-if", zone=zone.name))
-            if not site.services.views.is_store(zone.zone_id):
+            if page_refusal("/recovery") is None and not site.services.views.is_store(zone.zone_id):
                 action_link("Recovery", link("recovery", zone=zone.name))
             if may_use(PageControl.ALTER_ZONE, zone.zone_id):
                 action_link("Alter in the SQL editor", link("sql", text=alter))

@@ -11,10 +11,10 @@ from nicegui import ui
 from app.console.actions import limits
 from app.console.controls import action_link, text_field
 from app.console.feed import Topic
-from app.console.fragments import EMPTY, Fragment, link, render
+from app.console.fragments import EMPTY, Fragment, link
 from app.console.frame import console_page, page_frame
 from app.console.grids import live_grid, number_column, show_rows, text_column
-from app.console.shared import NEW_ZONE, Site
+from app.console.shared import NEW_ZONE, Site, no_zone
 from app.console.viewer import may_use
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from app.contract.zones import ZoneBody
@@ -94,8 +94,7 @@ def register(site: Site) -> None:
                 limits_now, _ = await limits(site)
                 rows = await _rows(site, {p["zone"]: f"by {p['by']}" for p in limits_now["zone_pauses"]})
                 grid.visible = bool(rows)
-                target = link("sql", text=NEW_ZONE)
-                empty.show(EMPTY if rows else render("empty", what="zone", example=NEW_ZONE, target=target))
+                empty.show(EMPTY if rows else no_zone())
                 show_rows(grid, rows)
 
             await frame.live(draw, Topic.PARTITIONS, Topic.ZONES, Topic.LIMITS, Topic.STATEMENTS)

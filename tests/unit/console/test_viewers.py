@@ -173,7 +173,7 @@ async def test_a_page_that_one_may_not_see_says_what_is_missing(console: OpenCon
         assert '"/console/nodes"' in text
         assert [path for path in ("audit", "plan", "what-if") if f'"/console/{path}"' in text] == []
     async with console.browser("nora") as browser:
-        for path in ("", "zones", "nodes", "sql"):
+        for path in ("", "nodes", "recovery", "alerts"):
             assert "needs SEE ON SYSTEM" in await text_of(browser, f"/console/{path}")
 
 
@@ -450,3 +450,20 @@ async def test_a_page_is_kept_for_the_session_that_it_was_drawn_for(console: Ope
                 await asyncio.sleep(0.05)
         assert (await browser.open(kept)).status_code == 410
     await console.run("DROP USER kim")
+
+
+async def test_a_user_of_one_zone_sees_it_its_partitions_and_operations(console: OpenConsole) -> None:
+    """And the SQL page; nothing of other zones, and not the system."""
+    await console.run("CREATE USER zoe")
+    await console.run("GRANT SEE ON ZONE orders TO zoe")
+    own = ("zones", "zones/ORDERS", "zones/ORDERS/partitions/3", "map?zone=ORDERS", "operations", "sql")
+    async with console.browser("zoe") as browser:
+        for path in own:
+            page = await text_of(browser, f"/console/{path}")
+            assert "A privilege is missing" not in page, path
+            assert path == "sql" or "ORDERS" in page, path
+            assert not [zone for zone in HIDDEN if zone in page], path
+        assert 'zone "SESSIONS" does not exist' in await text_of(browser, "/console/zones/SESSIONS")
+        for path in ("nodes", "rebalance", "alerts", "recovery", "plan"):
+            assert "A privilege is missing" in await text_of(browser, f"/console/{path}"), path
+    await console.run("DROP USER zoe")

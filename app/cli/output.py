@@ -11,12 +11,12 @@ from typing import Any, TextIO
 
 from app.cli.options import OutputFormat
 from app.cli.say import say, say_json
+from app.contract.change_text import CHANGE_COLUMNS, change_cells
 from catalog.core.visible import visible
 
 # A pipe has no width: wide enough that no row is ever folded.
 PIPE_WIDTH = 1_000_000
 RESULT_FIELDS = ("n", "sql", "applied", "op", "zone", "zone_id", "catalog_version", "params", "warnings")
-NO_LIMIT = 2_147_483_647
 Columns = Mapping[str, str | Callable[[Any], object]]
 """By title the field that a column shows, or the function of an object that gives its cell."""
 
@@ -105,8 +105,7 @@ def _is_answer(result: Mapping[str, Any]) -> bool:
 
 
 def _print_changes(results: Sequence[Mapping[str, Any]]) -> None:
-    columns = ("n", "operation", "zone", "applied", "version", "parameters")
-    print_rows(columns, [_table_result(result) for result in results])
+    print_rows(CHANGE_COLUMNS, [change_cells(result) for result in results])
     _print_warnings(results)
 
 
@@ -135,30 +134,6 @@ def _print_answer(answer: Mapping[str, Any], form: OutputFormat) -> None:
         writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
     else:
         print_objects([dict(zip(names, row, strict=True)) for row in rows], form)
-
-
-def describe_params(params: Mapping[str, Any]) -> str:
-    """``partitions=8 replicas=3``: the largest integer reads ALL for replicas and OFF for a timer."""
-    return " ".join(f"{name}={_param(name, value)}" for name, value in params.items())
-
-
-def _param(name: str, value: Any) -> str:
-    if value == NO_LIMIT and not isinstance(value, bool):
-        return "ALL" if name == "replicas" else "OFF"
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _table_result(result: Mapping[str, Any]) -> tuple[str, ...]:
-    effect = result.get("effect") or {}
-    version = result.get("catalog_version")
-    return (
-        str(result.get("n", "")),
-        str(effect.get("op", "")),
-        str(effect.get("zone", "")),
-        "yes" if result.get("applied") else "no",
-        "" if version is None else str(version),
-        describe_params(effect.get("params") or {}),
-    )
 
 
 def _csv_result(result: Mapping[str, Any]) -> list[str]:

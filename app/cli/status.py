@@ -12,11 +12,12 @@ from app.cli.cause_pages import say_pages
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
 from app.cli.follow import FollowProgress
-from app.cli.output import describe_params, print_table
+from app.cli.output import print_table
 from app.cli.rebalance_view import summary
 from app.cli.request_errors import ProblemError
 from app.cli.say import say
 from app.client.problem import JsonObject
+from app.contract.change_text import describe_params
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient

@@ -26,8 +26,8 @@ from app.console.sql_script import (
     grid_options,
     has_rows,
     mark,
-    outcome_of,
 )
+from app.contract.change_text import CHANGE_COLUMNS, change_cells
 from app.sql.statements import ScriptError, ShownResult
 from catalog.core.errors import StatementError
 from parser.hidden_secrets import hide_secrets
@@ -161,9 +161,9 @@ class _Editor:
     def _show_one(self, result: Mapping[str, Any]) -> None:
         rows = len(result["data"]) if has_rows(result) else 0
         with ui.element("article").classes("panel"):
-            outcome = "" if has_rows(result) else outcome_of(result)
+            changed = None if has_rows(result) else dict(zip(CHANGE_COLUMNS, change_cells(result), strict=True))
             cut = max(0, rows - ROWS_SHOWN_MAX)
-            html(render("sql_result", result=result, outcome=outcome, rows=rows, cut=cut))
+            html(render("sql_result", result=result, changed=changed, rows=rows, cut=cut))
             if not has_rows(result):
                 return
             if rows:

@@ -147,12 +147,3 @@ def _inert(value: object) -> object:
 def as_json(results: Sequence[Json]) -> str:
     """As the REST API answers them."""
     return json.dumps({"results": list(results)}, ensure_ascii=False, indent=2)
-
-
-def outcome_of(result: Json) -> str:
-    """What a statement without rows did, in a line."""
-    if not result["applied"]:
-        return "no change"
-    effect = result["effect"] or {}
-    changed = ", ".join(f"{key} = {value}" for key, value in effect.items() if key != "op")
-    return f"{effect.get('op', 'done')!s} → catalog version {result['catalog_version']}; {changed}"

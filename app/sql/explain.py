@@ -41,8 +41,9 @@ Row = tuple[Any, ...]
 
 
 def explain_change(change: Change, forecast: Forecast | None, snapshot: SystemSnapshot) -> ResultSet:
-    """Rows by SECTION: STATEMENT, PARAMETER, DATA_NODES, MOVE, ADD, REMOVE, ROLE, BALANCE, NOTE; EXPLAIN
-    ends with PLAN. ``forecast`` is what becomes of the zone that the statement writes; None: it writes none."""
+    """Rows by SECTION, in this order: STATEMENT, NOTE, MOVE, ADD, REMOVE, ROLE, DATA_NODES, PARAMETER (those
+    that change first), BALANCE; EXPLAIN ends with PLAN. ``forecast`` is what becomes of the zone that the
+    statement writes; None: it writes none."""
     rows = [_row("STATEMENT", str(change.effect.get("op", "")), note=_summary(change))]
     if forecast is not None:
         rows += _of_zone(change, forecast, snapshot)
@@ -68,14 +69,15 @@ def _of_zone(change: Change, forecast: Forecast, snapshot: SystemSnapshot) -> It
     target = changed_zone(change)
     assert target is not None
     stored, planned = forecast.before.data_nodes, forecast.after.data_nodes
-    yield from _parameters(target.before, target.after, stored, planned)
-    have, get = (", ".join(nodes.nodes) if nodes is not None else None for nodes in (stored, planned))
-    yield _row("DATA_NODES", "data nodes", have, get)
     if forecast.note:
         yield _row("NOTE", "placement", note=forecast.note)
     if target.before is not None and forecast.before.placement is NOWHERE:
         yield _row("NOTE", "placement", note="the zone has not been placed yet")
     yield from _moves(forecast, snapshot.partition_bytes(forecast.zone))
+    have, get = (", ".join(nodes.nodes) if nodes is not None else None for nodes in (stored, planned))
+    yield _row("DATA_NODES", "data nodes", have, get)
+    parameters = _parameters(target.before, target.after, stored, planned)
+    yield from sorted(parameters, key=lambda row: not row[-1])
     yield from _balance(forecast.before.placement, forecast.after.placement, stored, planned)
 
 

@@ -271,6 +271,10 @@ async def test_explain_create(world: World) -> None:
 async def test_explain_alter_says_what_then_happens(world: World) -> None:
     await world.set_nodes(*DEFAULT_NODES, Node("n4"))
     found = await explain(world, "EXPLAIN ALTER ZONE orders SET (REPLICAS 1)")
+    order = list(dict.fromkeys(row[0] for row in found.rows))
+    assert order[:2] == ["STATEMENT", "REMOVE"], "what moves is above what stays"
+    changes = [row[-1] for row in section(found, "PARAMETER")]
+    assert changes == sorted(changes, reverse=True)
     assert ("replicas", "3", "1", None, None, "changes") in section(found, "PARAMETER")
     moves = {row[0]: row[3] for kind in ("MOVE", "ADD", "REMOVE") for row in section(found, kind)}
     before = {n: await stable(world, n) for n in range(4)}

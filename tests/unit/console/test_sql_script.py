@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.console.fragments import render
 from app.console.sql_script import (
     Sent,
     as_csv,
@@ -18,8 +19,8 @@ from app.console.sql_script import (
     failure,
     grid_options,
     mark,
-    outcome_of,
 )
+from app.contract.change_text import CHANGE_COLUMNS, NO_LIMIT, change_cells
 from catalog.core.errors import ErrorKind, ParseError, StatementError
 from catalog.core.messages import Position
 from parser.to_command import parse_ddl
@@ -135,7 +136,23 @@ def test_grids_keep_columns_of_one_name_apart() -> None:
     assert '"results"' in as_json([RESULT])
 
 
-def test_what_a_change_did_is_told_in_a_line() -> None:
-    done = {"applied": True, "effect": {"op": "create", "zone": "A"}, "catalog_version": 3}
-    assert outcome_of(done) == "create → catalog version 3; zone = A"
-    assert outcome_of({**done, "applied": False}) == "no change"
+def test_what_a_change_did_is_a_table_as_in_the_cli() -> None:
+    """No dict of Python, and no largest integer; users and tables say who and what they are."""
+    effect = {"op": "alter", "zone": "A", "params": {"replicas": NO_LIMIT, "auto_scale_down": NO_LIMIT}}
+    result = {"n": 1, "sql": "ALTER", "applied": True, "effect": effect, "catalog_version": 3, "warnings": []}
+    assert change_cells(result) == ("1", "alter", "A", "yes", "3", "replicas=ALL auto_scale_down=OFF")
+    granted = {
+        **result,
+        "effect": {"op": "grant", "privileges": ["SEE"], "object": "ZONE A", "grantees": ["vera"]},
+    }
+    assert change_cells(granted)[-1] == "privileges=SEE object=ZONE A grantees=vera"
+    made = {
+        **result,
+        "effect": {"op": "create_table", "zone": "A", "created_default_zone": {"replicas": NO_LIMIT}},
+    }
+    assert change_cells(made)[-1] == "created_default_zone=(replicas=ALL)"
+    changed = dict(zip(CHANGE_COLUMNS, change_cells(result), strict=True))
+    page = render("sql_result", result=result, changed=changed, rows=0, cut=0)
+    assert "replicas=ALL" in page
+    assert "2147483647" not in page
+    assert "{" not in page

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import platform
 from contextlib import AsyncExitStack
-from importlib.metadata import version
 from pathlib import Path
 
+from app.bootstrap.process_entry import entry_of
 from app.bootstrap.protection import certificate_of
 from app.configuration.settings import Settings
 from app.edge.own_address import is_every_address, url_of
@@ -15,19 +15,12 @@ from app.metrics.exposition import Exposition
 from app.security.protections import is_loopback
 from app.security.scrape_token import ScrapeToken
 from app.security.server_certificate import ServerCertificate
-from catalog.core.codec import FORMAT
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
-from rebalance.core.self_reports import ProcessRecord
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.metrics_listener import Admission, MetricsListener
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.ports.metastore import Metastore
-
-
-def entry_of(role: ProcessRole, metrics_url: str) -> ProcessRecord:
-    """``metrics_url``: where Prometheus reads what the process measures."""
-    return ProcessRecord(role.value, build=version("zonekeeper"), formats=(FORMAT,), metrics=metrics_url)
 
 
 def scraped_url(scheme: str, host: str, port: int) -> str:

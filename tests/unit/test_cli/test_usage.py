@@ -167,6 +167,14 @@ def test_help_imports_the_parser_of_options_and_nothing_else() -> None:
     assert [name for name in modules if name.startswith("app.")] == ["app.cli", "app.cli.exits", "app.cli.main"]
 
 
+def test_a_store_server_imports_nothing_of_statements_and_logins() -> None:
+    """Its zones stand still until it is back: it was so for 1.3 s of processor time longer with them."""
+    code = "import sys, app.bootstrap.store; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    unwanted = {"sqlglot", "sqlalchemy", "numpy", "uvicorn", "app.bootstrap.protection", "app.sql.executor"}
+    assert unwanted & set(done.stdout.split()) == set()
+
+
 def test_help_takes_few_times_as_long_as_an_empty_program() -> None:
     """Measured 0.09 s of processor time where an empty program takes 0.02 s; the least of five of each."""
     help_s = min(_processor_s("from app.cli.main import main; main(['--help'])") for _ in range(5))

@@ -1,0 +1,16 @@
+"""What every process says of itself in the metastore. Store servers have it, too, which are back the sooner the
+less they import.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from catalog.core.codec import FORMAT
+from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRecord
+
+
+def entry_of(role: ProcessRole, metrics_url: str) -> ProcessRecord:
+    """``metrics_url``: where Prometheus reads what the process measures."""
+    return ProcessRecord(role.value, build=version("zonekeeper"), formats=(FORMAT,), metrics=metrics_url)

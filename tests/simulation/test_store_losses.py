@@ -7,6 +7,7 @@ import pytest
 from catalog.core.zone import LossPolicy
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger
+from rebalance.exchange.core.exchange_messages import FullMessage
 from tests.fixtures.store_scene import ZONE, StoreScene
 
 LISTS = ("c", "a", "b", "ac")
@@ -108,3 +109,26 @@ def test_the_last_owner_is_back_with_another_disk(way_out: str) -> None:
     assert not scene.worker("a").held.lost
     assert scene.code(scene.get("c", 0, "k0")) == "DONE"
     assert scene.keys("c", 0) == (set() if way_out == "reset" else {"k0"})
+
+
+@pytest.mark.parametrize(("disk", "is_lost"), [("its own", False), ("another", True), ("another, again", True)])
+def test_an_owner_that_failed_before_it_heard_that_it_owns(disk: str, is_lost: bool) -> None:
+    """The result was committed, and nobody can have written: back again, it owns the partition, empty. With a
+    disk that was not there when the result was made it is lost, also when that disk comes again."""
+    scene = StoreScene("abc", ())
+    scene.holds(FullMessage, to="c")
+    scene.start_zone(("c",))
+    scene.exchange()
+    scene.crash("c")
+    scene.settle()
+    scene.release()
+    assert scene.worker("a").held.lost == {ZONE: {0}}
+    if disk != "its own":
+        del scene.disks["c"]
+    scene.join("c")
+    if disk == "another, again":
+        scene.crash("c")
+        scene.settle()
+        scene.join("c")
+    assert bool(scene.worker("a").held.lost) is is_lost
+    assert scene.code(scene.put("c", 0)) == ("LOST" if is_lost else "DONE")

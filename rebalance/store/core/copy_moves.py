@@ -6,7 +6,7 @@ what was begun before an exchange gave the copy another order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
@@ -47,6 +47,22 @@ class CopyMoves:
         self._renting = {key for key, copy in books.copies.items() if copy.state is CopyState.RENTING}
         self._outcomes: Outcomes = {}
         self._judged: HeldMaps | None = None
+
+    def own_unheard(self, outcomes: Outcomes, has_missed: Callable[[int], bool]) -> None:
+        """Before the join. Partitions that became this server's, empty, by a result that it did not live to
+        hear: nobody can have written there, so they are its own as if it had. ``has_missed``: of a result's
+        epoch, whether this disk was there before it and never finished it."""
+        name = self._books.name
+        for zone, partitions in outcomes.items():
+            for number, outcome in enumerate(partitions):
+                is_empty = outcome.position == NO_RECORD and has_missed(outcome.epoch)
+                if not is_empty or name not in outcome.in_sync:
+                    continue
+                copy = self._books.copies.get((zone, number)) or self._create((zone, number))
+                if copy.state is CopyState.MOVING and copy.is_clean and copy.tail == NO_RECORD:
+                    self._found(copy)
+                    copy.state = CopyState.OWNING
+                    self._books.keep_head(copy)
 
     # In an exchange
 

@@ -34,6 +34,12 @@ class FinishedMark:
             "restore the newer one, or go on with what is there: `zonectl metastore adopt`"
         )
 
+    def has_missed(self, epoch: int) -> bool:
+        """Whether this disk served before the exchange of that epoch, and never heard how it ended. Of a new
+        disk, or one from before the metastore was adopted, nobody knows."""
+        metastore_epoch, version = self._highest
+        return metastore_epoch == self._epoch and 0 < version < epoch
+
     def finished(self, version: TopologyVersion) -> KeepMark:
         self._highest = max(self._highest, (self._epoch, epoch_of(version)))
         return KeepMark(FINISHED_MARK, "{} {}".format(*self._highest).encode())

@@ -318,6 +318,7 @@ class StoreServer:
             self.books.out.append(self._ring.reading)
 
     def _join(self, before: Cluster, order: int) -> None:
+        self._moves.own_unheard(self._start.results.outcomes, self._mark.has_missed)
         self.books.worker = ExchangeWorker(
             *(self.name, order, before, self._ring.lists_of),
             results=self._start.results,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rebalance.core.store_positions import epoch_of
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import ResultState
 from rebalance.store.core.disk_changes import KeepMark
-from rebalance.store.core.finished_mark import FINISHED_MARK
+from rebalance.store.core.finished_mark import FINISHED_MARK, FinishedMark
 from rebalance.store.core.ring_records import RingState, StoreStart
 from rebalance.store.core.store_effects import StopServer
 from rebalance.store.core.store_inputs import Ticked
@@ -30,3 +32,16 @@ def test_a_metastore_that_was_adopted_is_served_under() -> None:
     for epoch, refuses in ((1, True), (2, False)):
         server = StoreServer("a", "a-1", disk, StoreStart(RingState(), ResultState(), epoch))
         assert (StopServer in map(type, server.step(Ticked(0)))) is refuses
+
+
+@pytest.mark.parametrize(
+    ("finished", "metastore_epoch", "has_missed"),
+    [("0 6", 0, True), ("0 7", 0, False), ("0 8", 0, False), ("", 0, False), ("0 6", 1, False)],
+)
+def test_which_results_a_disk_has_missed(finished: str, metastore_epoch: int, has_missed: bool) -> None:
+    """That of epoch 7. A disk that is new, or from before the metastore was adopted, says nothing of it."""
+    disk = SimulatedDisk()
+    if finished:
+        disk.commit((KeepMark(FINISHED_MARK, finished.encode()),))
+    mark = FinishedMark(disk, StoreStart(RingState(), ResultState(), metastore_epoch))
+    assert mark.has_missed(7) is has_missed

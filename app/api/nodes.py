@@ -52,7 +52,8 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     services.require_metastore()
     _known(node, services)
     await answered(services.limits.require_rebalancing(f"draining {node} moves its data to other nodes"))
-    drain = Drain(current_actor().named(body.by).name, body.reason, time.time_ns() // 1_000_000)
+    actor = current_actor().named(body.by)
+    drain = Drain(actor.name, body.reason, time.time_ns() // 1_000_000, actor.verified)
     snapshot = await services.snapshot()
     zones, seen = {zone.zone_id: zone.name for zone in snapshot.zones}, seen_zones(snapshot)
     shown = [name for zone_id, name in zones.items() if seen is None or zone_id in seen]

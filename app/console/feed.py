@@ -261,6 +261,8 @@ class PartitionFeed:
             if grid is None or grid.partitions != intent.zone.partitions:
                 grid = self._grids[zone_id] = ZoneGrid(intent.zone.partitions)
                 self._seed(zone_id, grid)
+            pointer = read(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
+            grid.aim(pointer.event_revision if isinstance(pointer, TargetPointer) else 0)
             self._dirty[zone_id] = set(range(grid.partitions))
 
     def _seed(self, zone_id: ZoneId, grid: ZoneGrid) -> None:

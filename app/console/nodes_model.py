@@ -31,12 +31,14 @@ def node_rows(
 
 def node_row(name: str, record: NodeRecord | None, drain: Drain | None, load: NodeLoad, copies: int = 0) -> Row:
     limit = record.node.member_limit if record is not None else None
+    members = max(load.replicas - copies, 0)
     return {
         "name": name,
         "state": _state(record, drain, load),
         **asdict(load),
+        "members": members,
         "limit": limit,
-        "filled": round(100 * max(load.replicas - copies, 0) / limit) if limit else None,
+        "filled": round(100 * members / limit) if limit else None,
         "weight": record.node.weight if record is not None else None,
         "domain": record.node.failure_domain if record is not None else "",
         "profiles": ", ".join(record.node.profiles) if record is not None else "",

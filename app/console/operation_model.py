@@ -50,9 +50,11 @@ def summary_of(site: Site, name: str, grid: ZoneGrid) -> Json | None:
         return None
     summary = views.summary(*record, time.time_ns() // 1_000_000)
     progress = summary["progress"]
+    # Arrays of an earlier target would count what has arrived there.
+    arrived = int(np.count_nonzero(grid.arrived)) if grid.event == record[0].event_revision else 0
     partitions = {
         "total": max(progress["partitions"]["total"], grid.partitions),
-        "done": max(progress["partitions"]["done"], int(np.count_nonzero(grid.arrived))),
+        "done": max(progress["partitions"]["done"], arrived),
         "moving": int(np.count_nonzero(~grid.arrived & (grid.moves == MoveCell.MOVING))),
         "waiting": len(_waiting(grid)),
     }

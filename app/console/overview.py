@@ -44,11 +44,11 @@ class OverviewCause:
     lost: tuple[str, ...] = ()
 
 
-def tiles(readiness: Mapping[str, Any], nodes_known: int) -> list[Tile]:
-    """From ``/readyz``; ``nodes_known``: living nodes and those that still hold replicas."""
+def tiles(readiness: Mapping[str, Any], alive: int, nodes_known: int) -> list[Tile]:
+    """From ``/readyz``, which is some seconds old, and of ``alive`` nodes, as the pages of nodes have them;
+    ``nodes_known``: those and the ones that still hold replicas."""
     spark_tone = {"ready": "ok", "starting": "warn", "down": "warn"}.get(readiness["spark"], "idle")
     controller = readiness["controller"]
-    alive = readiness["nodes"]
     missing = nodes_known - alive
     return [
         _store("Catalog", readiness["catalog"]),

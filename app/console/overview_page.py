@@ -33,11 +33,11 @@ def register(site: Site) -> None:
                 views = site.services.views
                 states = zone_states(site.feed, views)
                 held = {node for grid in site.feed.grids.values() for node in grid.nodes}
-                known = len(held | set(views.live_records()))
+                alive = set(views.live_records())
                 health.show(
                     render(
                         "overview_health",
-                        tiles=tiles(await site.readiness(), known),
+                        tiles=tiles(await site.readiness(), len(alive), len(held | alive)),
                         health=health_bar(states),
                         partitions=sum(state.moves.total for state in states),
                         zones=len(states),

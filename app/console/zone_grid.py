@@ -62,6 +62,8 @@ class ZoneGrid:
         self.partitions = partitions
         self.version = 0
         """Grows with every change."""
+        self.event = 0
+        """Of the target that ``arrived`` and ``moves`` are about; 0: none."""
         self.nodes: list[str] = []
         self.moves: Bytes = np.zeros(partitions, dtype=np.uint8)
         self.health: Bytes = np.zeros(partitions, dtype=np.uint8)
@@ -102,6 +104,14 @@ class ZoneGrid:
             role = Role.VOTER if place < max(voters, 1) else Role.LEARNER
             self._cells[rows, columns[matrix[:, place]]] = cell(role, CopyCell.UNREAD)
         self._table = self._counted(self._cells)
+
+    def aim(self, event: int) -> None:
+        """At the target of another ``event``: what was read of an earlier one says nothing about it."""
+        if event != self.event:
+            self.event = event
+            self.arrived[:] = False
+            self.moves[:] = MoveCell.UNREAD
+            self.version += 1
 
     def place(self, numbers: Sequence[int], readings: Iterable[PartitionReading]) -> None:
         """Readings of some partitions, each named once, replace what was known of them."""

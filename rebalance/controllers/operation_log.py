@@ -129,7 +129,7 @@ class OperationLog:
             drain = await self._drain(before, event.data_nodes)
             if drain is not None and kind is OperationKind.NODES_CHANGED:
                 node, mark = drain
-                kind, by = OperationKind.DRAIN, mark.by
+                kind, by, verified = OperationKind.DRAIN, mark.by, mark.verified
                 reason = f"{node} is leaving" + (f": {mark.reason}" if mark.reason else "")
         moves, bytes_total = await self._moves(event, result, sizes)
         return Operation(

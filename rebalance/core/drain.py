@@ -20,6 +20,8 @@ class Drain(Record):
     by: str
     reason: str
     since_ms: int
+    verified: bool = False
+    """``by`` had logged in."""
 
 
 Drain.codec = Codec(Drain)

@@ -366,14 +366,14 @@ async def test_a_new_zone_has_no_time_limit(world: OperationsWorld) -> None:
 @pytest.mark.row("VOL-003", shows="service")
 async def test_a_drain_is_told_as_one(world: OperationsWorld) -> None:
     """VOL-003: kind, who and why come from the node's mark."""
-    await world.put(world.keyspace.drain("n3"), Drain("erin", "new disks", 5).encode())
+    await world.put(world.keyspace.drain("n3"), Drain("erin", "new disks", 5, verified=True).encode())
     before = await world.store.get(world.keyspace.data_nodes(ZONE_ID))
     assert before is not None
     async with world.controllers() as controllers:
         controllers.leave("n3")
         assert await controllers.zones.reconcile([ZONE_ID]) == {}
     drained = await world.newest()
-    assert (drained.kind, drained.by) == (OperationKind.DRAIN, "erin")
+    assert (drained.kind, drained.by, drained.verified) == (OperationKind.DRAIN, "erin", True)
     assert drained.reason == "n3 is leaving: new disks"
 
 

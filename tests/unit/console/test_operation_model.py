@@ -34,6 +34,10 @@ async def test_arrays_tell_what_the_api_tells(tmp_path: Path) -> None:
                 plan = body.pop("plan")
                 mine = summary_of(site, name, site.feed.grids[ZoneId(each["zone_id"])])
                 assert mine == body
+                stale = ZoneGrid(body["progress"]["partitions"]["total"])
+                stale.arrived[:] = True
+                early = summary_of(site, name, stale)["progress"]["partitions"]["done"]
+                assert early <= body["progress"]["partitions"]["done"], "it is of an earlier target"
                 assert await plan_of(site, name) == plan
                 assert grid_of(site, name) is None, "small zones are read as the API reads them"
         finally:

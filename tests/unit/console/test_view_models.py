@@ -56,15 +56,15 @@ def state(name: str, *causes: str, whole: str = "") -> ZoneState:
         ({"metastore": "no answer within 1 s"}, 3, ["ok", "bad", "ok", "ok", "ok"]),
         ({"controller": None, "spark": "unknown"}, 3, ["ok", "ok", "bad", "idle", "ok"]),
         ({"spark": "starting"}, 5, ["ok", "ok", "ok", "warn", "bad"]),
-        ({"nodes": 0}, 0, ["ok", "ok", "ok", "ok", "warn"]),
+        ({}, 0, ["ok", "ok", "ok", "ok", "warn"]),
     ],
 )
 def test_tiles_say_what_is_wrong(changed: dict, known: int, tones: list[str]) -> None:
-    assert [tile.tone for tile in tiles({**READY, **changed}, known)] == tones
+    assert [tile.tone for tile in tiles({**READY, **changed}, min(known, 3), known)] == tones
 
 
 def test_missing_nodes_are_counted() -> None:
-    assert tiles(READY, 5)[-1].value == "3 of 5 alive"
+    assert tiles(READY, 3, 5)[-1].value == "3 of 5 alive"
 
 
 def test_causes_of_all_zones_by_their_first_word() -> None:
@@ -102,6 +102,39 @@ def test_nodes_that_are_missed_are_listed() -> None:
     rows = {row["name"]: row for row in node_rows(live, {"b": Drain("x", "", 0)}, loads, {})}
     assert {name: row["state"] for name, row in rows.items()} == {"a": "alive", "b": "drained", "gone": "down"}
     assert (rows["a"]["filled"], rows["gone"]["filled"]) == (50, None)
+    page = render("node", name="gone", row=rows["gone"], drain=None)
+    assert "<dt>attributes</dt><dd>unknown</dd>" in page
+    assert "<dt>failure domain</dt><dd>unknown</dd>" in page
+
+
+def test_a_limit_is_of_members_and_not_of_copies_in_stores() -> None:
+    live = {"a": NodeRecord(Node("a", member_limit=100), "i")}
+    (row,) = node_rows(live, {}, {"a": NodeLoad(replicas=3_796)}, {"a": 3_756})
+    assert (row["members"], row["filled"]) == (40, 40)
+    page = render("node", name="a", row=row, drain=None)
+    assert "<dt>replicas</dt><dd>3,796</dd>" in page
+    assert "<dd>40 of at most 100</dd>" in page
+
+
+def test_a_table_that_is_cut_says_so() -> None:
+    rows = [{"zone": "A", "partition": n, "loss": "MAJORITY", "detail": ""} for n in range(1_000)]
+    check = {
+        "can_stop": False,
+        "members": 1_727,
+        "copies": 0,
+        "losses": {"MAJORITY": 1_727},
+        "partitions": rows,
+    }
+    assert "Showing the first 30 of 1,727" in render("node_stop", check=check)
+
+
+def test_bytes_that_are_not_reported_are_unknown() -> None:
+    parts = {"total": 5_000, "done": 2_783, "moving": 0, "waiting": 0}
+    progress = {"partitions": parts, "bytes": {"copied": 0, "estimated": 0}, "seconds_left": None}
+    operation = {"state": "RUNNING", "cause": "", "progress": progress}
+    assert "copied <strong>unknown</strong>" in render("operation_progress", operation=operation)
+    parts["done"] = 0
+    assert "copied <strong>0 " in render("operation_progress", operation=operation)
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,20 @@ def test_a_target_is_shown_until_partitions_are_read() -> None:
     assert grid.held_by(["b", "nobody"]).tolist() == [0, 1, 2]
 
 
+def test_what_was_read_of_an_earlier_target_counts_for_none() -> None:
+    """Progress does not begin with what had arrived where it was before."""
+    grid = ZoneGrid(3)
+    grid.aim(7)
+    there = PartitionReading((), MoveCell.DONE, HealthCell.AVAILABLE, arrived=True)
+    grid.place(range(3), [there] * 3)
+    grid.aim(7)
+    assert (grid.move_counts(), grid.arrived.sum()) == (MoveCounts(done=3), 3)
+    grid.aim(9)
+    assert (grid.move_counts(), grid.arrived.sum()) == (MoveCounts(unread=3), 0)
+    grid.place([1], [there])
+    assert (grid.move_counts(), grid.arrived.sum()) == (MoveCounts(done=1, unread=2), 1)
+
+
 def test_columns_grow_with_the_nodes() -> None:
     found = [PartitionReading(((f"n{at}", 18),), MoveCell.DONE, HealthCell.AVAILABLE) for at in range(40)]
     grid = grid_of(*found)

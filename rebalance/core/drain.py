@@ -24,7 +24,7 @@ class Drain(Record):
     """``by`` had logged in."""
 
 
-Drain.codec = Codec(Drain)
+Drain.codec = Codec(Drain, omit=("verified",))
 
 
 class DrainLoss(Enum):

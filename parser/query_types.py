@@ -27,6 +27,12 @@ _OF_WALL_TIME = (
 )
 """What asks a timestamp for what its zone's clock shows."""
 
+
+class Inner(exp.Expression):
+    """In what ``trino_value`` makes of a node: the node itself, which stays as it is. Copying it would cost its
+    size again for each level of a nested text."""
+
+
 _NAMES = {
     "FLOAT": "real",
     "BLOB": "varbinary",
@@ -75,13 +81,15 @@ def column_type(node: exp.Expr) -> ColumnType:
 
 
 def trino_value(node: exp.Expr) -> exp.Expr:
-    """What stands in the place of ``node`` so that DuckDB makes of it what Trino does: itself, if it does."""
+    """What stands in the place of ``node`` so that DuckDB makes of it what Trino does: itself, if it does.
+
+    Parts of ``node`` may have moved there; ``Inner`` stands for the whole."""
     if isinstance(node, exp.AtTimeZone):
-        instant = exp.cast(node.this.copy(), "TIMESTAMPTZ")
+        instant = exp.cast(node.this, "TIMESTAMPTZ", copy=False)
         asks = isinstance(node.parent, _OF_WALL_TIME) and not _is_zoned_cast(node.parent)
         return _wall_time(instant, node.args["zone"]) if asks else instant
     if _is_date_sum(node):
-        return exp.cast(node.copy(), "DATE")
+        return exp.cast(Inner(), "DATE", copy=False)
     if isinstance(node, exp.Cast) and not node.this.is_string:
         return _rounded(node)
     if isinstance(node, exp.Div):
@@ -125,7 +133,7 @@ def _rounded(node: exp.Cast) -> exp.Expr:
         return node
     half = 5 * 10 ** (_MICROS_DIGITS - 1 - int(sizes[0]))
     interval = exp.Interval(this=exp.Literal.string(str(half)), unit=exp.Var(this="MICROSECOND"))
-    return exp.Paren(this=exp.Add(this=node.copy(), expression=interval))
+    return exp.Paren(this=exp.Add(this=Inner(), expression=interval))
 
 
 def type_name(node: exp.Typeof) -> exp.Expr:

@@ -7,6 +7,7 @@ up besides (``app.sql.sandbox``): this is the first wall, and the one that expla
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
@@ -16,6 +17,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.trino import Trino
 from sqlglot.errors import ParseError as SqlglotParseError
 from sqlglot.errors import SqlglotError
+from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.parsers.trino import TrinoParser
 from sqlglot.tokenizer_core import Token
 
@@ -23,13 +25,16 @@ from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Position, shortened
 from parser.errors import SourceMap, check_characters
 from parser.queries import QueryName
-from parser.query_types import ColumnType, column_type, trino_value, type_name
+from parser.query_types import ColumnType, Inner, column_type, trino_value, type_name
 from parser.query_values import exact, is_not_finite
 from parser.script import unclosed
 
 VERSION = "450-zonekeeper"
 """What ``version()`` answers. The number is the generation of the protocol: clients ask for it to know what
 they may send."""
+
+USER_NAME = "CURRENT_USER"
+"""A column that the engine knows in every query: who asks."""
 
 QUERY_CHARS_MAX = 100_000
 QUERY_TOKENS_MAX = 10_000
@@ -47,7 +52,7 @@ _FUNCTIONS = """
     Round RowNumber Sign Split SplitPart Sqrt StartsWith EndsWith Stddev StddevPop StddevSamp StrPosition
     StrToTime Substring Sum TimeToStr TimeToUnix Trim Trunc TryCast Typeof UnixToTime Upper Variance
     VariancePop Year Month Day Hour Minute Second Week Quarter DayOfWeek DayOfYear Localtimestamp
-    CurrentTime Reverse ParseJSON ToChar Unnest Explode Struct Map VarMap ToMap Unhex
+    CurrentTime Reverse ParseJSON ToChar Unnest Explode Struct Map VarMap ToMap Unhex CurrentUser
 """
 ALLOWED_FUNCTIONS = frozenset(_FUNCTIONS.split())
 ALLOWED_BY_NAME = frozenset({"CARDINALITY", "BOOL_AND", "BOOL_OR", "ISFINITE"})
@@ -62,8 +67,26 @@ STEPS_PER_TOKEN_MAX = 30
 STEPS_MORE_MAX = 2_000
 
 
+READING_S = 0.5
+READING_S_PER_TOKEN = 0.000_2
+SUBSCRIPTS_MAX = 100
+"""Of one query, right behind another one: the type of what stands before is looked for again for each."""
+
+
 class TooManyStepsError(Exception):
     """The parser goes back and forth over the same words: the text is nested in a way that takes for ever."""
+
+
+class ReadingBudget:
+    """Of the processor's time that this thread may spend on a query of ``tokens`` words."""
+
+    def __init__(self, tokens: int) -> None:
+        self._until_s = time.thread_time() + READING_S + READING_S_PER_TOKEN * tokens
+
+    def check(self) -> None:
+        """Raises TooManyStepsError."""
+        if time.thread_time() > self._until_s:
+            raise TooManyStepsError
 
 
 class _PlacedError(SqlglotParseError):
@@ -86,10 +109,13 @@ class QueryDialect(Trino):
         each level), so its steps are counted."""
 
         _steps = 0
+        budget: ReadingBudget | None = None
 
         def _advance(self, times: int = 1) -> None:
             super()._advance(times)
             self._steps += 1
+            if self.budget is not None:
+                self.budget.check()
             if self._steps > STEPS_PER_TOKEN_MAX * self._tokens_size + STEPS_MORE_MAX:
                 raise TooManyStepsError
 
@@ -99,8 +125,15 @@ class QueryDialect(Trino):
             raise _PlacedError(message, at.start if known else None)
 
 
+class _Generator(DuckDBGenerator):
+    budget: ReadingBudget
+
+    def sql(self, expression: str | exp.Expr | None, key: str | None = None, comment: bool = True) -> str:
+        self.budget.check()
+        return super().sql(expression, key, comment)
+
+
 _DIALECT = QueryDialect()
-_DUCKDB = DuckDB()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +165,15 @@ def prepare_query(
     if len(source.text.strip()) > QUERY_CHARS_MAX:
         raise source.fail(0, f"a query has at most {QUERY_CHARS_MAX} characters", ErrorKind.QUERY_INVALID)
     try:
-        tree = _parse(source)
-        rewriter = _Rewriter(source, resolve, session)
+        tree, budget = _parse(source)
+        rewriter = _Rewriter(source, resolve, session, budget)
         is_simple = _is_simple(tree)
         rewriter.rewrite(tree)
-        sql = _named_values(tree, tree.sql(dialect=_DUCKDB, comments=False))
+        sql = _named_values(tree, _written(tree, budget))
     except (RecursionError, TooManyStepsError) as error:
         raise source.fail(0, "the query is nested too deeply", ErrorKind.QUERY_INVALID) from error
+    except SqlglotError as error:
+        raise source.fail(0, "the query holds what cannot be run here", ErrorKind.QUERY_INVALID) from error
     return PreparedQuery(
         sql, frozenset(rewriter.relations), rewriter.places, is_simple, source.text, rewriter.columns
     )
@@ -150,15 +185,23 @@ def _is_simple(tree: exp.Expr) -> bool:
     return multiplies is None and len(list(tree.find_all(exp.Select))) <= 1
 
 
-def _parse(source: SourceMap) -> exp.Query | exp.Values:
+def _written(tree: exp.Expr, budget: ReadingBudget) -> str:
+    generator = _Generator(dialect=DuckDB(), comments=False)
+    generator.budget = budget
+    return generator.generate(tree, copy=False)
+
+
+def _parse(source: SourceMap) -> tuple[exp.Query | exp.Values, ReadingBudget]:
     try:
         tokens = _DIALECT.tokenize(source.text)
     except SqlglotError as error:
         raise unclosed(source) or source.fail(0, "the text cannot be read as SQL") from error
     _check_nesting(source, tokens)
     end = len(source.text)
+    parser = QueryDialect.Parser(dialect=_DIALECT)
+    parser.budget = budget = ReadingBudget(len(tokens))
     try:
-        trees = _DIALECT.parser().parse(tokens, source.text)
+        trees = parser.parse(tokens, source.text)
     except _PlacedError as error:
         offset = end if error.offset is None else error.offset
         word = "the end of the statement" if error.offset is None else _word_at(tokens, error.offset)
@@ -167,7 +210,7 @@ def _parse(source: SourceMap) -> exp.Query | exp.Values:
         raise source.fail(0, "the query cannot be read") from error
     if len(trees) != 1 or not isinstance(trees[0], exp.Query | exp.Values):
         raise source.fail(0, "only SELECT, WITH and VALUES can be queried", ErrorKind.QUERY_NOT_ALLOWED)
-    return trees[0]
+    return trees[0], budget
 
 
 def _check_nesting(source: SourceMap, tokens: list[Token]) -> None:
@@ -176,15 +219,18 @@ def _check_nesting(source: SourceMap, tokens: list[Token]) -> None:
         message = f"a query has at most {QUERY_TOKENS_MAX} words, this one has {len(tokens)}"
         raise source.fail(tokens[0].start, message, ErrorKind.QUERY_INVALID)
     depth = 0
-    run = 0
+    run = subscripts = 0
+    before = ""
     for token in tokens:
+        subscripts += before == "]" and token.text == "["
+        before = token.text
         if token.text in ("(", "["):
             depth += 1
         elif token.text in (")", "]"):
             depth -= 1
         # NOT NOT NOT ..., - - - ..., CASE in CASE: nesting without parentheses.
         run = run + 1 if token.text.upper() in ("NOT", "-", "+", "~", "CASE", "SELECT") else 0
-        if depth > NESTING_MAX or run > NESTING_MAX:
+        if depth > NESTING_MAX or run > NESTING_MAX or subscripts > SUBSCRIPTS_MAX:
             raise source.fail(token.start, "the query is nested too deeply", ErrorKind.QUERY_INVALID)
 
 
@@ -201,7 +247,10 @@ def _plain(message: str) -> str:
 class _Rewriter:
     """One walk over one tree."""
 
-    def __init__(self, source: SourceMap, resolve: Resolve, session: Mapping[str, str]) -> None:
+    def __init__(
+        self, source: SourceMap, resolve: Resolve, session: Mapping[str, str], budget: ReadingBudget
+    ) -> None:
+        self.budget = budget
         self.relations: set[str] = set()
         self.places: dict[str, Position] = {}
         self._source = source
@@ -226,6 +275,8 @@ class _Rewriter:
                 node.set("catalog", None)
                 node.set("db", None)
         self.columns = _name_columns(tree)
+        for caller in list(tree.find_all(exp.CurrentUser)):
+            caller.replace(exp.column(USER_NAME, quoted=True))
         for asked in list(tree.find_all(exp.Typeof)):
             asked.replace(type_name(asked))
         # From the inside out: what is put in the place of a node keeps what was put into it.
@@ -236,9 +287,14 @@ class _Rewriter:
         def refuse(blamed: exp.Expr, message: str) -> NoReturn:
             raise ParseError(ErrorKind.QUERY_INVALID, message, self._place(blamed))
 
+        self.budget.check()
         written = exact(trino_value(node), refuse)
-        if written is not node:
-            node.replace(written)
+        if written is node:
+            return
+        inner = written.find(Inner)
+        node.replace(written)
+        if inner is not None:
+            inner.replace(node)
 
     def _place_session(self, tree: exp.Expr) -> None:
         """What is asked of the session by a name without parentheses."""
@@ -278,6 +334,7 @@ class _Rewriter:
         parts = node.parts
         if not parts or not all(isinstance(part, exp.Identifier) for part in parts):
             self._refuse(node, "only views and tables can be queried, not table functions")
+        self.budget.check()
         names = tuple(str(part.this) for part in parts)
         if len(names) == 1 and names[0] in _visible_ctes(node):
             return
@@ -336,9 +393,14 @@ def _name_columns(tree: exp.Expr) -> tuple[ColumnType, ...]:
         if projection.is_star:
             break
         known.append(column_type(projection))
-    for index, projection in enumerate(first.expressions):
-        if not projection.is_star and not isinstance(projection, exp.Alias | exp.Column | exp.Dot):
-            first.expressions[index].replace(exp.alias_(projection.copy(), f"_COL{index}", quoted=True))
+    named = (
+        projection
+        if projection.is_star or isinstance(projection, exp.Alias | exp.Column | exp.Dot)
+        else exp.alias_(projection, f"_COL{index}", quoted=True, copy=False)
+        for index, projection in enumerate(first.expressions)
+    )
+    # All at once: each replacement would go through all of them.
+    first.set("expressions", list(named))
     return tuple(known) if first is tree else ()
 
 

@@ -4,7 +4,8 @@ It says when it is ready; then it reads requests from its standard input and wri
 output, one after the other::
 
     frame    = length of the header (4 bytes, big-endian), header (JSON), blobs
-    request  = {"sql", "rows_max", "time_zone", "columns", "blobs": [[table name, bytes], ...]}, Arrow streams
+    request  = {"sql", "rows_max", "time_zone", "user", "columns", "blobs": [[table name, bytes], ...]}, Arrow
+               streams
     ready    = {"ready": true}
     answer   = {"columns": [[name, type], ...]}, JSON texts of at most ROWS_IN_BLOB rows each;
                or {"error", "message", "near"}
@@ -25,6 +26,7 @@ import struct
 import sys
 from typing import IO, Any
 
+from app.sql.query_errors import own_words
 from app.sql.sandbox_values import as_written, query_text, rows_and_types, wire_type
 
 LENGTH = struct.Struct(">I")
@@ -38,6 +40,9 @@ RESULT_BYTES_MAX = 32 * 2**20
 ROWS_IN_BLOB = 1000
 NICE = 5
 UTC = "UTC"
+USER_NAMES = ("user", "current_user", "session_user")
+OTHER_NAMES = ("current_role", "current_catalog", "current_schema")
+"""Of DuckDB's own role, catalog and schema, which nobody asks for. Unquoted, the last two are the session's."""
 
 SETTINGS = {
     "enable_external_access": "false",
@@ -96,6 +101,7 @@ def run_query(database: Any, header: dict[str, Any], tables: dict[str, bytes]) -
     try:
         for name, blob in tables.items():
             connection.register(name, pa.ipc.open_stream(blob).read_all())
+        _name_user(connection, header.get("user", ""))
         statements = connection.extract_statements(header["sql"])
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             return _error("QUERY_NOT_ALLOWED", "only SELECT, WITH and VALUES can be queried")
@@ -116,11 +122,20 @@ def run_query(database: Any, header: dict[str, Any], tables: dict[str, bytes]) -
     except _TooLargeError:
         return _error("RESULT_TOO_LARGE", f"a result has at most {RESULT_BYTES_MAX // 2**20} MiB")
     except OverflowError as error:
-        return _error("QUERY_FAILED", str(error))
+        return _error("QUERY_FAILED", own_words(str(error)))
     except duckdb.Error as error:
         return _duckdb_error(error)
     finally:
         connection.close()
+
+
+def _name_user(connection: Any, user: str) -> None:
+    """Words that DuckDB answers where no column has their name."""
+    for name in USER_NAMES:
+        connection.execute(f'CREATE OR REPLACE TEMP MACRO "{name}"() AS {_literal(user)}')
+    for name in OTHER_NAMES:
+        message = _literal(f"there is no column {name}")
+        connection.execute(f'CREATE OR REPLACE TEMP MACRO "{name}"() AS error({message})')
 
 
 class _TooLargeError(Exception):
@@ -140,7 +155,7 @@ def _blobs(rows: list[list[Any]]) -> dict[str, bytes]:
 
 
 def _duckdb_error(error: Exception) -> _Answer:
-    """The first line of DuckDB's message, without its own hints: those name its internals."""
+    """Of the first line of DuckDB's message; the others are hints, which name its internals."""
     import duckdb
 
     message = str(error).split("\n", 1)[0]
@@ -161,7 +176,7 @@ def _duckdb_error(error: Exception) -> _Answer:
     ):
         name = "COLUMN_NOT_FOUND"
     near = _NEAR.search(detail) or _QUOTED.search(detail)
-    return _error(name, detail, next(filter(None, near.groups())).strip("!.") if near else None)
+    return _error(name, own_words(detail), next(filter(None, near.groups())).strip("!.") if near else None)
 
 
 def _error(name: str, message: str, near: str | None = None) -> _Answer:

@@ -188,6 +188,7 @@ class SandboxPool:
             "sql": query.sql,
             "rows_max": self._limits.rows_max,
             "time_zone": time_zone,
+            "user": current_actor().name,
             "columns": [(column.name, column.zone) for column in query.columns],
         }
         sandbox = self._take(cpu_s_max is not None)

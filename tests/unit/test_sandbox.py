@@ -14,11 +14,14 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from app.actor import acting
 from app.sql.results import ResultSet, ResultType
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from catalog.core.audit import Actor
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Position
-from parser.select import PreparedQuery
+from parser.errors import SourceMap
+from parser.select import PreparedQuery, prepare_query
 
 
 def stream(table: pa.Table) -> bytes:
@@ -208,6 +211,38 @@ async def test_errors_have_places(pool: SandboxPool) -> None:
     assert (await refused(pool, "SELECT 1 / 0")).kind is ErrorKind.QUERY_FAILED
     assert (await refused(pool, "SELECT 9223372036854775807::HUGEINT * 4")).kind is ErrorKind.QUERY_FAILED
     assert (await refused(pool, "SELECT N, count(*) FROM numbers")).kind is ErrorKind.QUERY_INVALID
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT nope FROM numbers", "there is no column nope"),
+        ("SELECT v.nope FROM numbers v", "v has no column nope"),
+        ("SELECT N FROM numbers a, numbers b", "the column N is ambiguous: write 'a.N' or 'b.N'"),
+        ("SELECT other.N FROM numbers", "there is no table other in FROM"),
+        ("SELECT 1" + " + 1" * 2_400, "the query is nested too deeply"),
+        ("SELECT abs('x')", "abs does not take arguments of these types"),
+        ("SELECT CAST('x' AS INTEGER)", "'x' is no value of the type INTEGER"),
+        ("SELECT CAST(300 AS TINYINT)", "300 is beyond the type TINYINT"),
+        ("SELECT 9223372036854775807 + 1", "overflow in the addition of two values of the type BIGINT"),
+        ("SELECT count(DISTINCT *)", "STAR expression is only allowed as the root element of an expression"),
+        ('SELECT "current_role"', "there is no column current_role"),
+        ('SELECT "current_schema"', "there is no column current_schema"),
+    ],
+)
+async def test_errors_are_of_the_query(pool: SandboxPool, sql: str, message: str) -> None:
+    assert (await refused(pool, sql)).message == message
+
+
+async def test_the_user_is_who_asks(pool: SandboxPool) -> None:
+    text = "SELECT user, current_user, session_user"
+    with acting(Actor(name="o'hara")):
+        assert (await run(pool, text)).rows == [("o'hara",) * 3]
+        prepared = prepare_query(SourceMap("SELECT current_user, user"), lambda name: name.last)
+        assert (await pool.run(prepared, nothing)).rows == [("o'hara",) * 2]
+        assert (await run(pool, 'SELECT user FROM (SELECT N AS "user" FROM numbers) LIMIT 1')).rows == [(0,)]
+    with acting(Actor(name="kim")):
+        assert (await run(pool, text)).rows == [("kim",) * 3]
 
 
 async def test_queries_wait_for_their_turn() -> None:

@@ -13,7 +13,7 @@ from catalog.core.errors import ErrorKind, ParseError
 from parser.errors import SourceMap
 from parser.queries import QueryName, cut_script, read_each
 from parser.script import first_words, split_script
-from parser.select import prepare_query
+from parser.select import READING_S, READING_S_PER_TOKEN, prepare_query
 from parser.text_limits import DEFAULT_LIMITS, OWN_TEXT, ReadingStoppedError, ScriptLimits, StopFlag
 
 SHAPES = {
@@ -155,6 +155,39 @@ def test_a_deep_query_is_read_or_refused_with_a_code(shape: str, depth: int) -> 
         assert depth > 5
         assert refused.kind in (ErrorKind.QUERY_INVALID, ErrorKind.TEXT_NESTED_TOO_DEEPLY)
         assert refused.line == 1
+
+
+LONG = {
+    "columns": lambda n: f"SELECT {','.join('1' * n)}",
+    "ors": lambda n: f"SELECT 1 WHERE {' OR '.join(['a = 1'] * (n // 4))}",
+    "intervals": lambda n: "SELECT date '2020-01-01'" + "+ interval '1' day" * (n // 6),
+    "zones": lambda n: "SELECT a" + " at time zone 'UTC'" * (n // 5),
+    "subscripts": lambda n: "SELECT a" + "[1]" * (n // 5),
+    "few subscripts": lambda n: f"SELECT coalesce({','.join('1' * (n - 300))})" + "[1]" * 90,
+    "names of WITH": lambda n: (
+        f"WITH {','.join(f'w{m} AS (SELECT 1)' for m in range(n // 7))} SELECT 1 FROM t{', t' * (n // 3)}"
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", LONG)
+def test_a_long_query_costs_no_more_than_its_size(shape: str) -> None:
+    """The longest that are read: 5,000 things take some ten times what 500 take, and not a hundred times."""
+    text = LONG[shape](4_900)
+    begun_s = time.thread_time()
+    refused = refusal(lambda: prepare_query(SourceMap(text), resolve))
+    assert time.thread_time() - begun_s < READING_S + READING_S_PER_TOKEN * 10_000 + 0.5
+    if refused is not None:
+        assert refused.kind is ErrorKind.QUERY_INVALID
+        assert refused.message == "the query is nested too deeply"
+
+
+def test_what_stands_in_the_place_of_others_is_whole() -> None:
+    text = "SELECT date '2020-01-01' + interval '1' day + interval '2' day, a at time zone 'UTC'"
+    assert prepare_query(SourceMap(text), resolve).sql == (
+        "SELECT CAST(CAST(CAST('2020-01-01' AS DATE) + INTERVAL '1' DAY AS DATE) + INTERVAL '2' DAY AS DATE) "
+        'AS "_COL0", CAST(A AS TIMESTAMPTZ) AS "_COL1"'
+    )
 
 
 @pytest.mark.parametrize("depth", [3, 199, 800])

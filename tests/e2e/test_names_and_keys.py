@@ -214,7 +214,7 @@ def test_a_zone_is_reached_by_every_route_and_command(
             assert client.put(key_path(name, "k/1"), json={"value": "v"}).json()["zone"] == name
             for path, methods in paths.items():
                 address = path.replace("{zone}", segment(name)).replace("{key}", segment("k/1"))
-                for method in set(methods) - {"put"}:
+                for method in set(methods) - {"put", "delete"}:
                     body = {} if "recovery" not in path or path.endswith("lost") else {"dry_run": True}
                     told = client.request(
                         method, address.replace("{partition}", "0"), json=body if method == "post" else None
@@ -241,6 +241,8 @@ def test_a_zone_is_reached_by_every_route_and_command(
         ):
             done = five_nodes.zonectl(*command)
             assert done.returncode == 0, (command, done.stderr)
+        assert raw(five_nodes, "DELETE", key_path(name, "k/1"))[0] == 200
+        assert raw(five_nodes, "GET", key_path(name, "k/1"))[0] == 404
     finally:
         dropped = five_nodes.zonectl("sql", "-e", f"DROP ZONE {quoted}", "--wait")
     assert dropped.returncode == 0, dropped.stderr

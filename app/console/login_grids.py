@@ -76,4 +76,4 @@ class LoginGrids:
         confirm(self._frame, f"{word} {name}?", consequence, word, act, danger=True)
 
 
-_NOTE = text_column("note", "")
+_NOTE = text_column("note", "Note")

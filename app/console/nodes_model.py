@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from app.console.fragments import natural
-from app.console.zone_grid import NodeLoad
+from app.console.zone_grid import NodeLoad, ZoneGrid
 from rebalance.core.drain import Drain
 from rebalance.core.records import NodeRecord
 
@@ -44,6 +44,12 @@ def node_row(name: str, record: NodeRecord | None, drain: Drain | None, load: No
         "profiles": ", ".join(record.node.profiles) if record is not None else "",
         "attributes": ", ".join(f"{key}={value}" for key, value in record.node.attributes) if record else "",
     }
+
+
+def holdings(grids: Mapping[str, ZoneGrid], name: str) -> list[tuple[str, NodeLoad]]:
+    """What the node holds of each zone, also while it is down. ``grids`` by the name of the zone."""
+    loads = ((zone, grid.loads().get(name, NodeLoad())) for zone, grid in sorted(grids.items()))
+    return [(zone, load) for zone, load in loads if load.replicas]
 
 
 def _state(record: NodeRecord | None, drain: Drain | None, load: NodeLoad) -> str:

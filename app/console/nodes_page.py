@@ -15,7 +15,7 @@ from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.grids import bar_chart, live_grid, number_column, show_chart, show_rows, text_column
-from app.console.nodes_model import node_rows
+from app.console.nodes_model import holdings, node_rows
 from app.console.plan import Wish
 from app.console.shared import Site
 from app.console.viewer import may_use, page_refusal, sees_all_zones
@@ -87,7 +87,10 @@ class _NodePanel:
         wish, text = (Wish.IN, "Plan the undrain") if drain else (Wish.OUT, "Plan the drain")
         url = link("plan", wish=wish.value, nodes=self._name)
         self._planned.show(render("action", text=text, url=url) if page_refusal("/plan") is None else EMPTY)
-        self._panel.show(render("node", name=self._name, row=row, drain=drain))
+        feed = self._site.feed
+        zones = {intent.zone.name: feed.grids[key] for key, intent in feed.intents.items() if key in feed.grids}
+        held = await asyncio.to_thread(holdings, zones, self._name)
+        self._panel.show(render("node", name=self._name, row=row, drain=drain, held=held))
 
     async def _check(self) -> None:
         self._losses.show(render("loading", what="Checking every member on the node."))

@@ -7,7 +7,7 @@ import pytest
 from app.console.cells import CopyCell, HealthCell, MoveCell, PartitionReading, Role, cell
 from app.console.fragments import link, render, shares, size
 from app.console.limits_form import changed_limits
-from app.console.nodes_model import node_rows
+from app.console.nodes_model import holdings, node_rows
 from app.console.overview import health_bar, stuck, tiles, unsettled
 from app.console.plan import quoted
 from app.console.shared import ConsoleEvent
@@ -102,7 +102,7 @@ def test_nodes_that_are_missed_are_listed() -> None:
     rows = {row["name"]: row for row in node_rows(live, {"b": Drain("x", "", 0)}, loads, {})}
     assert {name: row["state"] for name, row in rows.items()} == {"a": "alive", "b": "drained", "gone": "down"}
     assert (rows["a"]["filled"], rows["gone"]["filled"]) == (50, None)
-    page = render("node", name="gone", row=rows["gone"], drain=None)
+    page = render("node", name="gone", row=rows["gone"], drain=None, held=[])
     assert "<dt>attributes</dt><dd>unknown</dd>" in page
     assert "<dt>failure domain</dt><dd>unknown</dd>" in page
 
@@ -111,9 +111,20 @@ def test_a_limit_is_of_members_and_not_of_copies_in_stores() -> None:
     live = {"a": NodeRecord(Node("a", member_limit=100), "i")}
     (row,) = node_rows(live, {}, {"a": NodeLoad(replicas=3_796)}, {"a": 3_756})
     assert (row["members"], row["filled"]) == (40, 40)
-    page = render("node", name="a", row=row, drain=None)
+    page = render("node", name="a", row=row, drain=None, held=[])
     assert "<dt>replicas</dt><dd>3,796</dd>" in page
     assert "<dd>40 of at most 100</dd>" in page
+
+
+def test_what_a_dead_node_held_is_listed_by_zone() -> None:
+    grid = ZoneGrid(2)
+    down = (("gone", cell(Role.VOTER, CopyCell.DOWN)),)
+    grid.place(range(2), [PartitionReading(down, MoveCell.WAITING, HealthCell.DEGRADED, "NODE_DOWN: gone")] * 2)
+    held = holdings({"B": ZoneGrid(1), "A": grid}, "gone")
+    assert held == [("A", NodeLoad(replicas=2, voters=2, troubled=2))]
+    (row,) = node_rows({}, {}, {"gone": held[0][1]}, {})
+    page = render("node", name="gone", row=row, drain=None, held=held)
+    assert '<a href="/console/zones/A">A</a></th><td class="num">2</td>' in page
 
 
 def test_a_table_that_is_cut_says_so() -> None:

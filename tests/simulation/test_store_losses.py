@@ -132,3 +132,23 @@ def test_an_owner_that_failed_before_it_heard_that_it_owns(disk: str, is_lost: b
         scene.join("c")
     assert bool(scene.worker("a").held.lost) is is_lost
     assert scene.code(scene.put("c", 0)) == ("LOST" if is_lost else "DONE")
+
+
+def test_an_owner_that_left_before_it_reported_is_waited_for() -> None:
+    """It came back, and was gone again before the exchange that took it along had ended: that it said nothing
+    of its copy does not mean that it has none."""
+    scene = StoreScene("abc", LISTS)
+    scene.fill(1)
+    for name in "abc":
+        scene.crash(name)
+    scene.join("a")
+    scene.announce("b")
+    scene.announce("c")
+    scene.hear("a", "b")
+    while scene.network:
+        scene.deliver()
+    scene.leave("c")
+    scene.settle()
+    assert not scene.worker("a").held.lost
+    scene.join("c")
+    assert scene.code(scene.get("c", 0, "k0")) == "DONE"

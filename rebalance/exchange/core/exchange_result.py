@@ -51,7 +51,7 @@ class Collected:
     ``cluster``: after the last of them. ``singles`` has every server of ``cluster``, the coordinator too.
     ``previous`` and ``lost``: of the exchange before.
     ``results``: what was committed until now, None where that is not done; ``gone``: servers that went since,
-    in order."""
+    in order. ``silent``: servers of ``cluster`` that died before they reported."""
 
     coordinator: str
     events: tuple[DiscoveryEvent, ...]
@@ -61,6 +61,7 @@ class Collected:
     lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
     results: ResultState | None = None
     gone: tuple[GoneServer, ...] = ()
+    silent: frozenset[str] = frozenset()
 
     @property
     def exchange(self) -> TopologyVersion:
@@ -293,7 +294,7 @@ def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
         joined=joined,
         gone=tuple(each.name for each in collected.gone),
         failed=frozenset(each.name for each in collected.gone if not each.in_order),
-        servers=frozenset(collected.cluster.servers),
+        reported=frozenset(collected.cluster.servers) - collected.silent,
         outcomes=collected.results.outcomes.get(zone.zone_id, ()) if collected.results is not None else (),
     )
 

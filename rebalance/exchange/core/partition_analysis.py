@@ -47,7 +47,7 @@ class ZoneRules:
     new and not lost. ``reset``: lost partitions are used as they are from now on. ``lost``: those that were
     lost before this exchange. ``joined``: servers that came since, or that
     did not hear of the last result; ``gone``: those that went, in order; ``failed``: those of them that did
-    not leave by themselves; ``servers``: those that are there.
+    not leave by themselves; ``reported``: those that said what they have.
     ``outcomes``: the last committed one of each partition, none where results are not kept."""
 
     assigns_states: bool = False
@@ -59,7 +59,7 @@ class ZoneRules:
     joined: frozenset[str] = frozenset()
     gone: tuple[str, ...] = ()
     failed: frozenset[str] = frozenset()
-    servers: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
     outcomes: Sequence[PartitionOutcome] = ()
 
     def known(self, partition: int) -> PartitionOutcome:
@@ -201,7 +201,7 @@ def _has_nobody(outcome: PartitionOutcome, rules: ZoneRules) -> bool:
     and one that left in order has everything on its disk: one that just failed takes the partition along, and
     so do members that are all back, and none with its copy."""
     members = frozenset(outcome.in_sync)
-    if members and members <= rules.servers:
+    if members and members <= rules.reported:
         return True
     return rules.detects_lost and (not members or bool(rules.failed & members))
 

@@ -126,6 +126,7 @@ class RunningExchange:
             *(coordinator, events, cluster, singles, held.affinities, held.lost),
             results=held.results,
             gone=gone,
+            silent=frozenset(silent),
         )
 
 

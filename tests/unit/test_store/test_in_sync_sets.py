@@ -112,12 +112,12 @@ def test_members_that_are_all_back_without_their_copies_have_lost_the_partition(
 ) -> None:
     """Nobody else can bring it, so nobody is waited for; then a reset takes the most that is left."""
     joined = frozenset("ab")
-    rules = ZoneRules(assigns_states=True, joined=joined, servers=joined, outcomes=(known,))
+    rules = ZoneRules(assigns_states=True, joined=joined, reported=joined, outcomes=(known,))
     decided, lost = decide_states(reports(seen), "ab", rules, outcome=known)
     assert (states(decided), lost) == (expected, is_lost)
     if not lost:
         return
-    reset = ZoneRules(reset=True, servers=joined, outcomes=(replace(known, is_lost=True),))
+    reset = ZoneRules(reset=True, reported=joined, outcomes=(replace(known, is_lost=True),))
     again, lost = decide_states(decided, "ab", reset, True, reset.outcomes[0])
     assert not lost
     assert "O" in states(again)

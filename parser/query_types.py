@@ -49,7 +49,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnType:
+class TrinoColumn:
     """What is known of a column besides what DuckDB says: its type, and the zone that its instants are shown
     in; empty: nothing."""
 
@@ -57,27 +57,27 @@ class ColumnType:
     zone: str = ""
 
 
-def column_type(node: exp.Expr) -> ColumnType:
+def column_type(node: exp.Expr) -> TrinoColumn:
     """Of a projection, before ``trino_value`` changes it."""
     node = node.this if isinstance(node, exp.Alias) else node
     if isinstance(node, exp.AtTimeZone) and isinstance(node.args["zone"], exp.Literal):
         inner = column_type(node.this)
         size = re.search(r"\(\d\)", inner.name)
-        return ColumnType(
+        return TrinoColumn(
             f"timestamp{size[0] if size else '(6)'} with time zone", zone_of(node.args["zone"].name)
         )
     if not isinstance(node, exp.Cast) or isinstance(node, exp.TryCast):
-        return ColumnType()
+        return TrinoColumn()
     kind, sizes = node.to.this.name, [size.name for size in node.to.expressions]
     if kind in _TEXTS and (len(sizes) == 1 or kind == "CHAR"):
-        return ColumnType(f"{kind.lower()}({sizes[0] if sizes else 1})")
+        return TrinoColumn(f"{kind.lower()}({sizes[0] if sizes else 1})")
     if kind in _CLOCKS and len(sizes) == 1 and int(sizes[0]) <= 9:
         zoned = kind == "TIMESTAMPTZ"
         digits = min(int(sizes[0]), 6) if zoned or kind == "TIME" else int(sizes[0])
         match = _ZONE.search(node.this.name.strip()) if zoned and node.this.is_string else None
         zone = zone_of(match[1] or match[2]) if match else ""
-        return ColumnType(f"{_CLOCKS[kind]}({digits}){' with time zone' * zoned}", zone)
-    return ColumnType()
+        return TrinoColumn(f"{_CLOCKS[kind]}({digits}){' with time zone' * zoned}", zone)
+    return TrinoColumn()
 
 
 def trino_value(node: exp.Expr) -> exp.Expr:

@@ -25,7 +25,7 @@ from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Position, shortened
 from parser.errors import SourceMap, check_characters
 from parser.queries import QueryName
-from parser.query_types import ColumnType, Inner, column_type, trino_value, type_name
+from parser.query_types import Inner, TrinoColumn, column_type, trino_value, type_name
 from parser.query_values import exact, is_not_finite
 from parser.script import unclosed
 
@@ -147,7 +147,7 @@ class PreparedQuery:
     places: dict[str, Position]
     is_simple: bool = False
     text: str = ""
-    columns: tuple[ColumnType, ...] = ()
+    columns: tuple[TrinoColumn, ...] = ()
     """Of a prefix of the columns: what the text says of them."""
 
 
@@ -256,7 +256,7 @@ class _Rewriter:
         self._source = source
         self._resolve = resolve
         self._session = session
-        self.columns: tuple[ColumnType, ...] = ()
+        self.columns: tuple[TrinoColumn, ...] = ()
 
     def rewrite(self, tree: exp.Query | exp.Values) -> None:
         for call in list(tree.find_all(exp.CurrentVersion)):
@@ -380,7 +380,7 @@ def _visible_ctes(node: exp.Expr) -> set[str]:
     return names
 
 
-def _name_columns(tree: exp.Expr) -> tuple[ColumnType, ...]:
+def _name_columns(tree: exp.Expr) -> tuple[TrinoColumn, ...]:
     """What has no name of its own gets one that tells its place, as Trino names it. What is known of the
     columns up to the first star."""
     first: exp.Expr = tree
@@ -388,7 +388,7 @@ def _name_columns(tree: exp.Expr) -> tuple[ColumnType, ...]:
         first = first.this
     if not isinstance(first, exp.Select):
         return ()
-    known: list[ColumnType] = []
+    known: list[TrinoColumn] = []
     for projection in first.expressions:
         if projection.is_star:
             break

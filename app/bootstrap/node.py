@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 
 from app.bootstrap.group_hosts import own_ports, with_engines
 from app.bootstrap.metrics import exposition_of, measure_node, measure_process
-from app.bootstrap.process_entry import entry_of
 from app.bootstrap.scrape_entry import open_process
+from app.bootstrap.self_entry import entry_of
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings

@@ -6,8 +6,8 @@ import platform
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from app.bootstrap.process_entry import entry_of
 from app.bootstrap.protection import certificate_of
+from app.bootstrap.self_entry import entry_of
 from app.configuration.settings import Settings
 from app.edge.own_address import is_every_address, url_of
 from app.edge.uvicorn_server import listen

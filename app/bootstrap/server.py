@@ -16,9 +16,9 @@ from app.application import build_app
 from app.bootstrap.alerts import open_alerts
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
 from app.bootstrap.metrics import exposition_of, measure_server
-from app.bootstrap.process_entry import entry_of
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
 from app.bootstrap.scrape_entry import scraped_url
+from app.bootstrap.self_entry import entry_of
 from app.bootstrap.stores import open_metastore
 from app.bootstrap.targets_file import keep_targets_file
 from app.client.zone_router import ZoneRouter

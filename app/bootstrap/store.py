@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from app.bootstrap.process_entry import entry_of
+from app.bootstrap.self_entry import entry_of
 from app.bootstrap.store_obstacles import StoreObstacles
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import node_of

@@ -131,8 +131,7 @@ class SqlEngine:
         self._audit = Audit(catalog, catalog.snapshot)
         self._mirror = mirror
         self._keyspace = keyspace
-        self._sandbox = sandbox
-        self._registry = registry or ViewRegistry(SYSTEM_VIEWS)
+        self._sandbox, self._registry = sandbox, registry or ViewRegistry(SYSTEM_VIEWS)
         self._threads = ViewThreads(timeout_s)
         self._streams: dict[str, bytes] = {}
         self._streams_of: tuple[int, int, bool] = (0, 0, True)

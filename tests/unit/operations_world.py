@@ -97,6 +97,10 @@ class OperationsWorld:
         return found[0]
 
 
+async def _metastore_speaks() -> None:
+    """It has not been silent."""
+
+
 @asynccontextmanager
 async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
     async with opened(directory) as world:
@@ -109,6 +113,8 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
             "reader": world.reader,
             "sql": world.engine,
             "snapshot": world.catalog.snapshot,
+            "since_ms": lambda _: None,
+            "unknown_since_ms": _metastore_speaks,
             "zones": ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
             "views": views,
             "mirror": world.mirror,

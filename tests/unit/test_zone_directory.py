@@ -46,12 +46,13 @@ async def known() -> AsyncIterator[Fixture]:
     running.cancel()
 
 
-async def test_a_name_is_found_as_written_or_upper_cased(known: Fixture) -> None:
+async def test_a_name_is_found_as_sql_reads_it(known: Fixture) -> None:
     lower = replace(ORDERS, zone_id=ZoneId(2), name="orders")
     await known.publish(ZoneIntent(1, ORDERS))
     assert await known.directory.find("orders") == ORDERS
     await known.publish(ZoneIntent(2, lower))
-    assert await known.directory.find("orders") == lower
+    assert await known.directory.find("orders") == ORDERS
+    assert await known.directory.find('"orders"') == lower
     assert await known.directory.find("ORDERS") == ORDERS
 
 

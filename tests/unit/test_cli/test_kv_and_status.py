@@ -43,7 +43,7 @@ def test_put_refuses_what_is_not_text(monkeypatch: pytest.MonkeyPatch, api: ApiS
 
 
 def test_names_and_keys_are_escaped(api: ApiStub) -> None:
-    api.answers["GET /api/v1/zones/a%20%2Fb/kv/%2E%2E%2Fc%3Fd"] = (200, {**FOUND, "value": "v"})
+    api.answers["GET /api/v1/zones/%22a%20%2Fb%22/kv/%2E%2E%2Fc%3Fd"] = (200, {**FOUND, "value": "v"})
     assert main(["kv", "get", '"a /b"', "../c?d"]) == 0
 
 

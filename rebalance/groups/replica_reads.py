@@ -134,4 +134,4 @@ def _complaint(
         return f"partition {partition} has no {choice.value} to read from"
     awaited = f"time {point.time_ms} ms" if point.time_ms else f"revision {point.revision}"
     answers = "; ".join(f"{url} {text}" for url, text in sorted(passed.seen.items()))
-    return f"partition {partition}: no {choice.value} has {awaited} within {time_limit_s:g} s: {answers}"
+    return f"partition {partition}: no {choice.value} has {awaited} within {time_limit_s:.3g} s: {answers}"

@@ -360,7 +360,7 @@ async def test_a_store_that_does_not_start_is_copied_again(rig: MirrorRig) -> No
     await rig.mirrors.stop(P0, destroy=False)
     (rig.directory / "data" / "member" / "snap" / "db").write_bytes(b"not a database" * 1000)
     await rig.follow("a")
-    await until_failed(rig, "EXIT")
+    await until_failed(rig, "COPY_DAMAGED: failed to open database: invalid database")
     await rig.check_equal("a", oldest=2)
     assert copy_name(rig) != name
 

@@ -113,7 +113,7 @@ def test_a_link_logs_in_where_the_login_page_is_shown_already(
 def test_a_page_is_drawn_anew_when_rights_change(server: SecureServer, context: BrowserContext) -> None:
     run(server, "CREATE USER carla WITH PASSWORD 'carla has a long password'; GRANT viewer TO carla")
     page = context.new_page()
-    log_in(page, server, "carla", "carla has a long password")
+    log_in(page, server, "carla", "carla has a long password", path="nodes")
     expect_open(page, "carla")
     expect(page.get_by_role("link", name="Audit")).to_have_count(0)
     run(server, "GRANT AUDIT ON SYSTEM TO carla")

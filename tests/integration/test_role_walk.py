@@ -61,7 +61,7 @@ def address(path: str, zone_id: int) -> str:
         "{operation:segment}": f"{zone_id}-1",
         "{partition}": "0",
         # Refused after the authorisation, so that nobody waits for a group that does not run.
-        "{key:key}": "k?read=unknown",
+        "{key:key}": "k?read=unknown&if_revision=0",
         "{node:segment}": "nowhere",
         "{module:segment}": "app.edge",
         "{statement_id:segment}": "unknown",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.fixtures.console_pages import answer_and_leave, faults, settled
+from tests.fixtures.console_pages import confirm, faults, settled
 from tests.fixtures.console_stage import Chromium, Stage, Visit
 
 DRAWN = "4 of 4 partitions on 3 nodes; 3 replicas joining, 1 down or broken"
@@ -44,14 +44,14 @@ def test_its_lost_partitions_are_reset_once_that_is_confirmed(chromium: Chromium
         page = visit.open("zones/KEPT")
         expect(page.get_by_text("1 partition is lost: no in-sync replica is left")).to_be_visible()
         expect(page.get_by_text("PARTITION_LOST: n").first).to_be_visible()
-        expect(page.get_by_role("link", name="Recovery", exact=True)).to_have_count(0)
+        expect(page.get_by_role("main").get_by_role("link", name="Recovery", exact=True)).to_have_count(0)
         assert not faults(page)
         page.get_by_role("button", name="Reset lost partitions").click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("Start their nodes first if possible")
         dialog.get_by_role("button", name="Reset lost partitions").click()
         expect(dialog.get_by_role("alert")).to_contain_text("A name and a reason are required")
-        answer_and_leave(page, "Reset lost partitions")
+        confirm(page, "Reset lost partitions", "its disk is gone")
         shown = page.locator(".q-notification").first
         expect(shown).to_contain_text("0 of 1 lost partitions are owned again: exchange")
 
@@ -61,10 +61,10 @@ def test_it_rests_and_works_again(chromium: Chromium, kept: Stage) -> None:
         page = visit.open("zones/KEPT")
         page.get_by_role("button", name="Deactivate zone").click()
         expect(page.get_by_role("dialog")).to_contain_text("Requests are refused (ZONE_DEACTIVATED)")
-        answer_and_leave(page, "Deactivate")
+        confirm(page, "Deactivate", "a quiet week")
         expect(page.get_by_text("The zone is deactivated: requests are refused")).to_be_visible()
         page.get_by_role("button", name="Activate zone").click()
-        answer_and_leave(page, "Activate")
+        confirm(page, "Activate", "work again")
         expect(page.get_by_role("button", name="Deactivate zone")).to_be_visible()
         expect(page.get_by_text("The zone is deactivated")).to_have_count(0)
         audit = visit.open("audit?subject=KEPT")
@@ -74,6 +74,6 @@ def test_it_rests_and_works_again(chromium: Chromium, kept: Stage) -> None:
 
 def test_a_zone_of_groups_neither_rests_nor_resets(visit: Visit) -> None:
     page = visit.open("zones/ORDERS")
-    expect(page.get_by_role("link", name="Recovery", exact=True)).to_be_visible()
+    expect(page.get_by_role("main").get_by_role("link", name="Recovery", exact=True)).to_be_visible()
     for name in ("Deactivate zone", "Reset lost partitions"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)

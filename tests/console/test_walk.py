@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from app.security.administrator import LOCAL_ADMIN
 from tests.e2e.installation import Installation, without_spark
-from tests.fixtures.console_pages import click_a_cell, settled, type_into_editor
+from tests.fixtures.console_pages import click_a_cell, confirm, settled, type_into_editor
 from tests.fixtures.console_stage import Chromium, Visit
 
 CONVERGED_MS = 240_000
@@ -41,15 +41,6 @@ def test_the_walk(chromium: Chromium, installation: Installation) -> None:
         _compare(visit)
         _reverse(visit, operation)
         _look_into_the_books(visit)
-
-
-def confirm(page: Page, word: str, reason: str) -> None:
-    """Who (that is known), why, and the dialog's own button."""
-    dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_label("Your name")).to_have_value(LOCAL_ADMIN)
-    dialog.get_by_label("Reason").fill(reason)
-    dialog.get_by_role("button", name=word, exact=True).click()
-    expect(dialog).to_be_hidden()
 
 
 def _create(visit: Visit) -> None:

@@ -194,9 +194,9 @@ def _acknowledged_before_the_disk(patch: Patch) -> None:
 def _counted_before_the_disk(patch: Patch) -> None:
     write = Replication.write
 
-    def hasty(self: Replication, copy: Any, record: Any, asker: Any) -> None:
-        write(self, copy, record, asker)
-        copy.leading.stored = record.position
+    def hasty(self: Replication, copy: Any, records: Any, asker: Any) -> None:
+        write(self, copy, records, asker)
+        copy.leading.stored = records[-1].position
 
     patch.setattr(Replication, "write", hasty)
 

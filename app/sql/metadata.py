@@ -100,7 +100,9 @@ def _folded(name: str) -> str:
 
 def trino_type(text: str) -> ResultType:
     """A type of the catalog, as ``DECIMAL(10, 2)`` or ``TIMESTAMP(3) WITH LOCAL TIME ZONE``."""
-    name, arguments, rest = _TYPE_PARTS.fullmatch(text).groups("")  # type: ignore[union-attr]
+    parts = _TYPE_PARTS.fullmatch(text)
+    assert parts is not None, text
+    name, arguments, rest = parts.groups("")
     given = arguments.replace(" ", "")
     if name in ("TIME", "TIMESTAMP"):
         zone = " with time zone" if rest else ""

@@ -33,6 +33,7 @@ from rebalance.groups.router import READ_AT_LIMIT_S, TIME_LIMIT_S
 from rebalance.ports.groups import (
     GenerationRefusedError,
     GroupFullError,
+    NobodyAskedError,
     OutcomeUnknownError,
     ReplicaBehindError,
     RevisionGoneError,
@@ -121,8 +122,8 @@ async def put(
     privilege was revoked meanwhile: send it again with the same id, or name the id in `Zonekeeper-Abandons` of
     the next put or delete of the key. After a 409, 412 or 503 nothing was written: 409, the key exists, or a
     later request has abandoned this one; 412, the key is not at `if_revision`; 40001, only members of another
-    generation of the group answered; of a store zone 57P04, servers with the data are awaited, and 58030, none
-    is left."""
+    generation of the group answered; 58000, nobody could be asked in time; of a store zone 57P04, servers with
+    the data are awaited, and 58030, none is left."""
     writing = _write(zone, key, body.value.encode(), services, options)
     return await while_present(request, writing)
 
@@ -152,7 +153,7 @@ async def _write(
             raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
         except GenerationRefusedError as error:
             raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
-        except StoreRefusedError as error:
+        except (StoreRefusedError, NobodyAskedError) as error:
             raise _refusal(error) from error
         except GroupFullError as error:
             raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
@@ -221,7 +222,7 @@ async def get(
         raise StoreError(ErrorKind.PARTITION_UNAVAILABLE, str(error)) from error
     except GenerationRefusedError as error:
         raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
-    except StoreRefusedError as error:
+    except (StoreRefusedError, NobodyAskedError) as error:
         raise _refusal(error) from error
     except ReplicaBehindError as error:
         raise StoreError(ErrorKind.REPLICA_BEHIND, str(error)) from error
@@ -233,9 +234,10 @@ async def get(
     return JSONResponse({**head, "value": value.decode(errors="replace"), **answer})
 
 
-def _refusal(error: StoreRefusedError) -> StoreError:
+def _refusal(error: StoreRefusedError | NobodyAskedError) -> StoreError:
     """Whatever has no kind of its own passes by itself."""
-    return StoreError(_KINDS.get(error.code, ErrorKind.PARTITION_UNAVAILABLE), str(error))
+    kind = _KINDS.get(error.code) if isinstance(error, StoreRefusedError) else None
+    return StoreError(kind or ErrorKind.PARTITION_UNAVAILABLE, str(error))
 
 
 def _read_point(read: ReadFrom, at_revision: int | None, at_time: datetime | None) -> ReadPoint:

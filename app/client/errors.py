@@ -16,7 +16,7 @@ class ReadTimedOutError(ClientError):
 
 
 class ServersUnavailableError(ClientError):
-    """None of the servers answered; the message names the last reason."""
+    """No server did it in time, and nothing was written; the message names the last reason."""
 
 
 class RefusedByServerError(ClientError):

@@ -24,7 +24,7 @@ repeated there, so only what may be repeated is sent through here."""
 UNDONE = frozenset(
     {
         *("WRONG_GENERATION", "PARTITION_FULL", "PARTITION_UNAVAILABLE", "PARTITION_LOST", "OWNERS_AWAITED"),
-        *("ZONE_DEACTIVATED", "PARTITION_BUSY", "METASTORE_UNAVAILABLE"),
+        *("PARTITION_BUSY", "METASTORE_UNAVAILABLE"),
     }
 )
 """Names of errors (5xx) after which nothing was written."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -24,7 +24,7 @@ import httpx
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from app.client import requests
-from app.client.errors import ReadTimedOutError, RefusedByServerError
+from app.client.errors import ReadTimedOutError, RefusedByServerError, ServersUnavailableError
 from app.client.local_server import DATA_DIR, local_login
 from app.client.problem import JsonObject, json_object
 from app.client.requests import Request
@@ -36,7 +36,7 @@ from rebalance.core.write_terms import WriteTerms
 from rebalance.groups.key_text import check_key, check_operation_id, check_text
 from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import GenerationRefusedError, OutcomeUnknownError
+from rebalance.ports.groups import GenerationRefusedError, NobodyAskedError, OutcomeUnknownError
 from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
 from rebalance.store.shell.store_client import StoreRefusedError
 
@@ -156,7 +156,8 @@ class ZoneClient:
         ConditionFailedError, OutcomeUnknownError, ValueRefusedError, OperationAbandonedError (a later write has
         abandoned this operation id) and ClientError; GenerationRefusedError when nothing was written, because
         all members that answered are of another generation of the group than the routing map names, and
-        StoreRefusedError when the servers of a store zone refused it; ValueError for a key of other than 1 to
+        StoreRefusedError when the servers of a store zone refused it, and ServersUnavailableError or
+        NobodyAskedError when nobody could be asked in time; ValueError for a key of other than 1 to
         1024 characters, and for what is no UTF-8.
         """
         check_text("value", value)
@@ -241,7 +242,7 @@ class ZoneClient:
         partition = held.partition_of(key)
         try:
             datum = await self._router.get(partition, key, limit_s=deadline - _now())
-        except (OutcomeUnknownError, GenerationRefusedError, StoreRefusedError) as error:
+        except (OutcomeUnknownError, GenerationRefusedError, NobodyAskedError, StoreRefusedError) as error:
             if isinstance(error, StoreRefusedError) and error.is_final:
                 raise
             raise ReadTimedOutError(str(error)) from error
@@ -259,12 +260,12 @@ class ZoneClient:
         try:
             body = await self._answer_of(request, write.limit_s, failures)
         except ServerFailedError as failed:
-            raise OutcomeUnknownError(
-                f"operation {operation}: no answer within {write.limit_s:g} s; last: {failed}"
-            ) from failed
+            last = f"within {write.limit_s:g} s; last: {failed}"
+            if _may_be_done(failures):
+                raise OutcomeUnknownError(f"operation {operation}: no answer {last}") from failed
+            raise ServersUnavailableError(f"operation {operation}: nothing was written {last}") from failed
         except RefusedByServerError as refused:
-            may_be_done = any(failed.may_be_done for failed in failures)
-            raise _refusal_of_write(refused, operation, may_be_done=may_be_done) from refused
+            raise _refusal_of_write(refused, operation, may_be_done=_may_be_done(failures)) from refused
         return Stored(body["partition"], operation, body["repeated"], body.get("revision", 0))
 
     async def _get_by_server(
@@ -306,17 +307,21 @@ class ZoneClient:
         return request.decode(body)
 
 
+def _may_be_done(failures: Iterable[ServerFailedError]) -> bool:
+    return any(failed.may_be_done for failed in failures)
+
+
 def _refusal_of_write(refused: RefusedByServerError, operation: str, *, may_be_done: bool) -> Exception:
-    """As a direct client is told. ``may_be_done``: an attempt that nobody answered may be late: it is carried
-    out once somebody has deleted the key."""
+    """As a direct client is told. ``may_be_done``: an attempt before it may have been carried out, or is yet to
+    be, whatever the last one was refused for; one that wants a revision which is gone never will."""
     name, message = refused.problem.name, f"operation {operation}: {refused}"
     if name == OPERATION_ABANDONED:
         return OperationAbandonedError(message)
-    if name == KEY_EXISTS and may_be_done:
+    if name == REVISION_CHANGED:
+        return ConditionFailedError(message, wants_absence=False)
+    if may_be_done:
         return OutcomeUnknownError(message)
-    if name in (KEY_EXISTS, REVISION_CHANGED):
-        return ConditionFailedError(message, wants_absence=name == KEY_EXISTS)
-    return refused
+    return ConditionFailedError(message, wants_absence=True) if name == KEY_EXISTS else refused
 
 
 def _object(request: Request[T], response: httpx.Response) -> JsonObject:

@@ -57,12 +57,12 @@ class _Pass:
 
 
 class ReplicaReader:
-    """``current_revision`` asks the group's leader, linearizably. ``close`` it at the end."""
+    """``current_revision`` asks the group's leader, linearizably, within seconds. ``close`` it at the end."""
 
     def __init__(
         self,
         source: EndpointSource,
-        current_revision: Callable[[PartitionId], Awaitable[int]],
+        current_revision: Callable[[PartitionId, float], Awaitable[int]],
         tls: TlsFiles | None = None,
     ) -> None:
         self._source = source
@@ -76,12 +76,12 @@ class ReplicaReader:
         """Waits until a replica has ``point``.
 
         Raises ReplicaBehindError after the time limit, or when there is no such replica; RevisionGoneError
-        for a revision that none of them keeps any more; OutcomeUnknownError or GenerationRefusedError when the
-        leader did not tell its revision.
+        for a revision that none of them keeps any more; as ``Router.revision`` when the leader did not tell
+        its revision.
         """
         deadline, poll = time.monotonic() + time_limit_s, POLL
         if point == NOW:
-            point = ReadPoint(revision=await self._current_revision(partition))
+            point = ReadPoint(revision=await self._current_revision(partition, time_limit_s))
         while True:
             datum, passed = await self._ask_each(partition, key, point, choice, deadline)
             if datum is not None:

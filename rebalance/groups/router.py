@@ -3,7 +3,7 @@
 A put returns success, or ``OutcomeUnknownError`` (40003) when its time is over: never an error that a move, a
 lost leader or a stopped member caused within that time (I3-059, decision 13). Where no attempt can have been
 applied, because members of another generation of the group refused all of them, it is
-``GenerationRefusedError`` (40001).
+``GenerationRefusedError`` (40001); where there was none, ``NobodyAskedError`` (58000).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from rebalance.ports.groups import (
     EndpointSource,
     GenerationRefusedError,
     GroupFullError,
+    NobodyAskedError,
     OutcomeUnknownError,
     ValueRefusedError,
 )
@@ -87,9 +88,9 @@ class Router:
         """Store ``value``, or delete the key where it is None; applied exactly once for one ``operation_id``.
         ``limit_s`` instead of the router's.
 
-        Raises OutcomeUnknownError or GenerationRefusedError after the time limit, ValueRefusedError for a value
-        that is too large, ConditionFailedError, OperationAbandonedError, and ValueError for an operation id
-        that is empty or abandons itself.
+        Raises OutcomeUnknownError, GenerationRefusedError or NobodyAskedError after the time limit,
+        ValueRefusedError for a value that is too large, ConditionFailedError, OperationAbandonedError, and
+        ValueError for an operation id that is empty or abandons itself.
         """
         terms.check_operation(operation_id)
         client, raw, started = self._client(partition), key.encode(), time.monotonic()
@@ -103,18 +104,18 @@ class Router:
         return RoutedPut(attempts, written.repeated, time.monotonic() - started, written.revision)
 
     async def get(self, partition: PartitionId, key: str, *, limit_s: float | None = None) -> Datum:
-        """Linearizable. Raises OutcomeUnknownError or GenerationRefusedError after the time limit."""
+        """Linearizable. Raises OutcomeUnknownError, GenerationRefusedError or NobodyAskedError after the time
+        limit."""
         client, raw = self._client(partition), key.encode()
         datum, _ = await self._repeated(
             partition, limit_s, lambda url, call_s, generation: client.get(url, raw, call_s, generation)
         )
         return datum
 
-    async def revision(self, partition: PartitionId) -> int:
-        """The group's revision as of now, linearizably. Raises OutcomeUnknownError or GenerationRefusedError
-        after the time limit."""
+    async def revision(self, partition: PartitionId, limit_s: float | None = None) -> int:
+        """The group's revision as of now, linearizably. Raises as ``get``."""
         client = self._client(partition)
-        revision, _ = await self._repeated(partition, None, client.revision)
+        revision, _ = await self._repeated(partition, limit_s, client.revision)
         return revision
 
     async def read_at(
@@ -158,7 +159,7 @@ class Router:
         whole_s = self._time_limit_s if whole_s is None else whole_s
         deadline = time.monotonic() + whole_s
         retry = RETRY
-        attempts, reason = 0, "no member of the group is known"
+        attempts, reason = 0, ""
         refused: WrongGenerationError | None = None
         may_be_applied = False
         while (remaining_s := deadline - time.monotonic()) > 0:
@@ -191,6 +192,9 @@ class Router:
                 retry = retry.failed()
                 pause_s = min(retry.delay_s(self._random.random()), max(deadline - time.monotonic(), 0))
                 await self._source.wait_for_change(partition, route, pause_s)
+        if not attempts:
+            why = "" if self._source.route(partition).voters else ": no member of the group is known"
+            raise NobodyAskedError(f"partition {partition}: nobody was asked in time{why}")
         message = f"no answer within {whole_s:.3g} s after {attempts} attempts; last: {reason}"
         if refused is not None and not may_be_applied:
             raise GenerationRefusedError(

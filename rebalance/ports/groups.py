@@ -26,6 +26,7 @@ class GroupError(Exception):
     ├── MemberUnavailableError  the own member gave no usable answer; asking again is right
     ├── DataDirectoryInUseError another process holds this node's data directory
     ├── OutcomeUnknownError     40003: a put was repeated until its time limit; it may have been applied
+    ├── NobodyAskedError        58000: no member was known within the time limit; nothing happened
     ├── GenerationRefusedError  40001: another life of the group answered until the time limit; nothing happened
     ├── ValueRefusedError       the group will never take this value (too large)
     ├── GroupFullError          53100: a member's store is full, nothing was written
@@ -52,6 +53,12 @@ class OutcomeUnknownError(GroupError):
     as ids are kept (see ``rebalance/tech-notes/etcd-group.md``)."""
 
     code = 40003
+
+
+class NobodyAskedError(GroupError):
+    """No member of the group was known within the time limit: nothing was sent. Asking again is right."""
+
+    code = 58000
 
 
 class GenerationRefusedError(GroupError):

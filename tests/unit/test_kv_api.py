@@ -15,7 +15,7 @@ from app.application import build_app
 from catalog.core.zone import ZoneId
 from rebalance.core.write_terms import ANY, WriteTerms
 from rebalance.groups.data_client import AppliedWrite
-from rebalance.ports.groups import OutcomeUnknownError
+from rebalance.ports.groups import NobodyAskedError, OutcomeUnknownError
 from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
 from tests.fixtures.partial_services import services_with
 from tests.fixtures.served_app import served
@@ -107,6 +107,7 @@ async def test_what_does_not_make_sense_is_refused(
         (ConditionFailedError("it is at 8", wants_absence=False), 412, "REVISION_CHANGED"),
         (OperationAbandonedError("given up"), 409, "OPERATION_ABANDONED"),
         (OutcomeUnknownError("no answer"), 504, "OUTCOME_UNKNOWN"),
+        (NobodyAskedError("nobody was asked in time"), 503, "PARTITION_UNAVAILABLE"),
     ],
 )
 async def test_refusals_have_codes_of_their_own(

@@ -156,7 +156,7 @@ class StoreClient:
         limit_s = self._time_limit_s if limit_s is None else limit_s
         deadline = time.monotonic() + limit_s
         route, retry, attempts, turn = self._source.route(partition), RETRY, 0, 0
-        reason, code, may_be_done = "no server leads it", AnswerCode.NOT_SERVING, False
+        reason, code, may_be_done = "", AnswerCode.NOT_SERVING, False
         while (remaining_s := deadline - time.monotonic()) > 0:
             if not route.voters:
                 await self._source.wait_for_change(partition, route, min(remaining_s, 1.0))
@@ -194,6 +194,10 @@ class StoreClient:
                 turn = 0
             if (current := self._source.route(partition)) != route:
                 route, turn = current, 0
+        if not attempts:
+            raise _refused(
+                partition, code, "nobody was asked in time" + ("" if route.voters else ": no server leads it")
+            )
         message = f"no answer within {limit_s:.3g} s after {attempts} attempts; last: {reason}"
         if may_be_done and isinstance(request, WriteRequest):
             raise OutcomeUnknownError(f"partition {partition}: {message}")

@@ -92,6 +92,16 @@ async def test_refusals_have_their_errors() -> None:
                 await client.put("ORDERS", "k", "v", if_absent=True)
 
 
+async def test_a_refusal_does_not_settle_what_an_attempt_before_it_may_have_done() -> None:
+    """A server whose answer is lost, then one that lets nobody in: the put is abandoned by the next one."""
+    network = Network(UNKNOWN, problem(403, "FORBIDDEN"), STORED)
+    async with ZoneClient([URL], transport=network) as client:
+        with pytest.raises(OutcomeUnknownError, match="FORBIDDEN"):
+            await client.put("ORDERS", "k", "v", "a")
+        await client.put("ORDERS", "k", "v", "b")
+    assert abandoned(network) == ["", "", "a"]
+
+
 async def test_a_request_says_how_long_it_is_waited_for() -> None:
     network = Network(STORED)
     async with ZoneClient([URL], time_limit_s=8.0, transport=network) as client:

@@ -40,11 +40,15 @@ async def test_a_put_is_repeated_under_its_operation_id() -> None:
 
 
 async def test_what_ends_a_put() -> None:
-    """Unknown after the time limit, refused at once: a refusal is not repeated."""
+    """Unknown after the time limit, unless no attempt can have been carried out; refused at once: a refusal is
+    not repeated."""
     async with routed(Network(problem(504, "OUTCOME_UNKNOWN")), 0.6) as client:
         with pytest.raises(
             OutcomeUnknownError, match=r"operation op-1: no answer within 0.6 s.*OUTCOME_UNKNOWN"
         ):
+            await client.put("ORDERS", "o-17", "paid", "op-1")
+    async with routed(Network(httpx.ConnectError("no"), problem(503, "PARTITION_UNAVAILABLE")), 0.6) as client:
+        with pytest.raises(ServersUnavailableError, match=r"op-1: nothing was written within 0.6 s.*PARTITION"):
             await client.put("ORDERS", "o-17", "paid", "op-1")
     network = Network(problem(400, "INVALID_REQUEST"))
     async with routed(network) as client:

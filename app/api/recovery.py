@@ -86,7 +86,12 @@ class RestartRequest(RequestBody):
 
 
 class LossResetRequest(RequestBody):
-    """An empty object: every lost partition of the zone is reset."""
+    """Every lost partition of the zone is reset."""
+
+    confirm_dead: NodeNames = Field(
+        default_factory=list,
+        description="nodes that are known to be dead: partitions that wait for these only are given up, too",
+    )
 
 
 @router.get("/states", **answers(PartitionStates, 400, 404, 503))
@@ -184,10 +189,12 @@ async def restart_partitions(zone: ZoneName, request: RestartRequest, services: 
 @router.post("/reset-lost", **answers(LossResets, 400, 404, 409, 503))
 async def reset_lost_partitions(zone: ZoneName, body: LossResetRequest, services: ServicesOf) -> Response:
     """Let lost partitions of a zone of store servers be used as they are: members of their in-sync sets that
-    are back own again; where none is, the copy with most does."""
+    are back own again; where none is, the copy with most does. Partitions that wait for servers which are away
+    are left alone, unless all these are in `confirm_dead`."""
     known_zone = await _zone_of(services, zone)
-    resets = await _answered(services.store_requests.reset_lost(known_zone))
-    await services.audit.record(Action.RESET_LOST_PARTITIONS, known_zone.name, {})
+    resets = await _answered(services.store_requests.reset_lost(known_zone, body.confirm_dead))
+    details = body.model_dump(exclude_defaults=True)
+    await services.audit.record(Action.RESET_LOST_PARTITIONS, known_zone.name, details)
     bodies = [loss_reset_body(reset) for reset in resets]
     return JSONResponse({"zone": known_zone.name, "partitions": bodies})
 

@@ -191,7 +191,13 @@ def restart(
 
 @app.command("reset-lost")
 @client_command
-def reset_lost(api: Api, zone: ZoneArgument) -> int:
+def reset_lost(
+    api: Api,
+    zone: ZoneArgument,
+    confirm_dead: Annotated[
+        str, option("--confirm-dead", "Nodes known to be dead, which partitions wait for.", "NODE,...")
+    ] = "",
+) -> int:
     """Let lost partitions of a zone of store servers be used as they are.
 
     A partition is LOST when its last in-sync replica went. Start the lost nodes
@@ -201,13 +207,18 @@ def reset_lost(api: Api, zone: ZoneArgument) -> int:
     partition goes on with the most that is left, or empty, and what only they had is
     lost. Exit code 1 if a partition is not owned afterwards.
 
+    Partitions that wait for nodes which are away (OWNERS_AWAITED) are not lost, and
+    are left alone. If these nodes never come back, name all that a partition waits
+    for: what only they had is given up, and goes when they return after all.
+
     \b
     Examples:
       zonectl recovery reset-lost orders
+      zonectl recovery reset-lost orders --confirm-dead n1,n2
       zonectl recovery reset-lost orders --format json
     """
     with api.client() as client:
-        resets = client.reset_lost_partitions(fold_name(zone))["partitions"]
+        resets = client.reset_lost_partitions(fold_name(zone), _names(confirm_dead))["partitions"]
     owners = {"owners": lambda reset: " ".join(reset["owners"])}
     api.show(resets, {"partition": "partition", "outcome": "outcome", **owners, "detail": "detail"})
     return ExitCode.OK if all(reset["outcome"] == "OWNED" for reset in resets) else ExitCode.FAILED

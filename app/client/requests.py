@@ -173,9 +173,10 @@ def restart_partitions(name: str, body: Mapping[str, object]) -> Request[Restart
     return _post(_zone(name, "/recovery/restart"), body)
 
 
-def reset_lost_partitions(name: str) -> Request[LossResets]:
+def reset_lost_partitions(name: str, confirm_dead: Sequence[str]) -> Request[LossResets]:
     """Of a zone of store servers. A repetition finds nothing lost any more."""
-    return _post(_zone(name, "/recovery/reset-lost"), {}, LOSS_TIMEOUT_S)
+    body = {"confirm_dead": confirm_dead} if confirm_dead else {}
+    return _post(_zone(name, "/recovery/reset-lost"), body, LOSS_TIMEOUT_S)
 
 
 def limits() -> Request[JsonObject]:

@@ -143,8 +143,11 @@ class Restarts(TypedDict):
 class LossResetBody(TypedDict):
     partition: int
     outcome: Annotated[
-        Literal["OWNED", "LOST", "REQUESTED"],
-        About("REQUESTED: its exchange goes on; LOST: a server of the in-sync set went meanwhile"),
+        Literal["OWNED", "LOST", "WAITING", "REQUESTED"],
+        About(
+            "REQUESTED: its exchange goes on; LOST: a server of the in-sync set went meanwhile; WAITING: no "
+            "server of its target takes part"
+        ),
     ]
     owners: list[str]
     exchange: Annotated[str, About("version of the exchange, as in SYSTEM.EXCHANGES")]

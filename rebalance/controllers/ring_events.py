@@ -106,9 +106,10 @@ class RingEvents:
             case RetireHeartbeat(name, incarnation, revision):
                 key = keys.store_server(name, incarnation)
                 return await self._commit(Txn((unchanged(key, revision), fence), (Delete(key),)))
-            case AppendZones(_, trigger, zones):
+            case AppendZones(_, trigger, zones, dead):
                 version = self._mirror.state.cluster.version_after(trigger)
-                return await self._append(DiscoveryEvent(version, trigger, zones=zones), "", (fence,))
+                event = DiscoveryEvent(version, trigger, zones=zones, dead=dead)
+                return await self._append(event, "", (fence,))
 
     async def compact(self, fence: Compare) -> int:
         """Events or results that are old, where there are enough of them. Returns the revision, 0 where nothing

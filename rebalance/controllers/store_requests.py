@@ -7,7 +7,8 @@ it out with an exchange, whose result says what became of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,7 +40,7 @@ ASK_S = 5.0
 """For a store server's answer."""
 
 
-LossOutcome = Literal["OWNED", "LOST", "REQUESTED"]
+LossOutcome = Literal["OWNED", "LOST", "WAITING", "REQUESTED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class RestRequest:
 
 @dataclass(frozen=True, slots=True)
 class LossReset:
-    """One partition that was lost. ``is_done``: the exchange has ended; then ``after`` says who owns it now."""
+    """Of one that was lost or given up. ``is_done``: the exchange has ended; then ``after`` says who owns it
+    now."""
 
     partition: int
     version: TopologyVersion
@@ -64,10 +66,13 @@ class LossReset:
 
     @property
     def outcome(self) -> LossOutcome:
-        """OWNED; LOST where a member of the in-sync set went meanwhile; REQUESTED while it goes on."""
+        """OWNED; LOST where a member of the in-sync set went meanwhile; WAITING where no node that lives is to
+        have a copy; REQUESTED while it goes on."""
         if not self.is_done:
             return "REQUESTED"
-        return "LOST" if self.after.is_lost else "OWNED"
+        if self.after.is_lost:
+            return "LOST"
+        return "OWNED" if self.after.effective else "WAITING"
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -77,8 +82,10 @@ class LossReset:
     def detail(self) -> str:
         if not self.is_done:
             return f"exchange {self.version} goes on: see SYSTEM.EXCHANGES"
-        if not self.after.is_lost:
+        if self.outcome == "OWNED":
             return ""
+        if self.outcome == "WAITING":
+            return "no server of its target takes part: ask again once the zone is placed on nodes that live"
         return f"a server of its in-sync set ({', '.join(self.after.in_sync)}) went meanwhile: ask again"
 
 
@@ -130,23 +137,34 @@ class StoreRequests:
             return RestRequest(zone, is_active)
         return RestRequest(zone, is_active, version, await self._is_over(version))
 
-    async def reset_lost(self, zone: Zone) -> list[LossReset]:
+    async def reset_lost(self, zone: Zone, confirmed_dead: Collection[str] = ()) -> list[LossReset]:
         """Lost partitions may be used as they are: members of their in-sync sets that are back own again; where
-        none is, the copy with most does. One that lost a member meanwhile stays lost."""
-        lost: list[int] = []
+        none is, the copy with most does. One that lost a member meanwhile stays lost. ``confirmed_dead``: nor
+        are these servers waited for any more.
+
+        Raises RefusedError besides: LOSS_NOT_CONFIRMED for a server that takes part, or that nothing waits
+        for."""
+        dead, numbers = frozenset(confirmed_dead), list[int]()
 
         def is_due() -> bool:
-            self._cluster(zone)
+            servers = self._cluster(zone).servers.keys()
             outcomes = self._ring.outcomes(zone.zone_id)
-            lost[:] = [number for number, outcome in enumerate(outcomes) if outcome.is_lost]
-            return bool(lost)
+            waiting = {number: _awaited(outcome, servers) for number, outcome in enumerate(outcomes)}
+            _check_dead(zone, dead, servers, waiting.values())
+            numbers[:] = [
+                number
+                for number, outcome in enumerate(outcomes)
+                if outcome.is_lost or (waiting[number] and waiting[number] <= dead)
+            ]
+            if not numbers:
+                raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, _nothing_lost(zone, waiting.values()))
+            return True
 
-        version = await self._append(zone, Trigger.LOSS_RESET, is_due)
-        if version is None:
-            raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, f"no partition of zone {zone.name} is lost")
+        version = await self._append(zone, Trigger.LOSS_RESET, is_due, dead)
+        assert version is not None
         is_done = await self._is_over(version)
         outcomes = self._ring.outcomes(zone.zone_id)
-        return [LossReset(number, version, is_done, outcomes[number]) for number in lost]
+        return [LossReset(number, version, is_done, outcomes[number]) for number in numbers]
 
     async def refill(
         self, zone: Zone, numbers: Sequence[int], nodes: Sequence[str], *, dry_run: bool = False
@@ -228,7 +246,9 @@ class StoreRequests:
         )
         raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
 
-    async def _append(self, zone: Zone, trigger: Trigger, is_due: Callable[[], bool]) -> TopologyVersion | None:
+    async def _append(
+        self, zone: Zone, trigger: Trigger, is_due: Callable[[], bool], dead: frozenset[str] = frozenset()
+    ) -> TopologyVersion | None:
         """The version of the event; None where none is due."""
         for _ in range(ROUNDS_MAX):
             if not is_due():
@@ -239,7 +259,7 @@ class StoreRequests:
             if halted:
                 raise StoreError(ErrorKind.METASTORE_DIVERGED, f"nothing is written: {halted}")
             fence = as_read(self._keyspace.epoch, epoch)
-            action = AppendZones(state.number, trigger, (state.cluster.zones[zone.zone_id],))
+            action = AppendZones(state.number, trigger, (state.cluster.zones[zone.zone_id],), dead)
             revision = await self._events.act(action, fence)
             # What came before it, where it was refused, is in the mirror a moment later.
             await self._seen(revision or seen + 1)
@@ -261,6 +281,36 @@ class StoreRequests:
         if not self._state().cluster.servers:
             return False
         return await self._mirror.wait_until(is_over, self._wait_s)
+
+
+def _awaited(outcome: PartitionOutcome, servers: AbstractSet[str]) -> frozenset[str]:
+    """Members of the set that a partition waits for; none where it is lost, or somebody leads it."""
+    if outcome.is_lost or servers & set(outcome.effective[:1]):
+        return frozenset()
+    return frozenset(outcome.in_sync) - servers
+
+
+def _check_dead(
+    zone: Zone, dead: frozenset[str], servers: AbstractSet[str], waiting: Collection[frozenset[str]]
+) -> None:
+    living, awaited = sorted(dead & servers), frozenset().union(*waiting)
+    if living:
+        message = f"{', '.join(living)} takes part, but was confirmed as dead"
+    elif others := sorted(dead - awaited):
+        message = f"no partition of zone {zone.name} waits for {', '.join(others)}"
+    else:
+        return
+    message += f"; waited for: {', '.join(sorted(awaited)) or 'nobody'}"
+    raise RefusedError(ErrorKind.LOSS_NOT_CONFIRMED, message)
+
+
+def _nothing_lost(zone: Zone, waiting: Collection[frozenset[str]]) -> str:
+    message = f"no partition of zone {zone.name} is lost"
+    if awaited := sorted(frozenset().union(*waiting)):
+        count = sum(map(bool, waiting))
+        message += f"; {count} wait for servers that are away: {', '.join(awaited)}"
+        message += ". Start these; if they are known to be dead, confirm all that a partition waits for"
+    return message
 
 
 def _last_copy(node: str, number: int) -> RefusedError:

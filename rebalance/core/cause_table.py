@@ -143,7 +143,8 @@ _STORE = (
     wrong(
         Cause.OWNERS_AWAITED,
         "Replicas that have acknowledged writes have not come back.",
-        "Start the nodes that are named: they have all acknowledged writes.",
+        "Start the nodes that are named: they have all acknowledged writes. If they never come back: "
+        "`zonectl recovery reset-lost ZONE --confirm-dead NODE,...` gives up what only they have.",
     ),
     short(
         Cause.FILLING,

@@ -82,7 +82,7 @@ class DiscoveryEvent:
     """One event of the ring. ``node`` and ``order`` are those of the node that came or went; ``zones`` are
     started, stopped, activated, deactivated or reset by it, named by a snapshot, or brought by the node that
     joins; ``baseline`` belongs to BASELINE_SET, ``basis`` to AFFINITY_CHANGE: the exchange whose late primaries
-    are ready."""
+    are ready; ``dead`` to LOSS_RESET: servers that will not be back, as somebody says."""
 
     version: TopologyVersion
     trigger: Trigger
@@ -92,6 +92,7 @@ class DiscoveryEvent:
     zones: tuple[ZoneSpec, ...] = ()
     baseline: frozenset[str] | None = None
     basis: TopologyVersion | None = None
+    dead: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

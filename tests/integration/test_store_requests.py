@@ -170,6 +170,42 @@ async def test_a_lost_partition_serves_again_once_its_last_owner_is_back(
         assert refused.value.kind is ErrorKind.RECOVERY_NOT_NEEDED
 
 
+async def test_what_waits_for_a_server_that_never_comes_back_is_given_up_by_name_only(
+    tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
+) -> None:
+    """All stop, n3 last, with what partitions 1 and 2 took meanwhile. Nothing is lost while it may return."""
+    async with (
+        store_trio(tmp_path, metastore, keyspace, LISTS) as trio,
+        asked(metastore, keyspace) as server,
+    ):
+        for name, value in (("n1", b"1"), ("n2", b"2"), ("n3", b"3")):
+            for number in range(len(LISTS)) if name != "n3" else (1, 2):
+                assert (await trio.client.put((ZONE, number), b"key", value)).code is AnswerCode.DONE
+            await trio.stop(name)
+            await server.until(lambda name=name: name not in server.ring.state.cluster.servers)
+        for name in ("n1", "n2"):
+            await trio.start(name)
+            await trio.until_joined(name)
+        await server.until(lambda: not server.lost())
+        refusals = []
+        for names in ((), ("n1", "n3"), ("n3", "n4")):
+            with pytest.raises(RefusedError) as refused:
+                await server.requests.reset_lost(BULK, names)
+            refusals.append((refused.value.kind, refused.value.message.split(". ")[0]))
+        assert refusals == [
+            (
+                ErrorKind.RECOVERY_NOT_NEEDED,
+                "no partition of zone BULK is lost; 2 wait for servers that are away: n3",
+            ),
+            (ErrorKind.LOSS_NOT_CONFIRMED, "n1 takes part, but was confirmed as dead; waited for: n3"),
+            (ErrorKind.LOSS_NOT_CONFIRMED, "no partition of zone BULK waits for n4; waited for: n3"),
+        ]
+        resets = await server.requests.reset_lost(BULK, ("n3",))
+        assert [(reset.partition, reset.outcome) for reset in resets] == [(1, "OWNED"), (2, "OWNED")]
+        values = [await trio.client.get((ZONE, number), b"key") for number in range(len(LISTS))]
+        assert values == [b"2", b"2", b"1"]
+
+
 @pytest.mark.row("PME-064", shows="service")
 async def test_exchanges_and_copies_are_shown(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace

@@ -152,3 +152,54 @@ def test_an_owner_that_left_before_it_reported_is_waited_for() -> None:
     assert not scene.worker("a").held.lost
     scene.join("c")
     assert scene.code(scene.get("c", 0, "k0")) == "DONE"
+
+
+def waiting() -> StoreScene:
+    """Partition 0 waits for c alone, and partition 3 for c, too, which went last; nothing is lost."""
+    scene = StoreScene("abc", LISTS)
+    scene.fill(1)
+    for name in "abc":
+        scene.crash(name)
+    for name in "ab":
+        scene.join(name)
+    assert scene.code(scene.get("a", 0, "k0")) == "WAITING_FOR_OWNERS"
+    return scene
+
+
+@pytest.mark.parametrize("dead", ["", "b"])
+def test_a_reset_leaves_partitions_that_wait_as_they_are(dead: str) -> None:
+    """Their servers may come back with everything: only whoever says that these are dead gives it up."""
+    scene = waiting()
+    scene.custom(Trigger.LOSS_RESET, dead=dead)
+    scene.settle()
+    for number in (0, 3):
+        assert scene.code(scene.get("a", number, "k0")) == "WAITING_FOR_OWNERS"
+    scene.join("c")
+    assert scene.code(scene.get("c", 0, "k0")) == scene.code(scene.get("a", 3, "k0")) == "DONE"
+    assert scene.keys("c", 0) == scene.keys("c", 3) == {"k0"}
+
+
+def test_a_reset_gives_up_what_waits_for_servers_that_are_dead() -> None:
+    """The copy with most goes on: of partition 3 that of a. A server that was taken for dead brings nothing
+    back."""
+    scene = waiting()
+    scene.set_targets(("a", "a", "b", "ac"))
+    scene.settle()
+    scene.custom(Trigger.LOSS_RESET, dead="c")
+    scene.settle()
+    assert not scene.worker("a").held.lost
+    assert scene.code(scene.get("a", 3, "k0")) == "DONE"
+    assert scene.done("a", 3, "later").code.label == "DONE"
+    assert scene.done("a", 0, "later").code.label == "DONE"
+    scene.join("c")
+    assert scene.keys("a", 0) == {"later"}
+    assert scene.keys("a", 3) == scene.keys("c", 3) == {"k0", "later"}
+
+
+def test_a_server_that_is_back_is_not_given_up() -> None:
+    """It joins in the exchange of the reset that takes it for dead."""
+    scene = waiting()
+    scene.custom(Trigger.LOSS_RESET, dead="c")
+    scene.announce("c")
+    scene.settle()
+    assert scene.code(scene.get("c", 0, "k0")) == "DONE"

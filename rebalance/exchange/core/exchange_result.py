@@ -289,6 +289,7 @@ def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
         detects_lost=any(map(detects_lost, collected.events)) and not is_restart,
         found=born is not None and any(event.version == born for event in collected.events),
         reset=any(_resets(event, zone.zone_id) for event in collected.events),
+        dead=frozenset().union(*(event.dead for event in collected.events if _resets(event, zone.zone_id))),
         policy=zone.policy,
         lost=collected.lost.get(zone.zone_id, frozenset()),
         joined=joined,

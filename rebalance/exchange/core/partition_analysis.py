@@ -44,11 +44,11 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class ZoneRules:
     """Which steps run. ``found``: the zone begins with this exchange, so that a partition which nobody owns is
-    new and not lost. ``reset``: lost partitions are used as they are from now on. ``lost``: those that were
-    lost before this exchange. ``joined``: servers that came since, or that
-    did not hear of the last result; ``gone``: those that went, in order; ``failed``: those of them that did
-    not leave by themselves; ``reported``: those that said what they have.
-    ``outcomes``: the last committed one of each partition, none where results are not kept."""
+    new and not lost. ``reset``: lost partitions are used as they are from now on, and so are those that wait
+    for nobody but servers which are ``dead``, as somebody says. ``lost``: those that were lost before this
+    exchange. ``joined``: servers that came since, or that did not hear of the last result; ``gone``: those that
+    went, in order; ``failed``: those of them that did not leave by themselves; ``reported``: those that said
+    what they have. ``outcomes``: the last committed one of each partition, none where results are not kept."""
 
     assigns_states: bool = False
     detects_lost: bool = False
@@ -61,6 +61,7 @@ class ZoneRules:
     failed: frozenset[str] = frozenset()
     reported: frozenset[str] = frozenset()
     outcomes: Sequence[PartitionOutcome] = ()
+    dead: frozenset[str] = frozenset()
 
     def known(self, partition: int) -> PartitionOutcome:
         return self.outcomes[partition] if partition < len(self.outcomes) else UNKNOWN
@@ -177,8 +178,8 @@ def decide_states(
         for node in empty:
             decided[node] = replace(decided[node], state=CopyState.OWNING)
         return decided, False
-    if rules.reset:
-        return _newest_owns(decided, [node for node in ideal if node in decided]), False
+    if _is_given_up(outcome, rules):
+        return _decide_lost(reports, ideal, rules, outcome)
     if not _has_nobody(outcome, rules):
         return decided, False
     if rules.policy is LossPolicy.IGNORE:
@@ -206,12 +207,18 @@ def _has_nobody(outcome: PartitionOutcome, rules: ZoneRules) -> bool:
     return rules.detects_lost and (not members or bool(rules.failed & members))
 
 
+def _is_given_up(outcome: PartitionOutcome, rules: ZoneRules) -> bool:
+    """Whether a reset names all members that are awaited. Nobody knew of one that went in the same exchange."""
+    awaited = frozenset(outcome.in_sync) - rules.reported
+    return rules.reset and bool(awaited) and awaited <= rules.dead.difference(rules.gone)
+
+
 def _decide_lost(
     reports: Reports, ideal: Sequence[str], rules: ZoneRules, outcome: PartitionOutcome
 ) -> tuple[dict[str, CopyReport], bool]:
-    """Of a partition that was lost. A member of the set that is back with everything owns at once, unless a
-    reset would give up what another copy wrote meanwhile. One that has less than the set was known to have, or
-    a copy that was only just made, has lost its disk."""
+    """Of a partition that was lost, or is given up. A member of the set that is back with everything owns at
+    once, unless a reset would give up what another copy wrote meanwhile. One that has less than the set was
+    known to have, or a copy that was only just made, has lost its disk."""
     owned = (CopyState.OWNING, CopyState.LOST)
     kept = [node for node, each in reports.items() if each.state in owned or node in ideal]
     members = [

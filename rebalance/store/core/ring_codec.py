@@ -84,8 +84,8 @@ ROWS = listed(Form(_row, _row_document))
 _SPEC: Codec[ZoneSpec] = Codec(ZoneSpec)
 _EVENT: Codec[DiscoveryEvent] = Codec(
     DiscoveryEvent,
-    omit=("is_client", "zones", "baseline", "basis", "node", "order"),
-    forms={"version": VERSION, "baseline": optional(NAMES), "basis": optional(VERSION)},
+    omit=("is_client", "zones", "baseline", "basis", "node", "order", "dead"),
+    forms={"version": VERSION, "baseline": optional(NAMES), "basis": optional(VERSION), "dead": NAMES},
 )
 _RECORD: Codec[RingRecord] = Codec(RingRecord, omit=("incarnation",), forms={"event": _EVENT.form})
 _CLUSTER: Codec[Cluster] = Codec(

@@ -39,11 +39,12 @@ class AssignedZone:
 
 @dataclass(frozen=True, slots=True)
 class AppendZones:
-    """Append ``trigger`` with ``zones``, if the ring's last event is still ``after``."""
+    """Append ``trigger`` with ``zones`` and ``dead``, if the ring's last event is still ``after``."""
 
     after: int
     trigger: Trigger
     zones: tuple[ZoneSpec, ...]
+    dead: frozenset[str] = frozenset()
 
 
 def next_zone_event(

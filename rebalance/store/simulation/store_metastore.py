@@ -104,10 +104,14 @@ class StoreMetastore:
             self.custom(Trigger.AFFINITY_CHANGE, basis=basis)
 
     def custom(
-        self, trigger: Trigger, zones: tuple[ZoneSpec, ...] = (), basis: TopologyVersion | None = None
+        self,
+        trigger: Trigger,
+        zones: tuple[ZoneSpec, ...] = (),
+        basis: TopologyVersion | None = None,
+        dead: frozenset[str] = frozenset(),
     ) -> None:
         version = self.ring.cluster.version_after(trigger)
-        self.append(DiscoveryEvent(version, trigger, zones=zones, basis=basis))
+        self.append(DiscoveryEvent(version, trigger, zones=zones, basis=basis, dead=dead))
 
     def set_targets(self, lists: Mapping[ZoneId, Lists]) -> int:
         """Returns the revision."""

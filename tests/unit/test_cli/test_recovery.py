@@ -252,6 +252,9 @@ def test_lost_partitions_are_reset(api: ApiStub, capsys: pytest.CaptureFixture[s
         "partition  outcome  owners  detail",
         "0          OWNED    n1 n2",
     ]
+    assert main(["recovery", "reset-lost", "orders", "--confirm-dead", "n1, n3"]) == 0
+    assert [request.body for request in api.requests] == [{}, {"confirm_dead": ["n1", "n3"]}]
+    capsys.readouterr()
     lost = {**owned, "partition": 3, "outcome": "LOST", "owners": [], "detail": "ask again"}
     api.answers[RESET_LOST] = (200, {"zone": "ORDERS", "partitions": [owned, lost]})
     assert main(["recovery", "reset-lost", "orders", "--format", "json"]) == 1

@@ -217,6 +217,7 @@ class Keyspace:
     last_result = KeyBelow("exchange/last_result")
     exchange_log = KeyBelow("exchange/log/")
     folded_results = KeyBelow("exchange/folded_results")
+    exchange_finished = KeyBelow("exchange/finished/")
 
     def exchange_event(self, number: int) -> str:
         return f"{self.exchange_events}{number:012d}"
@@ -224,6 +225,10 @@ class Keyspace:
     def store_server(self, name: str, incarnation: str) -> str:
         """Its heartbeats."""
         return f"{self.exchange_servers}{name}/{incarnation}"
+
+    def finished(self, name: str) -> str:
+        """It outlives the server's incarnations."""
+        return f"{self.exchange_finished}{name}"
 
     def eviction(self, name: str) -> str:
         """There while the ring is about to remove the server."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from catalog.core.zone import LossPolicy
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import FullMessage
-from tests.fixtures.store_scene import ZONE, StoreScene
+from tests.fixtures.store_scene import LIMITS, ZONE, StoreScene
 
 LISTS = ("c", "a", "b", "ac")
 """Partition 0 is on c alone."""
@@ -132,6 +134,24 @@ def test_an_owner_that_failed_before_it_heard_that_it_owns(disk: str, is_lost: b
         scene.join("c")
     assert bool(scene.worker("a").held.lost) is is_lost
     assert scene.code(scene.put("c", 0)) == ("LOST" if is_lost else "DONE")
+
+
+def test_an_owner_whose_disk_was_rolled_back_to_before_the_zone_began() -> None:
+    """Nothing was placed anew since then, so nobody knows how much the set has: what the server had told it
+    finished shows that its disk has less. It is lost, and told so, instead of empty."""
+    scene = StoreScene("abc", ())
+    before = deepcopy(scene.disks["c"])
+    scene.start_zone(LISTS)
+    scene.settle()
+    scene.fill(1)
+    scene.run(LIMITS.ttl_ms // 2)
+    for name in "abc":
+        scene.crash(name)
+    scene.disks["c"] = before
+    for name in "abc":
+        scene.join(name)
+    assert scene.worker("a").held.lost == {ZONE: {0, 3}}
+    assert scene.code(scene.get("c", 0, "k0")) == "LOST"
 
 
 def test_an_owner_that_left_before_it_reported_is_waited_for() -> None:

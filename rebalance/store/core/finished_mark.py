@@ -18,6 +18,7 @@ class FinishedMark:
         stored = reader.mark(FINISHED_MARK)
         self._epoch = start.metastore_epoch
         self._known = self._epoch, epoch_of(start.ring.cluster.version)
+        self._told = epoch_of(start.finished)
         self._highest = (0, 0)
         if stored is not None:
             epoch, version = stored.split()
@@ -36,9 +37,10 @@ class FinishedMark:
 
     def has_missed(self, epoch: int) -> bool:
         """Whether this disk served before the exchange of that epoch, and never heard how it ended. Of a new
-        disk, or one from before the metastore was adopted, nobody knows."""
+        disk, or one from before the metastore was adopted, nobody knows; one that was rolled back has less than
+        the server has told."""
         metastore_epoch, version = self._highest
-        return metastore_epoch == self._epoch and 0 < version < epoch
+        return metastore_epoch == self._epoch and 0 < version < epoch and version >= self._told
 
     def finished(self, version: TopologyVersion) -> KeepMark:
         self._highest = max(self._highest, (self._epoch, epoch_of(version)))

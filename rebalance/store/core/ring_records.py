@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.result_record import GoneServer, ResultState
 
 
@@ -64,11 +64,13 @@ class RingState:
 class StoreStart:
     """What a server reads in one revision of etcd before it joins: the ring, and what all results say.
     ``format_version`` of its own disk was checked by the shell. ``metastore_epoch``: higher after each
-    time that etcd was adopted from a backup."""
+    time that etcd was adopted from a backup. ``finished``: the last exchange that a server of its name has told
+    to have finished."""
 
     ring: RingState
     results: ResultState
     metastore_epoch: int = 0
+    finished: TopologyVersion = NO_VERSION
 
 
 IdealLists = Mapping[ZoneId, tuple[tuple[str, ...], ...]]

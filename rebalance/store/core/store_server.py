@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger
+from rebalance.core.topology_version import NO_VERSION, Cluster, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import (
     Apply,
     AskSwitch,
@@ -240,7 +240,8 @@ class StoreServer:
             return
         ticket = books.life.due(books.now_ms)
         if ticket is not None:
-            books.out.append(SendHeartbeat(ticket, books.basis))
+            finished = books.basis if books.has_finished else NO_VERSION
+            books.out.append(SendHeartbeat(ticket, finished))
         self._replication.resend()
         self._watch.tick()
         if books.now_ms - self._asked_ms < books.limits.resend_ms:

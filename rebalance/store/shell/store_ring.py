@@ -90,6 +90,7 @@ class StoreRing:
         self._ttl_ms = ttl_ms
         self._beaten = 0
         """Revision of the last heartbeat that is known to be written."""
+        self._told = NO_VERSION
 
     @property
     def order(self) -> int:
@@ -111,7 +112,9 @@ class StoreRing:
         for record in _events(keys, snapshot.items):
             state = _following(state, record)
         self.state = state
-        return StoreStart(state, result_state(keys, values), epoch.epoch)
+        told = values.get(keys.finished(self._name))
+        finished = NO_VERSION if told is None else TopologyVersion.parse(told.decode())
+        return StoreStart(state, result_state(keys, values), epoch.epoch, finished)
 
     async def appear(self, cut_from: Sequence[str] = ()) -> None:
         """Create the key of the heartbeats, which controllers take for the wish to join; they wait while there
@@ -132,11 +135,16 @@ class StoreRing:
 
     async def heartbeat(self, finished: TopologyVersion, cut_from: Sequence[str] = ()) -> bool:
         """False when it was refused: the name is being evicted, the key is gone, or it is an earlier one, as in
-        a metastore that was restored from a backup. Raises MetastoreError when it was not heard of."""
+        a metastore that was restored from a backup. Raises MetastoreError when it was not heard of. What was
+        ``finished`` stays known when the heartbeat is gone."""
         key = self._keyspace.store_server(self._name, self._incarnation)
         guards = (absent(self._keyspace.eviction(self._name)), not_before(key, self._beaten))
-        result = await self._metastore.commit(Txn(guards, (self._beat(key, finished, cut_from),)))
-        self._beaten = result.revision if result.succeeded else self._beaten
+        puts = [self._beat(key, finished, cut_from)]
+        if finished > self._told:
+            puts.append(Put(self._keyspace.finished(self._name), str(finished).encode()))
+        result = await self._metastore.commit(Txn(guards, tuple(puts)))
+        if result.succeeded:
+            self._beaten, self._told = result.revision, max(finished, self._told)
         return result.succeeded
 
     async def address_of(self, name: str, incarnation: str) -> tuple[str, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.exchange.core.result_record import ResultRecord, ResultState
 from rebalance.store.core.ring_keeper import (
@@ -33,6 +33,7 @@ class StoreMetastore:
         self.results: list[ResultRecord] = []
         self.result_state = ResultState()
         self.heartbeats: dict[tuple[str, str], int] = {}
+        self.finished: dict[str, TopologyVersion] = {}
         self.cut_from: dict[tuple[str, str], frozenset[str]] = {}
         self.evicting: dict[str, int] = {}
         self.suspects: set[tuple[str, str]] = set()
@@ -47,19 +48,22 @@ class StoreMetastore:
         )
         return RingView(self.ring, beats, dict(self.evicting), frozenset(self.suspects))
 
-    @property
-    def start(self) -> StoreStart:
-        return StoreStart(self.ring.since(self.result_state.version), self.result_state)
+    def start(self, name: str) -> StoreStart:
+        ring, finished = self.ring.since(self.result_state.version), self.finished.get(name, NO_VERSION)
+        return StoreStart(ring, self.result_state, finished=finished)
 
     # Servers
 
-    def beat(self, name: str, incarnation: str, cut_from: frozenset[str] = frozenset()) -> bool:
+    def beat(
+        self, name: str, incarnation: str, finished: TopologyVersion, cut_from: frozenset[str] = frozenset()
+    ) -> bool:
         """The key is made by the first one; one that was deleted does not come back."""
         self.cut_from[name, incarnation] = cut_from
         known = (name, incarnation) in self.heartbeats
         if name in self.evicting or (not known and self.was_there(name, incarnation)):
             return False
         self.heartbeats[name, incarnation] = self._next()
+        self.finished[name] = max(finished, self.finished.get(name, NO_VERSION))
         return True
 
     def was_there(self, name: str, incarnation: str) -> bool:

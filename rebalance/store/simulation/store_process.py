@@ -93,7 +93,7 @@ class StoreProcess:
         self._inputs: deque[StoreInput] = deque()
         self._replies: deque[Reply] = deque()
         self._under_way: WriteDisk | None = None
-        start = around.metastore.start
+        start = around.metastore.start(name)
         self.server = StoreServer(name, incarnation, disk, start, around.limits)
         self._heard = start.ring.number
         around.time.after(0, self._tick)
@@ -165,12 +165,12 @@ class StoreProcess:
                 around.sent(self, effect)
             case Reply():
                 around.time.after(self._rng.randint(*self.reply_ms), lambda: self._to_socket(effect))
-            case SendHeartbeat(ticket):
+            case SendHeartbeat(ticket, finished):
                 around.call(
                     self,
                     lambda: (
                         HeartbeatDone(ticket)
-                        if metastore.beat(self.name, self.incarnation, around.cut_from(self.name))
+                        if metastore.beat(self.name, self.incarnation, finished, around.cut_from(self.name))
                         else HeartbeatRefused(ticket)
                     ),
                 )

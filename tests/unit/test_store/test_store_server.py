@@ -35,13 +35,20 @@ def test_a_metastore_that_was_adopted_is_served_under() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finished", "metastore_epoch", "has_missed"),
-    [("0 6", 0, True), ("0 7", 0, False), ("0 8", 0, False), ("", 0, False), ("0 6", 1, False)],
+    ("finished", "metastore_epoch", "told", "has_missed"),
+    [
+        *[("0 6", 0, "0.0", True), ("0 6", 0, "0.6", True), ("0 6", 0, "0.7", False), ("0 6", 0, "0.9", False)],
+        *[("0 7", 0, "0.7", False), ("0 8", 0, "0.8", False), ("", 0, "0.0", False), ("0 6", 1, "0.6", False)],
+    ],
 )
-def test_which_results_a_disk_has_missed(finished: str, metastore_epoch: int, has_missed: bool) -> None:
-    """That of epoch 7. A disk that is new, or from before the metastore was adopted, says nothing of it."""
+def test_which_results_a_disk_has_missed(
+    finished: str, metastore_epoch: int, told: str, has_missed: bool
+) -> None:
+    """That of epoch 7. A disk that is new, rolled back, or from before the metastore was adopted, says nothing
+    of it."""
     disk = SimulatedDisk()
     if finished:
         disk.commit((KeepMark(FINISHED_MARK, finished.encode()),))
-    mark = FinishedMark(disk, StoreStart(RingState(), ResultState(), metastore_epoch))
+    start = StoreStart(RingState(), ResultState(), metastore_epoch, TopologyVersion.parse(told))
+    mark = FinishedMark(disk, start)
     assert mark.has_missed(7) is has_missed

@@ -73,9 +73,9 @@ def judge(facts: InstallationFacts, alerts: Iterable[Alert] = ()) -> tuple[Degra
     """Empty: all is well. ``alerts``: as they were judged last. What cannot be seen because the metastore is
     silent is not named beside it, unless its alert fires."""
     going_on = {alert.key: alert for alert in alerts if not alert.is_over}
-    causes = {}
+    causes, kept = {}, _without_lost(facts)
     for row in LEVEL_ROWS:
-        for labels, text in _texts(row, facts, going_on.values()).items():
+        for labels, text in _texts(row, kept, going_on.values()).items():
             alert = going_on.get((row.name, labels))
             since_ms, name = (alert.since_ms, row.name) if alert is not None else (None, "")
             causes[row.cause, labels] = DegradedCause(
@@ -85,10 +85,18 @@ def judge(facts: InstallationFacts, alerts: Iterable[Alert] = ()) -> tuple[Degra
     return (*causes.values(), *(_dated(other, going_on) for other in others))
 
 
+def _without_lost(facts: InstallationFacts) -> InstallationFacts:
+    """Partitions that are lost are told once, as what they are."""
+    if facts.without_majority is None:
+        return facts
+    counts = {zone: max(count - facts.lost.get(zone, 0), 0) for zone, count in facts.without_majority.items()}
+    return replace(facts, without_majority=counts)
+
+
 def _dated(cause: DegradedCause, going_on: Alerts) -> DegradedCause:
     """Lost partitions have no alert of their own."""
     alert = going_on.get((OF_LOST, cause.labels)) if cause.cause is Cause.PARTITION_LOST else None
-    return replace(cause, since_ms=alert.since_ms) if alert is not None else cause
+    return replace(cause, since_ms=alert.since_ms, alert=alert.name) if alert is not None else cause
 
 
 def _texts(row: AlertRow, facts: InstallationFacts, alerts: Iterable[Alert]) -> dict[Labels, str]:
@@ -100,6 +108,8 @@ def _texts(row: AlertRow, facts: InstallationFacts, alerts: Iterable[Alert]) -> 
     }
     if row.is_ordinary or (row.of_mirror and facts.metastore != OK):
         return firing
+    if row.name == OF_LOST:
+        firing = {labels: text for labels, text in firing.items() if dict(labels).get("zone") not in facts.lost}
     return {**firing, **(row.findings(facts) or {})}
 
 

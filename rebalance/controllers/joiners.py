@@ -3,23 +3,29 @@
 A partition whose joiners were gone for too long, or that was reset while nodes of its target were not there,
 rests short of its target. When such a node lives again, the zone's data nodes are written anew, unchanged but
 for their count of askings: a new event, which each partition takes up as any other, under the same limits. A
-node that comes and goes gets its copies less and less often.
+node that comes and goes gets its copies less and less often. Those that are still away stand in ``gone`` then:
+they are placed around, so that nobody waits for them, and their return is an event of its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import structlog
 
+from catalog.core.errors import RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock
+from rebalance.controllers.data_nodes import NotYetError
 from rebalance.controllers.due_times import DueTimes
+from rebalance.controllers.slices import in_slices
+from rebalance.controllers.zone_reading import ZoneReader, ZoneReading
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.epoch import EpochRecord
-from rebalance.core.joiners import AGAIN_S, again_s, back_again
+from rebalance.core.guarded_write import decode_trigger
+from rebalance.core.joiners import AGAIN_S, again_s, back_again, left_out_by_reset, left_without_note
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import Operation, OperationState, operation_id
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
@@ -34,6 +40,9 @@ log = structlog.get_logger(__name__)
 
 AGAIN_MS = 1_000
 """Until a zone is looked at again that could not be asked now."""
+
+
+NOTES_PER_REQUEST = 60
 
 
 class JoinersAgain:
@@ -108,6 +117,19 @@ class JoinersAgain:
         if again:
             self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
 
+    async def note_left_out(self, zone_id: ZoneId, numbers: Collection[int]) -> None:
+        """Writes down whom resets left out of partitions ``numbers``, where no record says so yet: they are
+        asked for as if one did. Raises NotYetError, MetastoreError and RecordNotReadableError."""
+        try:
+            reading = await ZoneReader(self._metastore, self._keyspace).read(zone_id)
+        except RefusedError as error:
+            raise NotYetError(error.message) from error
+        writes = []
+        async for some in in_slices(sorted(numbers)):
+            writes += [write for number in some for write in _note(reading, PartitionId(zone_id, number))]
+        for start in range(0, len(writes), NOTES_PER_REQUEST):
+            await self._metastore.commit(Txn((), tuple(writes[start : start + NOTES_PER_REQUEST])))
+
     async def _ask_again(self, zone_id: ZoneId) -> bool:
         """Whether it has to be looked at again."""
         keys = self._keyspace
@@ -122,12 +144,13 @@ class JoinersAgain:
             return True
         if data_nodes is None or pointer is None or self._requested.get(zone_id) == pointer.event_revision:
             return False
-        incarnations, back = self._incarnations(), Counter[str]()
+        incarnations, back, gone = self._incarnations(), Counter[str](), set(data_nodes.gone)
         for partition, record in self._records():
-            # What a reset has left out was written after the target. Where a HIGH_AVAILABILITY zone places
-            # around a node, its return is an event of its own.
+            # What a reset has left out was written after the target. Where a node is placed around, its return
+            # is an event of its own.
             if partition.zone_id == zone_id and record.event >= pointer.event_revision:
                 back.update(set(back_again(record, incarnations)).difference(data_nodes.gone))
+                gone |= set(record.names()) & set(data_nodes.nodes) - incarnations.keys()
         operation = await self._metastore.get(keys.operation(operation_id(zone_id, pointer.event_revision)))
         operation_record = readable(operation, Operation.decode)
         if not back or (operation_record is not None and operation_record.state is OperationState.CANCELLED):
@@ -135,7 +158,7 @@ class JoinersAgain:
         guards = tuple(
             as_read(name, item) for name, item in zip(names, map(result.only, range(len(names))), strict=True)
         )
-        anew = replace(data_nodes, asked=data_nodes.asked + 1)
+        anew = replace(data_nodes, asked=data_nodes.asked + 1, gone=tuple(sorted(gone)))
         written = await self._metastore.commit(Txn(guards, (Put(names[0], anew.encode()),)))
         if not written.succeeded:
             return True
@@ -165,3 +188,16 @@ class JoinersAgain:
             if isinstance(record, NodeRecord):
                 incarnations[item.key.removeprefix(prefix)] = record.incarnation
         return incarnations
+
+
+def _note(reading: ZoneReading, partition: PartitionId) -> Iterator[Txn]:
+    """Nothing for a partition that was left without nobody, or is not as it was read any more."""
+    observed, item = reading.observed(partition), reading.given_up.get(partition)
+    processed = readable(observed.trigger, decode_trigger) or 0
+    names = left_without_note(reading.view(partition), processed)
+    record = left_out_by_reset(readable(item, GivenUpRecord.decode), processed, names) if names else None
+    if record is not None:
+        key = reading.keyspace.given_up(partition)
+        guards = (*observed.guards("stable", "pending", "planned", "trigger"), as_read(key, item))
+        log.info("a reset left a partition short", partition=str(partition), nodes=names)
+        yield Txn(guards, (Put(key, record.encode()),))

@@ -60,12 +60,14 @@ def observe(keyspace: Keyspace, items: Iterable[KeyValue]) -> dict[PartitionId, 
 @dataclass(frozen=True, slots=True)
 class Written:
     """How often each outcome came, and the partitions that were left alone: number -> the move that waits, or
-    what of the partition cannot be read."""
+    what of the partition cannot be read. ``overtaken``: those to which something later than the target was
+    written."""
 
     outcomes: Counter[Outcome]
     decisions: BulkDecisions
     waiting: dict[int, Move]
     unreadable: dict[int, RecordNotReadableError]
+    overtaken: set[int]
 
 
 class PartitionWriter:
@@ -88,7 +90,7 @@ class PartitionWriter:
         """
         decisions = await asyncio.to_thread(BulkDecisions, named.target, strategy)
         left: Sequence[int] = range(named.target.pointer.partitions)
-        written = Written(Counter(), decisions, {}, {})
+        written = Written(Counter(), decisions, {}, {}, set())
         for _ in range(ROUNDS_MAX):
             work = _ZoneRound(self._metastore, self._keyspace, zone_id, named, written, begins=begins)
             left = await work.run(left)
@@ -120,6 +122,7 @@ class _ZoneRound:
         self._outcomes = written.outcomes
         self._waiting = written.waiting
         self._unreadable = written.unreadable
+        self._overtaken = written.overtaken
         self._begins = begins
         self._event_revision = named.target.pointer.event_revision
         self._guards = (
@@ -166,6 +169,8 @@ class _ZoneRound:
                 continue
             if decision.transaction is None:
                 self._outcomes[decision.outcome] += 1
+                if self._decisions.is_overtaken(keys.trigger(number)):
+                    self._overtaken.add(number)
                 continue
             stable = keys.stable(number)
             if not self._begins and decision.outcome is Outcome.PENDING_KEY_UPDATED and stable is not None:

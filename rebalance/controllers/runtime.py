@@ -154,10 +154,11 @@ class ControllerRuntime:
             *(metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation),
             stored=lambda: self._store.stored if self._store is not None else (),
         )
-        self._zones = ZoneController(
-            metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock, measures
-        )
         self._joiners = JoinersAgain(metastore, keyspace, self._nodes, clock, self._queue.add, again_s)
+        self._zones = ZoneController(
+            *(metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock, measures),
+            self._joiners.note_left_out,
+        )
         self._store: StoreControl | None = None
         if history is not None:
             known = self._intents, self._nodes

@@ -6,7 +6,7 @@ fails is tried again later and holds up no other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,9 +35,17 @@ from rebalance.ports.placement import PlacementEngine, PlacementRequest, Placeme
 log = structlog.get_logger(__name__)
 
 
+Overtaken = Callable[[ZoneId, Collection[int]], Awaitable[None]]
+
+
+async def _nobody(_zone_id: ZoneId, _numbers: Collection[int]) -> None:
+    pass
+
+
 class ZoneController:
     """``strategy`` is that of the moves that begin in zones that have none of their own. ``admission`` begins
-    them while limits hold; by default there are none."""
+    them while limits hold; by default there are none. ``overtaken`` is told, once under each leader and target,
+    to which partitions something later than their target was written."""
 
     def __init__(
         self,
@@ -49,7 +57,9 @@ class ZoneController:
         admission: MoveAdmission | None = None,
         clock: Clock | None = None,
         measures: Measures = NO_MEASURES,
+        overtaken: Overtaken = _nobody,
     ) -> None:
+        self._overtaken = overtaken
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
@@ -106,6 +116,8 @@ class ZoneController:
         guarded = replace(named, fences=(*named.fences, self._admission.limits_guard))
         written = await self._partitions.write(zone_id, guarded, strategy, begins=not holding)
         self._admission.hold(zone_id, named, written.decisions, written.waiting)
+        if written.overtaken:
+            await self._overtaken(zone_id, written.overtaken)
         self._written[zone_id] = named.pointer_revision
         counts = {outcome.value: count for outcome, count in written.outcomes.items()}
         event_revision = named.target.pointer.event_revision

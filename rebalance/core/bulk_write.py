@@ -97,6 +97,10 @@ class BulkDecisions:
             self._moves[stable, row] = move
         return move
 
+    def is_overtaken(self, trigger: KeyValue | None) -> bool:
+        """Whether something later than the event was written to the partition: a reset, or a cancel."""
+        return trigger is not None and readable(trigger, self._processed) > self.event_revision
+
     def decide_alone(self, observed: Observed, number: int) -> Decision:
         """For a partition that is not as usual."""
         stable = readable(observed.stable, Assignments.decode)

@@ -300,8 +300,10 @@ PARTITION = (
     wrong(
         Cause.REPLICAS_MISSING,
         "The partition has fewer replicas than its zone asks for: a reset, a cancel or a loss left it so.",
-        "Start the nodes that are named: what is missing is requested again when they are back. After a cancel "
-        "nothing is until the zone or its nodes change; `zonectl operations reverse` takes the request back.",
+        "Start the nodes that are named: what is missing is requested again when they are back. Drain those "
+        "that never come back, or set the zone's AUTO SCALE DOWN: others take their places. After a cancel "
+        "nothing is requested until the zone or its nodes change; `zonectl operations reverse` takes the "
+        "request back.",
     ),
     wrong(
         Cause.UNREADABLE,

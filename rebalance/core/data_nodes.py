@@ -27,8 +27,9 @@ class DataNodes(Record):
     """Data nodes of a zone in name order, and its effective quorum size.
 
     ``replicas`` and ``nodes_filter`` are what they were chosen for: others in the intent mean to derive anew.
-    ``gone``: in HIGH_AVAILABILITY zones the data nodes that have left, in name order; no new replica is placed
-    there. Empty in other zones.
+    ``gone``: data nodes on which no new replica is placed until they are back, in name order: in
+    HIGH_AVAILABILITY zones those that have left, and in any zone those without which copies were asked for
+    again.
     ``weights`` and ``domains`` have one entry a node in balanced zones; empty where all weights are equal
     or no node names a failure domain: there they decide nothing.
     ``asked``: how often nodes were asked again for copies that moves went on without (``joiners``).
@@ -113,19 +114,22 @@ def data_nodes_of_names(
     if previous and zone.quorum_size is None and previous.are_chosen_for(zone):
         quorum = max(quorum, previous.quorum)
     weights, domains = node_traits(previous, topology, zone, names)
-    gone = _gone(topology, zone, names)
+    gone = _gone(previous, topology, zone, names)
     fields = names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone
     if previous is None:
         return DataNodes(*fields)
     return DataNodes(*fields, previous.asked, unknown=previous.unknown)
 
 
-def _gone(topology: Topology, zone: Zone, names: Sequence[str]) -> tuple[str, ...]:
-    """Data nodes that have left and stay data nodes for now: what a HIGH_AVAILABILITY zone places around."""
-    if zone.consistency_mode is not ConsistencyMode.HIGH_AVAILABILITY:
-        return ()
-    present = frozenset(presence.node.name for presence in topology.nodes if not presence.has_left)
-    return tuple(name for name in names if name not in present)
+def _gone(previous: DataNodes | None, topology: Topology, zone: Zone, names: Sequence[str]) -> tuple[str, ...]:
+    """Data nodes that stay data nodes for now and are placed around."""
+    known = frozenset(previous.gone if previous is not None else ())
+    seen = frozenset(presence.node.name for presence in topology.seen)
+    present = {presence.node.name for presence in topology.nodes if not presence.has_left}
+    is_narrowed = zone.consistency_mode is ConsistencyMode.HIGH_AVAILABILITY
+    return tuple(
+        name for name in names if (name in known and name not in seen) or (is_narrowed and name not in present)
+    )
 
 
 def node_traits(

@@ -18,8 +18,10 @@ from rebalance.core.guarded_write import (
     decode_trigger,
     require_readable,
 )
+from rebalance.core.move_status import PartitionView
 from rebalance.core.readable import readable
 from rebalance.core.records import GivenUpJoiner, GivenUpRecord, MemberRecord, MemberState
+from rebalance.core.replica_shortfall import shortfall
 from rebalance.core.txn import Delete, KeyValue, Put, Txn, as_read
 
 JOINER_MAX_S = 3_600
@@ -174,6 +176,16 @@ def left_out_by_reset(known: GivenUpRecord | None, event: int, names: Collection
     joiners = dict(known.joiners) if known is not None else {}
     joiners |= {name: GivenUpJoiner(event, 0) for name in names}
     return GivenUpRecord(event, joiners, unknown=known.unknown if known is not None else None)
+
+
+def left_without_note(view: PartitionView, processed: int) -> tuple[str, ...]:
+    """Nodes of the target without which a reset left the partition short, where no record says so: earlier
+    builds wrote none. ``processed``: what its trigger says. A cancel sets a trigger that founds nothing."""
+    founded = view.configuration is not None and view.configuration.generation == processed > 0
+    at_rest = view.pending is None and view.planned is None
+    if not founded or not at_rest or view.given_up or view.target is None or view.stable is None:
+        return ()
+    return shortfall(view.target, view.stable).awaited
 
 
 def back_again(record: GivenUpRecord, incarnations: Mapping[str, str]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ class TargetPointer(Record):
     domains: tuple[str, ...] = ()
     """Weights and failure domains that the target was computed with (``DataNodes``)."""
     gone: tuple[str, ...] = ()
-    """HIGH_AVAILABILITY zones: nodes of the target that had left (``DataNodes``); ``available_target``."""
+    """Nodes of the target that are placed around while they are away (``DataNodes``); ``available_target``."""
     asked: int = 0
     """Which asking for the same it answers (``DataNodes``)."""
 
@@ -86,8 +86,8 @@ def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNod
 
 
 def available_target(target: Assignments, stable: Assignments | None, gone: Collection[str]) -> Assignments:
-    """What a HIGH_AVAILABILITY zone asks for: of ``target`` the nodes that live, and those that are in
-    ``stable`` already, whether they live or not. Without nodes that are ``gone`` it is the target itself.
+    """What a zone asks for beside nodes that are ``gone``: of ``target`` the others, and those that are in
+    ``stable`` already, whether they live or not. Where none is gone it is the target itself.
 
     So a dead node is waited for where it holds a replica, and nowhere else.
     """

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.zone import Node, ZoneId, ZoneIntent
-from rebalance.controllers.joiners import JoinersAgain
+from catalog.core.zone import Node, ZoneIntent
 from rebalance.controllers.planned_resets import ShownReset
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
@@ -20,9 +16,7 @@ from rebalance.core.records import MemberRecord, MemberState, MirrorRecord, Node
 from rebalance.core.recovery import ResetTerms
 from rebalance.core.recovery_candidates import CandidateKind
 from rebalance.core.txn import Delete, Put, Txn
-from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
-from tests.fixtures.admission_world import eventually
 from tests.fixtures.recovery_world import P0, STRONG, ZONE, RecoveryWorld
 
 EMPTY = ResetTerms(empty=True)
@@ -34,23 +28,6 @@ async def world(store: Metastore, keyspace: Keyspace) -> RecoveryWorld:
     running.positions = {"a": 5, "b": 9, "c": 9}
     await running.with_nodes(STRONG, "a", "b", "c")
     return running
-
-
-@asynccontextmanager
-async def joiners_again(world: RecoveryWorld) -> AsyncIterator[tuple[JoinersAgain, list[ZoneId]]]:
-    """As a controller that has just taken the lead."""
-    asked: list[ZoneId] = []
-    nodes = KeyspaceMirror(world.store, world.keyspace.nodes)
-    joiners = JoinersAgain(world.store, world.keyspace, nodes, world.clock, asked.append)
-    tasks = [asyncio.create_task(task) for task in (nodes.run(), joiners.follow())]
-    try:
-        await nodes.loaded()
-        joiners.begin()
-        yield joiners, asked
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def refused(world: RecoveryWorld, *numbers: int, **how: Any) -> RefusedError:
@@ -122,46 +99,6 @@ async def test_a_reset_replaces_whatever_runs(world: RecoveryWorld, running: str
     second = await world.assigned("pending")
     assert second is not None
     assert second.forced > first.forced
-
-
-@pytest.mark.parametrize("back", ["a", "ac"])
-async def test_what_a_reset_left_out_is_asked_for_when_it_lives_again(world: RecoveryWorld, back: str) -> None:
-    """Not before, also by a controller that has seen nothing of the reset; a new event, so that it is carried
-    out under limits, and noted. A second one for the same is not made."""
-    await world.leave("a", "c")
-    await world.recovery.reset(world.intent().zone, terms=ResetTerms(confirmed_dead=frozenset("ac")))
-    await world.carry_out()
-    assert await world.stable() == "b"
-    async with joiners_again(world) as (joiners, asked):
-        assert joiners.due.due(10**12) == ()
-    for name in back:
-        await world.join(name)
-    assert await world.stable() == "b", "their return alone asks for nothing"
-    async with joiners_again(world) as (joiners, asked):
-        await eventually(lambda: joiners.due.due(world.clock.ms) == (ZONE.zone_id,))
-        for _ in range(2):
-            await joiners.look(ZONE.zone_id)
-        assert asked == [ZONE.zone_id]
-    world.moves = False
-    await world.reconcile()
-    assert await world.assigned("pending") == Assignments(tuple("abc"))
-
-
-async def test_a_reset_that_leaves_nobody_out_asks_for_nobody(world: RecoveryWorld) -> None:
-    """Other data nodes have taken the places; who returns is not missed."""
-    await world.join("d")
-    await world.join("e")
-    await world.carry_out()
-    stable = await world.assigned("stable")
-    assert stable is not None
-    lost = sorted(stable.nodes)[:2]
-    await world.leave(*lost)
-    await world.recovery.reset(world.intent().zone, terms=ResetTerms(confirmed_dead=frozenset(lost)))
-    await world.carry_out()
-    for name in lost:
-        await world.join(name)
-    async with joiners_again(world) as (joiners, _):
-        assert joiners.due.due(10**12) == ()
 
 
 async def test_an_ordinary_change_replaces_what_a_reset_has_planned(world: RecoveryWorld) -> None:

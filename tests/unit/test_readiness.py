@@ -141,6 +141,31 @@ def test_what_an_alert_is_about_is_told_at_once_and_while_it_fires(name: str) ->
 
 
 @pytest.mark.parametrize(
+    ("lost", "causes"),
+    [
+        (2, ["PARTITION_LOST: 2 partitions have no in-sync copy left in zone ORDERS"]),
+        (
+            1,
+            [
+                "NO_MAJORITY: 1 partition without a majority of voters in zone ORDERS",
+                "PARTITION_LOST: 1 partition has no in-sync copy left in zone ORDERS",
+            ],
+        ),
+        # Counted a moment later.
+        (3, ["PARTITION_LOST: 3 partitions have no in-sync copy left in zone ORDERS"]),
+    ],
+)
+@pytest.mark.parametrize("alerts", [(), (LOST,)], ids=["before", "firing"])
+def test_a_lost_partition_is_told_once(lost: int, causes: list[str], alerts: tuple[Alert, ...]) -> None:
+    """With the alert that fires for it, which counts it among those without a majority."""
+    facts = replace(WELL, without_majority={"ORDERS": 2}, unserved={"ORDERS": 2}, lost={"ORDERS": lost})
+    told = [cause.body for cause in judge(facts, alerts)]
+    assert [body["cause"] for body in told] == causes
+    fired = [(body["alert"], body["since"]) for body in told]
+    assert fired == [(LOST.name, "1970-01-01T00:00:01Z") if alerts else (None, None)] * len(causes)
+
+
+@pytest.mark.parametrize(
     "change",
     [{"spark": "starting"}, {"relay_lag_s": LATE_S - 1}, {"waiting": ("ORDERS", LATE_S - 1)}],
 )

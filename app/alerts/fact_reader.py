@@ -90,6 +90,7 @@ class FactReader:
             certificate_s=await asyncio.to_thread(_valid_s, self._certificate),
             without_majority=tally.unserved() if is_counted else None,
             replicas_missing=tally.by_zone(lambda facts: facts.is_short) if is_counted else None,
+            below_quorum=tally.by_zone(lambda facts: facts.is_below_quorum) if is_counted else None,
             replicas_broken=tally.by_zone(lambda facts: facts.is_broken) if is_counted else None,
             unserved=tally.by_zone(lambda facts: facts.is_unserved) if is_counted else None,
             degraded=tally.by_zone(lambda facts: facts.is_degraded) if is_counted else None,

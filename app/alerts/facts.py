@@ -17,9 +17,10 @@ class InstallationFacts:
     Partitions by zone: ``without_majority``, by the voters of stable that live and run, of a store zone those
     without a leader or an in-sync copy; ``unserved``, all that take no writes, those that never had a leader
     among them; ``degraded``, that serve with a replica less and do not move; ``replicas_missing``, that have
-    fewer replicas than the zone asks for, none of them on its way; ``replicas_broken``, with a replica that has
+    fewer replicas than the zone asks for, none of them on its way; ``below_quorum``, those of them that are
+    short because too few nodes match for the zone's QUORUM SIZE; ``replicas_broken``, with a replica that has
     failed on a node that lives. ``absent_nodes``: replicas by node that is gone and not drained; 0: only zones
-    count on it. ``full_disks``: members by node that ended for want of space. All seven are None until
+    count on it. ``full_disks``: members by node that ended for want of space. All eight are None until
     partitions were counted once.
 
     ``full_nodes``: those whose disk has hardly any left. ``servers_down``: living nodes whose store server
@@ -44,6 +45,7 @@ class InstallationFacts:
     certificate_s: float | None = None
     without_majority: Mapping[str, int] | None = field(default_factory=dict)
     replicas_missing: Mapping[str, int] | None = field(default_factory=dict)
+    below_quorum: Mapping[str, int] | None = field(default_factory=dict)
     replicas_broken: Mapping[str, int] | None = field(default_factory=dict)
     unserved: Mapping[str, int] | None = field(default_factory=dict)
     degraded: Mapping[str, int] | None = field(default_factory=dict)

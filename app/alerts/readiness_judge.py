@@ -22,8 +22,9 @@ from rebalance.core.causes import Cause, cause_of
 
 HELD_BY = frozenset((Cause.FOREIGN_DIRECTORY, Cause.STORE_DAMAGED))
 """Causes for which a node's process waits, and somebody has to come."""
-OF_LOST = "PartitionWithoutMajority"
-"""Whose alert tells since when partitions of a zone are lost."""
+OF_LOST, OF_SHORT = "PartitionWithoutMajority", "ReplicasMissing"
+ALERTS_OF = {Cause.PARTITION_LOST: OF_LOST, Cause.QUORUM_EXCEEDS_DATA_NODES: OF_SHORT}
+"""Causes of zones without an alert of their own: the one that counts them among others."""
 LATE_S = 30.0
 """What has waited this long is reported: a placement on Spark takes seconds, its start up to twenty."""
 
@@ -73,9 +74,10 @@ def judge(facts: InstallationFacts, alerts: Iterable[Alert] = ()) -> tuple[Degra
     """Empty: all is well. ``alerts``: as they were judged last. What cannot be seen because the metastore is
     silent is not named beside it, unless its alert fires."""
     going_on = {alert.key: alert for alert in alerts if not alert.is_over}
-    causes, kept = {}, _without_lost(facts)
+    causes, apart = {}, _told_apart(facts)
+    rest = _without(facts, apart)
     for row in LEVEL_ROWS:
-        for labels, text in _texts(row, kept, going_on.values()).items():
+        for labels, text in _texts(row, rest, going_on.values(), apart.get(row.name, {})).items():
             alert = going_on.get((row.name, labels))
             since_ms, name = (alert.since_ms, row.name) if alert is not None else (None, "")
             causes[row.cause, labels] = DegradedCause(
@@ -85,22 +87,34 @@ def judge(facts: InstallationFacts, alerts: Iterable[Alert] = ()) -> tuple[Degra
     return (*causes.values(), *(_dated(other, going_on) for other in others))
 
 
-def _without_lost(facts: InstallationFacts) -> InstallationFacts:
-    """Partitions that are lost are told once, as what they are."""
-    if facts.without_majority is None:
-        return facts
-    counts = {zone: max(count - facts.lost.get(zone, 0), 0) for zone, count in facts.without_majority.items()}
-    return replace(facts, without_majority=counts)
+def _told_apart(facts: InstallationFacts) -> dict[str, Mapping[str, int]]:
+    """By alert the partitions, by zone, that are told once, with the cause that is theirs."""
+    return {OF_LOST: facts.lost, OF_SHORT: facts.below_quorum or {}}
+
+
+def _without(facts: InstallationFacts, apart: Mapping[str, Mapping[str, int]]) -> InstallationFacts:
+    def rest(counts: Mapping[str, int] | None, alert: str) -> dict[str, int] | None:
+        if counts is None:
+            return None
+        return {zone: max(count - apart[alert].get(zone, 0), 0) for zone, count in counts.items()}
+
+    return replace(
+        facts,
+        without_majority=rest(facts.without_majority, OF_LOST),
+        replicas_missing=rest(facts.replicas_missing, OF_SHORT),
+    )
 
 
 def _dated(cause: DegradedCause, going_on: Alerts) -> DegradedCause:
-    """Lost partitions have no alert of their own."""
-    alert = going_on.get((OF_LOST, cause.labels)) if cause.cause is Cause.PARTITION_LOST else None
+    alert = going_on.get((ALERTS_OF.get(cause.cause, ""), cause.labels))
     return replace(cause, since_ms=alert.since_ms, alert=alert.name) if alert is not None else cause
 
 
-def _texts(row: AlertRow, facts: InstallationFacts, alerts: Iterable[Alert]) -> dict[Labels, str]:
-    """What is so now, and what fires whether that can be told now or not."""
+def _texts(
+    row: AlertRow, facts: InstallationFacts, alerts: Iterable[Alert], apart: Collection[str]
+) -> dict[Labels, str]:
+    """What is so now, and what fires whether that can be told now or not, but for what is told of the zones of
+    ``apart`` in other words."""
     firing = {
         alert.labels: alert.text
         for alert in alerts
@@ -108,8 +122,7 @@ def _texts(row: AlertRow, facts: InstallationFacts, alerts: Iterable[Alert]) -> 
     }
     if row.is_ordinary or (row.of_mirror and facts.metastore != OK):
         return firing
-    if row.name == OF_LOST:
-        firing = {labels: text for labels, text in firing.items() if dict(labels).get("zone") not in facts.lost}
+    firing = {labels: text for labels, text in firing.items() if dict(labels).get("zone") not in apart}
     return {**firing, **(row.findings(facts) or {})}
 
 
@@ -148,6 +161,12 @@ def _of_mirror(facts: InstallationFacts) -> Iterator[DegradedCause]:
         text = f"{count} partition{' has' if count == 1 else 's have'} no in-sync copy left in zone {zone}"
         labels = (("zone", zone),)
         yield DegradedCause(InstallationPart.ZONES, Cause.PARTITION_LOST, text, Severity.PAGE, labels)
+    for zone, count in (facts.below_quorum or {}).items():
+        text = f"{count} partition{'' if count == 1 else 's'} with fewer voters than QUORUM SIZE in zone {zone}"
+        labels = (("zone", zone),)
+        yield DegradedCause(
+            InstallationPart.ZONES, Cause.QUORUM_EXCEEDS_DATA_NODES, text, Severity.TICKET, labels
+        )
     for zone, unserved in (facts.unserved or {}).items():
         # Those that had a majority and lost it are an alert.
         if (count := unserved - (facts.without_majority or {}).get(zone, 0)) > 0:

@@ -28,10 +28,10 @@ from app.views.view_bodies import (
     progress_body,
     roles,
     store_copies,
+    zone_body,
 )
 from app.views.wait_causes import WaitCauses
 from catalog.core.engine_options import option_in_the_way
-from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
@@ -39,7 +39,7 @@ from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.causes import Cause
 from rebalance.core.change_lock import decode_lock
-from rebalance.core.data_nodes import DataNodes, replica_counts
+from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failure, FailureRecord, newest
@@ -83,7 +83,7 @@ class KeyspaceViews:
         self._mirror = mirror
         self._keyspace = keyspace
         self._waits = waits or WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
-        self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
+        self._decoded: dict[ZoneId, tuple[tuple[int, int], PlacedZone]] = {}
         self._ownership = ownership or (lambda: ring.shown)
         self._copies: tuple[StoreOwnership | None, Counter[str]] = (None, Counter())
         self._engines: tuple[int, dict[ZoneId, str]] = (-1, {})
@@ -185,22 +185,8 @@ class KeyspaceViews:
         return intent.version if intent is not None and intent.zone == zone else catalog_version
 
     def zone(self, zone: Zone, catalog_version: int) -> ZoneBody:
-        data_nodes = self.data_nodes(zone.zone_id)
-        version = self.version_of(zone, catalog_version)
-        replicas, voters = replica_counts(ZoneIntent(version, zone), data_nodes) if data_nodes else (0, 0)
-        return {
-            "zone_id": zone.zone_id,
-            "name": zone.name,
-            "partitions": zone.partitions,
-            "replicas": "ALL" if zone.replicas == ALL_REPLICAS else zone.replicas,
-            "quorum_size": data_nodes.quorum if data_nodes else zone.quorum_size,
-            "voters": voters,
-            "learners": replicas - voters,
-            "storage_profiles": list(zone.storage_profiles),
-            "rebalance_strategy": zone.strategy.value if zone.strategy else None,
-            "catalog_version": version,
-            "data_nodes": list(data_nodes.nodes) if data_nodes else [],
-        }
+        intent = ZoneIntent(self.version_of(zone, catalog_version), zone)
+        return zone_body(intent, self.data_nodes(zone.zone_id))
 
     def partitions(self, zone_id: ZoneId, count: int) -> list[PartitionBody]:
         placed, alive = self.placed(zone_id), self.alive()
@@ -311,12 +297,13 @@ class KeyspaceViews:
         return progress_body(zone_id, intent, states, causes)
 
     def placed(self, zone_id: ZoneId) -> PlacedZone | None:
-        """The zone's newest target, decoded once for each pointer. None, too, where it cannot be read."""
+        """The zone's newest target, decoded once for each pointer and intent; None, too: it cannot be read."""
         item = self._mirror.get(self._keyspace.target_pointer(zone_id))
         if item is None:
             return None
-        cached = self._decoded.get(zone_id)
-        if cached is not None and cached[0] == item.mod_revision:
+        cached, intent_item = self._decoded.get(zone_id), self._mirror.get(self._keyspace.intent(zone_id))
+        revisions = item.mod_revision, intent_item.mod_revision if intent_item is not None else 0
+        if cached is not None and cached[0] == revisions:
             return cached[1]
         pointer = read(item, TargetPointer.decode)
         if isinstance(pointer, Unreadable):
@@ -326,8 +313,9 @@ class KeyspaceViews:
         if not target.is_whole:
             # A chunk is being replaced, or is not what was stored.
             return None
-        placed = PlacedZone(target)
-        self._decoded[zone_id] = (item.mod_revision, placed)
+        intent = self.intent(zone_id)
+        placed = PlacedZone(target, intent.zone.quorum_size or 0 if intent is not None else 0)
+        self._decoded[zone_id] = (revisions, placed)
         return placed
 
     def view(self, partition: PartitionId, placed: PlacedZone | None) -> tuple[PartitionView, int | None]:
@@ -348,6 +336,7 @@ class KeyspaceViews:
         view = PartitionView(
             target=placed.target(placement, stable) if placed is not None else None,
             placement=placement,
+            quorum=placed.quorum if placed is not None else 0,
             stable=stable,
             pending=pending,
             planned=planned,

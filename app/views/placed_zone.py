@@ -11,9 +11,11 @@ from rebalance.core.target import StoredTarget, TargetPointer, available_target
 @dataclass(frozen=True, slots=True)
 class PlacedZone:
     """A zone's newest target as the mirror has it; ``stored`` is whole. Rows are read when they are asked for:
-    a zone may have many partitions, and most questions are about one."""
+    a zone may have many partitions, and most questions are about one. ``quorum``: the zone's explicit QUORUM
+    SIZE; 0: it names none."""
 
     stored: StoredTarget
+    quorum: int = 0
 
     @property
     def pointer(self) -> TargetPointer:

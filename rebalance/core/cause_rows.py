@@ -306,6 +306,13 @@ PARTITION = (
         "request back.",
     ),
     wrong(
+        Cause.QUORUM_EXCEEDS_DATA_NODES,
+        "So few nodes match the zone that fewer replicas vote than its QUORUM SIZE says: nodes have left, or "
+        "their attributes or profiles have changed. Those that vote go on with a majority of them.",
+        "Start nodes that match the zone, or alter it: a smaller QUORUM SIZE, or a NODES FILTER that matches "
+        "more.",
+    ),
+    wrong(
         Cause.UNREADABLE,
         "The console could not read the partition.",
         "Read the server's log.",

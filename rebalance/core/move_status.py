@@ -97,6 +97,8 @@ class PartitionView:
     """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
     placement: Assignments | None = None
     """What the zone asks for, nodes that have left included (``available_target``); None: ``target``."""
+    quorum: int = 0
+    """The zone's explicit QUORUM SIZE; 0: it names none, or nobody asks."""
 
     def leader(self, alive: AbstractSet[str]) -> str:
         """The node that leads, as far as is known; empty: none. Who has published last that it leads does so no
@@ -150,7 +152,7 @@ def shortfall_of(view: PartitionView, alive: frozenset[str]) -> ReplicaShortfall
     if asked is None or view.stable is None or not view.processed or view.unreadable:
         return NOTHING_MISSING
     going_to = view.planned or view.pending or view.stable
-    return shortfall(asked, going_to, _broken(view, going_to.nodes & alive))
+    return shortfall(asked, going_to, _broken(view, going_to.nodes & alive), view.quorum)
 
 
 def _broken(view: PartitionView, nodes: frozenset[str]) -> frozenset[str]:
@@ -174,8 +176,8 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
         return _status_of_move(view, view.stable, view.pending, alive)
     if view.stable != view.target and not view.recovered:
         return MoveStatus(MoveState.WAITING, joiner_gone(view) or Cause.TARGET_NOT_WRITTEN.text())
-    detail = shortfall_of(view, alive).detail
-    missing = MoveStatus(MoveState.WAITING, Cause.REPLICAS_MISSING.text(detail)) if detail else None
+    cause = shortfall_of(view, alive).cause
+    missing = MoveStatus(MoveState.WAITING, cause) if cause else None
     if view.owners is not None:
         return missing or MoveStatus(MoveState.DONE)
     return _status_at_rest(view, view.stable, alive, missing)
@@ -238,7 +240,7 @@ def _status_of_move(
 def _status_at_rest(
     view: PartitionView, stable: Assignments, alive: frozenset[str], missing: MoveStatus | None
 ) -> MoveStatus:
-    """``missing``: that there are fewer replicas than the zone asks for."""
+    """``missing``: that there are fewer replicas, or voters, than the zone asks for."""
     voters = frozenset(stable.peers)
     blocked = _first_of(_no_majority(view, alive), _down(stable.nodes, alive), _failed(view, voters))
     if blocked is not None:

@@ -45,6 +45,8 @@ class PartitionFacts:
     """A copy of a store zone is being filled."""
     is_short: bool = False
     """It has fewer replicas or voters than its zone asks for, and nothing is making them."""
+    is_below_quorum: bool = False
+    """It is short because too few nodes match for the zone's QUORUM SIZE."""
     is_broken: bool = False
     """A replica on a living node has failed."""
     is_unserved: bool = False
@@ -75,6 +77,7 @@ def facts_of(view: PartitionView, alive: frozenset[str]) -> PartitionFacts:
         is_unreadable=bool(view.unreadable),
         is_filling=view.owners is not None and bool(view.owners.filling),
         is_short=short.is_short,
+        is_below_quorum=short.quorum > 0,
         is_broken=bool(short.broken),
         is_unserved=not is_resting and view.stable is not None and state in UNSERVED,
         is_degraded=state is GlobalState.DEGRADED

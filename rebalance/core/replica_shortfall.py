@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rebalance.core.assignments import Assignments
+from rebalance.core.causes import Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class ReplicaShortfall:
     """Of one partition. ``awaited``: nodes of the placement that have no replica and are given none, in its
     order. ``missing`` and ``missing_voters``: so many fewer than ``replicas`` and ``voters``, which are asked
     for; a replica on a node outside of the placement counts as well as any. ``broken``: living nodes whose
-    replica has failed, in name order."""
+    replica has failed, in name order. ``quorum``: the zone's explicit QUORUM SIZE where so few data nodes are
+    left that not as many replicas vote; 0: as many do, or the zone names none."""
 
     replicas: int = 0
     voters: int = 0
@@ -26,15 +28,25 @@ class ReplicaShortfall:
     missing_voters: int = 0
     awaited: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
+    quorum: int = 0
 
     @property
     def is_short(self) -> bool:
-        return self.missing > 0 or self.missing_voters > 0
+        return self.missing > 0 or self.missing_voters > 0 or self.quorum > 0
+
+    @property
+    def cause(self) -> str:
+        """What is waited for; empty: it is not short."""
+        if not self.quorum:
+            return Cause.REPLICAS_MISSING.text(self.detail) if self.detail else ""
+        matching = "1 data node matches" if self.voters == 1 else f"{self.voters} data nodes match"
+        quorum = f"QUORUM SIZE {self.quorum}, and {matching}"
+        return Cause.QUORUM_EXCEEDS_DATA_NODES.text("; ".join(filter(None, (quorum, self.detail))))
 
     @property
     def detail(self) -> str:
-        """As ``REPLICAS_MISSING`` tells it; empty: it is not short."""
-        if not self.is_short:
+        """As ``REPLICAS_MISSING`` tells it; empty: none is."""
+        if not self.missing and not self.missing_voters:
             return ""
         awaits = f", awaits {', '.join(self.awaited)}" if self.awaited else ""
         if self.missing:
@@ -45,8 +57,11 @@ class ReplicaShortfall:
 NOTHING_MISSING = ReplicaShortfall()
 
 
-def shortfall(asked: Assignments, going_to: Assignments, broken: Iterable[str] = ()) -> ReplicaShortfall:
-    """``asked``: the placement; ``going_to``: what the partition has when its moves have ended."""
+def shortfall(
+    asked: Assignments, going_to: Assignments, broken: Iterable[str] = (), quorum: int = 0
+) -> ReplicaShortfall:
+    """``asked``: the placement; ``going_to``: what the partition has when its moves have ended; ``quorum``: the
+    zone's explicit one, 0: it names none."""
     missing = max(len(asked.nodes) - len(going_to.nodes), 0)
     missing_voters = max(len(asked.peers) - len(going_to.peers), 0)
     awaited: tuple[str, ...] = ()
@@ -61,4 +76,5 @@ def shortfall(asked: Assignments, going_to: Assignments, broken: Iterable[str] =
         missing_voters=missing_voters,
         awaited=awaited,
         broken=tuple(sorted(broken)),
+        quorum=quorum if quorum > len(asked.peers) else 0,
     )

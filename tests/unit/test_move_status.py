@@ -128,6 +128,9 @@ def starting(view: PartitionView, node: str) -> PartitionView:
         # HIGH_AVAILABILITY: the target leaves out who has left, the zone asks for it all the same.
         (replace(at_rest("n1", "n2"), placement=THREE), ALIVE, MoveState.WAITING,
          "REPLICAS_MISSING: 2 of 3 replicas, awaits n3"),
+        # Fewer nodes match than the zone's QUORUM SIZE asks for.
+        (replace(at_rest("n1", "n2"), quorum=3), ALIVE, MoveState.WAITING,
+         "QUORUM_EXCEEDS_DATA_NODES: QUORUM SIZE 3, and 2 data nodes match"),
         (STORED, ALIVE, MoveState.DONE, ""),
         (replace(STORED, target=THREE, recovered=True), ALIVE, MoveState.WAITING,
          "REPLICAS_MISSING: 1 of 3 replicas, awaits n2, n3"),

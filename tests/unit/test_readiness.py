@@ -37,6 +37,7 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.admission import utc
 from rebalance.core.alert_state import Alert, AlertState
+from rebalance.core.assignments import Assignments
 from rebalance.core.causes import Cause
 from rebalance.core.drain import Drain
 from rebalance.core.keys import PartitionId
@@ -163,6 +164,19 @@ def test_a_lost_partition_is_told_once(lost: int, causes: list[str], alerts: tup
     assert [body["cause"] for body in told] == causes
     fired = [(body["alert"], body["since"]) for body in told]
     assert fired == [(LOST.name, "1970-01-01T00:00:01Z") if alerts else (None, None)] * len(causes)
+
+
+@pytest.mark.parametrize("fires", [False, True])
+def test_what_is_short_for_want_of_matching_nodes_is_told_once(fires: bool) -> None:
+    alerts = (replace(LOST, name="ReplicasMissing"),) if fires else ()
+    facts = replace(WELL, replicas_missing={"ORDERS": 3, "BULK": 1}, below_quorum={"ORDERS": 3})
+    told = {cause.body["cause"]: cause.body["alert"] for cause in judge(facts, alerts)}
+    assert told == {
+        "REPLICAS_MISSING: 1 partition with fewer replicas than wanted in zone BULK": None,
+        "QUORUM_EXCEEDS_DATA_NODES: 3 partitions with fewer voters than QUORUM SIZE in zone ORDERS": (
+            "ReplicasMissing" if fires else None
+        ),
+    }
 
 
 @pytest.mark.parametrize(
@@ -295,6 +309,41 @@ async def test_partitions_that_take_no_writes_and_nodes_that_are_gone_are_told(t
             each["cause"] for each in body["degraded"]
         }
         assert body["state"] == "degraded"
+
+
+async def test_a_zone_that_shrinks_below_its_quorum_says_so_until_it_is_altered(tmp_path: Path) -> None:
+    """An attribute of a node is another one, so it matches no more: nobody was asked. In SQL, in states and in
+    readiness there is one cause."""
+    async with reporting(tmp_path) as server:
+        world = server.world
+        zone = "REPLICAS 3, QUORUM SIZE 2, NODES FILTER '$[?(@.region == \"EU\")]'"
+        await world.run(f"CREATE ZONE orders (PARTITIONS 2, {zone})")
+        await world.serve(1, 2)
+        assert (await server.report())["state"] == "ready"
+        n1, n2, n3 = DEFAULT_NODES
+        await world.set_nodes(n1, replace(n2, attributes=(("region", "US"),)), n3)
+        assert await world.zones.reconcile([ZoneId(1)]) == {}
+        for number in range(2):
+            keys = world.keyspace.partition(PartitionId(ZoneId(1), number))
+            left = Delete(world.keyspace.member(PartitionId(ZoneId(1), number), "n2"))
+            switch = Put(keys.stable, Assignments(("n3",)).encode()), Delete(keys.pending), left
+            await world.metastore.commit(Txn((), switch))
+        await world.serve(1, 2)
+        cause = "QUORUM_EXCEEDS_DATA_NODES: QUORUM SIZE 2, and 1 data node matches"
+        shown = await world.run("SHOW PARTITIONS FROM orders")
+        assert [row.count(cause) for row in shown.rows] == [1, 1]
+        views = KeyspaceViews(world.mirror, world.keyspace)
+        (stored,) = (await world.catalog.snapshot()).zones
+        states = partition_states(views, stored, ())
+        assert {state["state"] for state in states} == {"DEGRADED"}
+        (wait,) = views.progress(ZoneId(1), 1)["causes"]
+        assert (wait["cause"], wait["partitions"]) == (cause, 2)
+        (degraded,) = (await server.report())["degraded"]
+        told = "QUORUM_EXCEEDS_DATA_NODES: 2 partitions with fewer voters than QUORUM SIZE in zone ORDERS"
+        assert (degraded["cause"], degraded["labels"]) == (told, {"zone": "ORDERS"})
+        await world.run("ALTER ZONE orders SET (REPLICAS 1, QUORUM SIZE 1)")
+        await world.serve(1, 2)
+        assert (await server.report())["state"] == "ready"
 
 
 async def test_a_node_that_keeps_nothing_is_missed_while_a_zone_counts_on_it(tmp_path: Path) -> None:

@@ -59,6 +59,31 @@ def test_what_is_missing_and_what_is_broken(view: PartitionView, detail: str, br
     assert missing.is_short is bool(detail)
 
 
+@pytest.mark.parametrize(
+    ("asked", "stable", "quorum", "cause"),
+    [
+        (TWO, TWO, 3, "QUORUM_EXCEEDS_DATA_NODES: QUORUM SIZE 3, and 2 data nodes match"),
+        (ONE, ONE, 2, "QUORUM_EXCEEDS_DATA_NODES: QUORUM SIZE 2, and 1 data node matches"),
+        (
+            TWO,
+            ONE,
+            3,
+            "QUORUM_EXCEEDS_DATA_NODES: QUORUM SIZE 3, and 2 data nodes match; 1 of 2 replicas, awaits n2",
+        ),
+        (THREE, ONE, 3, "REPLICAS_MISSING: 1 of 3 replicas, awaits n2, n3"),
+        (THREE, THREE, 3, ""),
+        (ONE, ONE, 0, ""),
+    ],
+)
+def test_fewer_nodes_than_the_explicit_quorum(
+    asked: Assignments, stable: Assignments, quorum: int, cause: str
+) -> None:
+    """They have left, or match no more: the placement asks for no more than there are."""
+    short = shortfall_of(replace(WHOLE, target=asked, stable=stable, quorum=quorum, recovered=True), ALIVE)
+    assert short.cause == cause
+    assert short.is_short is bool(cause)
+
+
 def test_a_replica_of_a_node_that_is_gone_is_not_broken() -> None:
     """Its node is down; nobody knows of the replica."""
     view = replace(WHOLE, members={**WHOLE.members, "n2": FAILED})

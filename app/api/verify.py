@@ -20,6 +20,7 @@ from app.services import Services, ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Zone
 from rebalance.core.keys import PartitionId
+from rebalance.core.move_status import shortfall_of
 from rebalance.groups.copy_reader import PartitionCheck, Samples
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
@@ -54,7 +55,8 @@ class VerifyRequest(RequestBody):
 @router.post("/zones/{zone:segment}/verify", **answers(VerifyBody, 400, 404, 503))
 async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> Response:
     """Reads sample keys from each voter and each learner itself. A copy that is only behind is waited for, some
-    3 s; a copy that cannot be read does not agree."""
+    3 s; a copy that cannot be read does not agree. Replicas that are missing are counted beside those that
+    agree."""
     services.require_metastore()
     known_zone = await services.zone(zone)
     numbers = _numbers(known_zone, body)
@@ -100,14 +102,19 @@ def _numbers(zone: Zone, body: VerifyRequest) -> Sequence[int]:
 
 
 async def _checked(partition: PartitionId, samples: Samples, services: Services) -> dict[str, Any]:
-    roles, copies = _copies(services.views.partition(partition))
+    views = services.views
+    roles, copies = _copies(views.partition(partition))
+    view, _ = views.view(partition, views.placed(partition.zone_id))
+    short = shortfall_of(view, views.alive())
     reads = None
-    if services.views.is_store(partition.zone_id):
+    if views.is_store(partition.zone_id):
         copies, reads = services.endpoints.copy_urls(roles), services.router.copy_reads(partition)
     check = await services.copies.check(partition, copies, samples, reads)
     return {
         "partition": partition.partition,
         "agrees": check.agrees and bool(copies),
+        "wanted": short.replicas or len(copies),
+        "missing": short.missing,
         "keys": [{"key": key, "digest": digest} for key, digest in check.digests.items()],
         "copies": [_copy(name, role, check) for name, role in roles.items()],
     }

@@ -37,7 +37,7 @@ def verify(
     save: Annotated[Path | None, option("--save", "Write the sample keys to FILE.", "FILE")] = None,
     keys: Annotated[Path | None, option("--keys", "Check the sample keys written by --save.", "FILE")] = None,
 ) -> int:
-    """Read sample keys from every voter and learner, and report replicas that differ.
+    """Read sample keys from every voter and learner, and report replicas that differ or are missing.
 
     Save keys before a rebalance and check them afterwards: each must be on every
     replica its partition has by then. Without --keys the sample is chosen by --seed
@@ -51,8 +51,8 @@ def verify(
       zonectl verify orders --keys orders.keys.json
       zonectl verify orders -p 3 --format json | jq '.partitions[].copies[]'
 
-    Exit codes: 0 all replicas agree, 1 a replica lacks a key, differs or cannot be
-    read, 3 server unreachable, 64 usage error, 130 interrupted.
+    Exit codes: 0 all replicas agree, 1 a replica lacks a key, differs, cannot be
+    read or is missing, 3 server unreachable, 64 usage error, 130 interrupted.
     """
     saved = _read(keys) if keys is not None else None
     name, numbers = fold_name(zone), sorted(set(partition or ()))
@@ -76,7 +76,7 @@ def verify(
             api.show(disagreeing, {**named, "problem": _problem, "keys": _shown_keys})
     body = {"zone": zone, "seed": seed, "agrees": agrees, "changed": changed, "partitions": results}
     api.show_one(body, _summary(zone, results, changed if saved is not None else None))
-    return ExitCode.OK if agrees else ExitCode.FAILED
+    return ExitCode.OK if agrees and not _missing(results) else ExitCode.FAILED
 
 
 def _results(
@@ -101,15 +101,25 @@ def _changed(results: Sequence[CheckedPartition], saved: Saved) -> int:
     return changed
 
 
+def _missing(results: Sequence[CheckedPartition]) -> int:
+    """Replicas that nobody is making. Servers of earlier builds do not tell."""
+    return sum(result.get("missing", 0) for result in results)
+
+
 def _summary(zone: str, results: Sequence[CheckedPartition], changed: int | None) -> str:
     copies = [copy for result in results for copy in result["copies"]]
     bad = sum(bool(copy["lacking"] or copy["different"] or copy["error"]) for copy in copies)
     keys = sum(len(result["keys"]) for result in results)
     empty = sum(not result["copies"] for result in results)
-    parts = [f"{keys} keys in {len(results)} partitions", f"{len(copies)} replicas read"]
+    read = sum(not copy["error"] for copy in copies)
+    wanted = sum(max(len(result["copies"]), result.get("wanted", 0)) for result in results)
+    parts = [f"{keys} keys in {len(results)} partitions", f"{read} of {wanted} replicas read"]
     parts += [f"{changed} values changed since --save"] if changed is not None else []
     parts += [f"{empty} partitions without a replica"] if empty else []
-    return f"{zone}: {', '.join(parts)}: " + (f"{bad} replicas disagree" if bad else "all replicas agree")
+    missing = _missing(results)
+    verdicts = [f"{missing} replica{' is' if missing == 1 else 's are'} missing"] if missing else []
+    verdicts += [f"{bad} replicas disagree" if bad else "those read agree" if missing else "all replicas agree"]
+    return f"{zone}: {', '.join(parts)}: {', '.join(verdicts)}"
 
 
 def _problem(copy: JsonObject) -> str:

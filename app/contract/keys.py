@@ -73,6 +73,8 @@ class CheckedCopy(TypedDict):
 class CheckedPartition(TypedDict):
     partition: int
     agrees: Annotated[bool, About("every copy was read, and all have the same")]
+    wanted: Annotated[int, About("replicas that the zone asks for, as far as its data nodes go")]
+    missing: Annotated[int, About("so many fewer than wanted, which are not on their way")]
     keys: list[SampledKey]
     copies: list[CheckedCopy]
 

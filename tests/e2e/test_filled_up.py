@@ -67,6 +67,9 @@ def test_a_zone_is_whole_again_after_a_reset(five_nodes: Installation, options: 
             return running(partition) == everybody - {away} and partition["status"]["cause"] == waits
 
         wait_for(f"the replica on {back}", has_one_more)
+        verified = five_nodes.zonectl("verify", zone)
+        assert verified.returncode == 1
+        assert f"{asked - 1} of {asked} replicas read: 1 replica is missing" in verified.stdout
     finally:
         for agent in frozen:
             agent.resume()

@@ -15,9 +15,11 @@ ZONE = "/api/v1/zones/ORDERS"
 COPY = {"node": "n1", "role": "VOTER", "lacking": [], "different": [], "error": ""}
 
 
-def answer(*copies: dict[str, Any], digest: str | None = "d1") -> dict[str, Any]:
+def answer(*copies: dict[str, Any], digest: str | None = "d1", **told: int) -> dict[str, Any]:
+    """``told``: of the partition, by builds that tell it."""
     agrees = not any(each["lacking"] or each["different"] or each["error"] for each in copies)
-    partition = {"partition": 0, "agrees": agrees, "keys": [{"key": "k", "digest": digest}], "copies": copies}
+    keys = [{"key": "k", "digest": digest}]
+    partition = {"partition": 0, "agrees": agrees, "keys": keys, "copies": copies, **told}
     return {"zone": "ORDERS", "zone_id": 1, "seed": 0, "agrees": agrees, "partitions": [partition]}
 
 
@@ -29,11 +31,51 @@ def test_saved_and_looked_for_later(api: ApiStub, tmp_path: Path, capsys: pytest
     api.answers[f"POST {ZONE}/verify"] = (200, answer(COPY))
     assert main(["verify", "orders", "--samples", "3", "--seed", "7", "--save", str(file)]) == 0
     assert api.requests[-1].body == {"partitions": [0], "samples": 3, "seed": 7}
-    assert capsys.readouterr().out == "orders: 1 keys in 1 partitions, 1 replicas read: all replicas agree\n"
+    assert (
+        capsys.readouterr().out == "orders: 1 keys in 1 partitions, 1 of 1 replicas read: all replicas agree\n"
+    )
     api.answers[f"POST {ZONE}/verify"] = (200, answer(COPY, digest="d2"))
     assert main(["verify", "orders", "--keys", str(file)]) == 0
     assert api.requests[-1].body["saved"] == [{"partition": 0, "keys": ["k"]}]
     assert "1 values changed since --save: all replicas agree" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("copies", "wanted", "missing", "code", "verdict"),
+    [
+        (
+            (COPY, {**COPY, "node": "n2"}),
+            3,
+            1,
+            1,
+            "2 of 3 replicas read: 1 replica is missing, those read agree",
+        ),
+        ((COPY,), 3, 2, 1, "1 of 3 replicas read: 2 replicas are missing, those read agree"),
+        (
+            (COPY, {**COPY, "node": "n2", "error": "no answer"}),
+            3,
+            1,
+            1,
+            "1 of 3 replicas read: 1 replica is missing, 1 replicas disagree",
+        ),
+        # The others are being made; the zone has just been altered to fewer.
+        ((COPY,), 3, 0, 0, "1 of 3 replicas read: all replicas agree"),
+        ((COPY, {**COPY, "node": "n2"}), 1, 0, 0, "2 of 2 replicas read: all replicas agree"),
+    ],
+)
+def test_fewer_replicas_than_the_zone_asks_for(
+    copies: tuple[dict[str, Any], ...],
+    wanted: int,
+    missing: int,
+    code: int,
+    verdict: str,
+    api: ApiStub,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = {"wanted": wanted, "missing": missing}
+    api.answers[f"POST {ZONE}/verify"] = (200, answer(*copies, **told))
+    assert main(["verify", "orders", "-p", "0"]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == f"orders: 1 keys in 1 partitions, {verdict}"
 
 
 def test_what_does_not_agree_is_named(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

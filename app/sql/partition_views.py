@@ -12,7 +12,14 @@ from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.causes import Cause
 from rebalance.core.move_status import PartitionView
-from rebalance.core.partition_state import copies_of, copy_states, global_state, is_learner, local_state
+from rebalance.core.partition_state import (
+    UNSERVED,
+    copies_of,
+    copy_states,
+    global_state,
+    is_learner,
+    local_state,
+)
 from rebalance.kernels.partition_map import STATE_NAMES
 
 Row = tuple[Any, ...]
@@ -80,7 +87,7 @@ def _assignments_of(seen: PartitionView, alive: frozenset[str]) -> Iterator[Row]
 
 
 def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """Ideal against effective assignment. PRIMARY_NODE leads the group now."""
+    """Ideal against effective assignment; that is empty while no writes are taken. PRIMARY_NODE leads now."""
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
             if seen.target is None:
@@ -90,7 +97,8 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             # A learner's copy may be complete and never leads (IEP-037).
             of_voters = {node: state for node, state in copies.items() if not is_learner(seen, node)}
             leader = seen.leader(snapshot.alive)
-            ideal, leading = (*peers, *learners), effective(peers, of_voters)
+            serves = global_state(seen, snapshot.alive) not in UNSERVED
+            ideal, leading = (*peers, *learners), effective(peers, of_voters) if serves else ()
             real = (*leading, *(node for node in learners if node not in leading)) if leading else ()
             yield (
                 zone.zone_id,

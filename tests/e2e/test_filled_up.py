@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
-from tests.fixtures.recovery_commands import freeze, reset, states
+from tests.fixtures.recovery_commands import freeze, leads_nowhere, reset, states
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -44,6 +44,7 @@ def test_a_zone_is_whole_again_after_a_reset(five_nodes: Installation, options: 
     frozen = [freeze(five_nodes, name) for name in names[1:]]
     try:
         wait_for("the loss", lambda: states(five_nodes, zone)[0]["state"] == "READ_ONLY")
+        wait_for("survivors that say they lead nothing", lambda: leads_nowhere(five_nodes, zone))
         reset(five_nodes, zone)
         writer.read_back()
         asked = len(everybody)

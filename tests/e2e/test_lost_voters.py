@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
-from tests.fixtures.recovery_commands import dry_run, freeze, reset, states
+from tests.fixtures.recovery_commands import dry_run, freeze, leads_nowhere, reset, states
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -18,9 +18,9 @@ pytestmark = [
 @pytest.mark.row("IEP-059", "IEP-060", "R2", "R5", shows="service")
 def test_learners_found_the_group_where_every_voter_is_lost(five_nodes: Installation) -> None:
     """IEP-059, IEP-060, R2, R5: five nodes, three voters and two learners; the nodes of the voters are killed.
-    The dry run shows both learners and what they have; beginning empty is refused while they live; the better
-    one founds the group, which has every put that was acknowledged before the learners had it; who returns
-    serves nothing old."""
+    Nobody leads then. The dry run shows both learners and what they have; beginning empty is refused while they
+    live; the better one founds the group, which has every put that was acknowledged before the learners had it;
+    who returns serves nothing old."""
     five_nodes.execute("CREATE ZONE rowfour (PARTITIONS 1, REPLICAS ALL, QUORUM SIZE 2)")
     (before,) = five_nodes.partitions("ROWFOUR")
     voters, learners = before["stable"]["peers"], before["stable"]["learners"]
@@ -36,6 +36,7 @@ def test_learners_found_the_group_where_every_voter_is_lost(five_nodes: Installa
     frozen = [freeze(five_nodes, name) for name in voters]
     try:
         wait_for("the loss", lambda: states(five_nodes, "rowfour")[0]["state"] == "READ_ONLY")
+        wait_for("nobody who leads", lambda: leads_nowhere(five_nodes, "rowfour"))
         plan = dry_run(five_nodes, "rowfour")
         assert sorted(plan["to_confirm"]) == sorted(voters)
         assert {each["node"] for each in plan["candidates"]} == set(learners)

@@ -144,6 +144,7 @@ async def test_a_dead_node_leads_nothing(world: World) -> None:
     assert list((await world.engine.execute(led, SessionContext())).rows) == [(survivor,)]
     shown = await world.engine.execute("SHOW PARTITIONS FROM z", SessionContext())
     assert {row[5] for row in shown.rows} == {survivor, None}
+    assert {row[1] for row in await affinity(world)} == {""}, "a survivor without a majority serves nothing"
     await world.set_nodes()
     assert {row[3] for row in await affinity(world)} == {None}
     assert list((await world.engine.execute(led, SessionContext())).rows) == []

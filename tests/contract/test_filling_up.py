@@ -13,6 +13,7 @@ from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.joiners import JoinersAgain
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments
+from rebalance.core.cause_table import row_of
 from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace
 from rebalance.core.move_status import shortfall_of
@@ -115,7 +116,8 @@ async def test_what_an_earlier_build_left_short_is_filled_up(world: RecoveryWorl
 
 
 async def test_what_was_cancelled_is_not_asked_for_again(store: Metastore, keyspace: Keyspace) -> None:
-    """Whoever leads next: it is short because somebody wants it so, also where a reset came before."""
+    """Whoever leads next: it is short because somebody wants it so, also where a reset came before. The cause
+    says how short, and the way out."""
     world = RecoveryWorld(store, keyspace)
     await world.with_nodes(STRONG, "a", "b", "c")
     await lose(world, "ac")
@@ -138,6 +140,12 @@ async def test_what_was_cancelled_is_not_asked_for_again(store: Metastore, keysp
         await joiners.look(ZONE.zone_id)
         assert asked == []
     assert await store.get(keyspace.given_up(P0)) is None
+    reading = await world.recovery.read(ZONE.zone_id)
+    cause = shortfall_of(reading.view(P0), reading.alive).cause
+    assert cause.startswith("REPLICAS_MISSING: 1 of 2 replicas, awaits ")
+    row = row_of(cause)
+    assert row is not None
+    assert "`zonectl operations reverse`" in row.action
 
 
 async def test_what_is_back_does_not_wait_for_what_is_not(world: RecoveryWorld) -> None:

@@ -76,7 +76,7 @@ class AlertRow:
     def findings(self, facts: InstallationFacts) -> Findings | None:
         """None: unknown. Only for rows with ``holds``."""
         assert self.holds is not None, self.name
-        if self.of_mirror and facts.mirror_age_s > STALE_S:
+        if self.of_mirror and (facts.is_settling or facts.mirror_age_s > STALE_S):
             return None
         return self.holds(facts)
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from cryptography import x509
 
 from app.alerts.facts import InstallationFacts
+from app.alerts.metastore_hearing import MetastoreHearing
 from app.alerts.stuck_moves import StuckMoves
 from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
-from app.views.answer_state import state_of
+from app.views.answer_state import OK, state_of
 from app.views.keyspace_views import KeyspaceViews
 from app.views.store_servers import servers_down
 from rebalance.controllers.outbox_relay import OutboxRelay
@@ -60,15 +61,14 @@ class FactReader:
         self._certificate = certificate
         self._stuck_moves = StuckMoves(OpenOperations(mirror, keyspace), divisor)
         self._current_s: float | None = None
-        self._begun_s = time.monotonic()
-        self._heard_s: float | None = None
+        self._hearing = MetastoreHearing(time.monotonic())
 
     async def facts(self, answer_s: float = ANSWER_S, seen_s: float = SEEN_S) -> InstallationFacts:
         """Takes up to ``answer_s`` when a store is silent, and ``seen_s`` more when the mirror is behind; the
         event loop stays free."""
         asked_s, answers = asyncio.get_running_loop().time(), list[int]()
         catalog, metastore = await asyncio.gather(
-            state_of(self._snapshot(), answer_s), state_of(self._ask(answers), answer_s)
+            state_of(self._snapshot(), answer_s), self._heard(answers, answer_s)
         )
         if answers:
             await self._compare(answers[0], asked_s, seen_s)
@@ -81,6 +81,7 @@ class FactReader:
             catalog=catalog,
             metastore=metastore,
             mirror_age_s=self._age_s(),
+            is_settling=self._hearing.unknown_since_s(asyncio.get_running_loop().time()) is not None,
             controller=None if leader is None else leader.decode(errors="replace"),
             spark=told.state,
             spark_message=told.message,
@@ -104,20 +105,26 @@ class FactReader:
 
     async def unknown_since_ms(self) -> int | None:
         """Since when nobody can tell whether what the mirror shows is so, Unix: the metastore was heard last
-        then, or the server was started. None: it has answered within a second."""
-        now_s, answers = asyncio.get_running_loop().time(), list[int]()
-        if self._heard_s is None or now_s - self._heard_s > SEEN_S:
-            await state_of(self._ask(answers), SEEN_S)
-            if not answers:
-                heard_s = self._heard_s if self._heard_s is not None else self._begun_s
-                return time.time_ns() // 1_000_000 - round(1_000 * (now_s - heard_s))
-        return None
+        then, or the server was started, and since it was heard again it has not settled. None: it has answered
+        within a second."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._hearing.is_fresh(now_s, SEEN_S):
+            await self._heard([], SEEN_S)
+        since_s = self._hearing.unknown_since_s(now_s)
+        return time.time_ns() // 1_000_000 - round(1_000 * (now_s - since_s)) if since_s is not None else None
+
+    async def _heard(self, revisions: list[int], limit_s: float) -> str:
+        """``OK`` or what is wrong. Adds the metastore's revision, if it answers."""
+        loop = asyncio.get_running_loop()
+        asked_s, state = loop.time(), await state_of(self._ask(revisions), limit_s)
+        if state == OK:
+            self._hearing.heard(asked_s, loop.time())
+        else:
+            self._hearing.missed()
+        return state
 
     async def _ask(self, revisions: list[int]) -> None:
-        """Adds the metastore's revision."""
-        asked_s = asyncio.get_running_loop().time()
         revisions.append((await self._metastore.commit(Txn((), (Get(self._keyspace.epoch),)))).revision)
-        self._heard_s = max(asked_s, self._heard_s or asked_s)
 
     async def _compare(self, revision: int, asked_s: float, seen_s: float) -> None:
         """Notes when the mirror has reached what the metastore was at ``asked_s``."""

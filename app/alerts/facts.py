@@ -12,7 +12,8 @@ from app.views.answer_state import OK
 @dataclass(frozen=True, slots=True)
 class InstallationFacts:
     """``catalog`` and ``metastore``: "ok" or what is wrong. ``mirror_age_s``: how long ago the mirror was seen
-    to hold all that the metastore has. ``controller`` None: no controller leads.
+    to hold all that the metastore has. ``is_settling``: the metastore is silent, or was a moment ago, and what
+    ended meanwhile is not told yet. ``controller`` None: no controller leads.
 
     Partitions by zone: ``without_majority``, by the voters of stable that live and run, of a store zone those
     without a leader or an in-sync copy; ``unserved``, all that take no writes, those that never had a leader
@@ -36,6 +37,7 @@ class InstallationFacts:
     catalog: str = OK
     metastore: str = OK
     mirror_age_s: float = 0.0
+    is_settling: bool = False
     controller: str | None = ""
     spark: str = "ready"
     spark_message: str = ""

@@ -149,6 +149,9 @@ def _of_mirror(facts: InstallationFacts) -> Iterator[DegradedCause]:
     if facts.mirror_age_s > STALE_S and not facts.not_agreed:
         old = f"what this server knows of the metastore is {facts.mirror_age_s:.0f} s old"
         yield DegradedCause(InstallationPart.METASTORE, Cause.METASTORE_UNAVAILABLE, old)
+    if facts.is_settling:
+        settling = "it answers again; what ended while it was silent is told within seconds"
+        yield DegradedCause(InstallationPart.METASTORE, Cause.METASTORE_UNAVAILABLE, settling)
     if facts.controller is not None and facts.spark == "down":
         why = f"{facts.spark_message}; placements are computed without it"
         yield DegradedCause(InstallationPart.SPARK, Cause.SPARK_DOWN, why)

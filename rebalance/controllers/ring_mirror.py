@@ -16,6 +16,11 @@ from rebalance.store.core.ring_codec import decode_beat, decode_event, decode_ri
 from rebalance.store.core.ring_keeper import RingView, SeenHeartbeat
 from rebalance.store.core.ring_reading import result_names, result_state
 from rebalance.store.core.ring_records import RingState
+from rebalance.store.core.store_limits import StoreLimits
+
+LIMITS = StoreLimits()
+OVERDUE_TTLS = 1.5
+"""A server serves no longer than a TTL after its last heartbeat; a mirror may lag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +161,21 @@ class RingReader:
         return self._ownership
 
     def _silent(self, state: RingState) -> frozenset[str]:
-        """Members that others suspect, or whose heartbeat is gone: no event says yet that they failed."""
+        """Members that others suspect, whose heartbeat is gone, or so old that they do not serve any more: no
+        event says yet that they failed."""
         keys, servers = self._keyspace, state.incarnations
         pairs = (_names(item, keys.exchange_suspects) for item in self._mirror.below(keys.exchange_suspects))
         suspected = {whom for who, whom in pairs if who in servers and whom in servers}
-        reaped = {name for name in servers if self._mirror.get(keys.store_server(name, servers[name])) is None}
-        return frozenset(suspected | reaped)
+        beats = {name: self._mirror.get(keys.store_server(name, servers[name])) for name in servers}
+        ended = {name for name, beat in beats.items() if beat is None or self._is_overdue(beat)}
+        return frozenset(suspected | ended)
+
+    def _is_overdue(self, beat: KeyValue) -> bool:
+        """Its server has ended by itself, if it is one."""
+        if beat.mod_revision > self._mirror.revision_before(OVERDUE_TTLS * LIMITS.ttl_ms / 1_000):
+            return False
+        ttl_ms = _seen(beat, self._keyspace).ttl_ms or LIMITS.ttl_ms
+        return beat.mod_revision <= self._mirror.revision_before(OVERDUE_TTLS * ttl_ms / 1_000)
 
     def address(self, name: str) -> ServerAddress | None:
         """Where the server of that name listens; None: none takes part, or nobody knows."""

@@ -27,7 +27,7 @@ from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     EtcdTuning,
     bound_log,
-    damage_in,
+    cause_in,
     last_log_line,
     member_command,
 )
@@ -92,7 +92,7 @@ class EtcdMember:
         self._exit_code: int | None = None
         self._started_at = 0.0
         self._log_begun = 0
-        self._damage = ""
+        self._cause = ""
         self._random = random.Random()
         self._restart = RESTART
         self._not_before = 0.0
@@ -324,7 +324,7 @@ class EtcdMember:
 
     def _note_exit(self, code: int) -> None:
         self._exit_code = code
-        self._damage = damage_in(self.log_path, self._log_begun) if code > 0 else ""
+        self._cause = cause_in(self.log_path, self._log_begun) if code > 0 else ""
         ran_s = time.monotonic() - self._started_at
         self.errors = (0 if ran_s > HEALTHY_AFTER_S else self.errors) + (code > 0)
         self._restart = (RESTART if ran_s > HEALTHY_AFTER_S else self._restart).failed()
@@ -361,8 +361,8 @@ class EtcdMember:
         if code and shutil.disk_usage(self._reservations.directory(self.partition)).free < DISK_FREE_MIN:
             # Its log is on the same disk and may end in the middle of a line.
             return Cause.DISK_FULL.text(f"the member ended with code {code}, it has no space left to write to")
-        if self._damage:
-            return Cause.COPY_DAMAGED.text(self._damage)
+        if self._cause:
+            return self._cause
         return f"EXIT {code}: {last_log_line(self.log_path)}" if code else ""
 
     async def _spawn(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rebalance.core.causes import Cause
 from rebalance.hosting.etcd_binary import EtcdBinary
 from rebalance.hosting.tls import TlsFiles, tls_flags
 from rebalance.ports.groups import MemberEndpoints
@@ -141,17 +142,25 @@ LAST_WORDS = (
 """Lines with which etcd ends; what others say of connections may read alike."""
 
 
-def damage_in(path: Path, begin: int) -> str:
-    """What etcd ended with, by its log from ``begin`` on, if that was damaged data; else empty."""
+NO_SPACE = ("no space left on device", "disk quota exceeded")
+"""How the system refuses to write; etcd puts it beside words of damage, and nothing is damaged."""
+
+
+def cause_in(path: Path, begin: int) -> str:
+    """Why etcd ended, by its log from ``begin`` on: ``DISK_FULL`` or ``COPY_DAMAGED`` with its words; empty:
+    something else."""
     try:
         with path.open("rb") as stream:
             stream.seek(begin)
             text = stream.read(LOG_BYTES_MAX).decode(errors="replace")
     except OSError:
         return ""
-    ends = (line for line in text.splitlines() if any(mark in line for mark in LAST_WORDS))
-    said = (_told(line) for line in ends)
-    return next((line for line in said if any(mark in line.lower() for mark in DAMAGE)), "")
+    words = [_told(line) for line in text.splitlines() if any(mark in line for mark in LAST_WORDS)]
+    for cause, marks in ((Cause.DISK_FULL, NO_SPACE), (Cause.COPY_DAMAGED, DAMAGE)):
+        for line in words:
+            if any(mark in line.lower() for mark in marks):
+                return cause.text(line)
+    return ""
 
 
 def _told(line: str) -> str:

@@ -7,12 +7,16 @@ read by revision, so a stale mirror costs a retry, never a wrong write.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 
 from sortedcontainers import SortedList
 
 from rebalance.core.txn import KeyValue
 from rebalance.ports.metastore import Metastore, WatchBatch, WatchReset
+
+NOTED_S, KEPT_S = 0.5, 60.0
+"""How often it is noted what the revision is, and for how long."""
 
 Listener = Callable[[frozenset[str]], None]
 """Called with the changed keys after each batch, in the event loop; it must not block or raise."""
@@ -21,17 +25,36 @@ Listener = Callable[[frozenset[str]], None]
 class KeyspaceCopy:
     """Keys below ``prefix`` as of one ``revision``. A plain copy never changes: any thread may read it."""
 
-    def __init__(self, prefix: str, revision: int, items: dict[str, KeyValue], keys: SortedList) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        revision: int,
+        items: dict[str, KeyValue],
+        keys: SortedList,
+        noted: Iterable[tuple[float, int]] = (),
+        at_s: float = 0.0,
+    ) -> None:
+        """``noted``: revisions, and when they were reached, until ``at_s`` of the same clock."""
         self.prefix = prefix
         self.revision = revision
         self._items = items
         self._keys = keys
+        self._noted = deque(noted)
+        self._at_s = at_s
 
     def __len__(self) -> int:
         return len(self._items)
 
     def __bool__(self) -> bool:
         return True
+
+    def revision_before(self, age_s: float) -> int:
+        """One that was reached at least so long ago; 0: none is known. What has not changed since is as old."""
+        until_s = self._now_s() - age_s
+        return next((revision for noted_s, revision in reversed(self._noted) if noted_s <= until_s), 0)
+
+    def _now_s(self) -> float:
+        return self._at_s
 
     def get(self, key: str) -> KeyValue | None:
         return self._items.get(key)
@@ -65,8 +88,10 @@ class KeyspaceMirror(KeyspaceCopy):
         self._changed = asyncio.Condition()
         self._waiting = 0
         self._loaded = asyncio.Event()
+        self._clock: Callable[[], float] = lambda: 0.0
 
     async def run(self) -> None:
+        self._clock = asyncio.get_running_loop().time
         # A run before this one may have ended before every listener heard of what it had read.
         untold = frozenset(self._items)
         async for change in self._metastore.watch(self.prefix):
@@ -76,6 +101,7 @@ class KeyspaceMirror(KeyspaceCopy):
                 untold = frozenset()
             else:
                 changed = self._apply(change)
+            self._note()
             self._loaded.set()
             for listener in self._listeners:
                 listener(changed)
@@ -99,7 +125,8 @@ class KeyspaceMirror(KeyspaceCopy):
     def copy(self) -> KeyspaceCopy:
         """The keyspace as of now, for readers in other threads; the same object until something changes."""
         if self._copy is None:
-            self._copy = KeyspaceCopy(self.prefix, self.revision, self._items.copy(), self._keys.copy())
+            items, keys = self._items.copy(), self._keys.copy()
+            self._copy = KeyspaceCopy(self.prefix, self.revision, items, keys, self._noted, self._now_s())
         return self._copy
 
     async def wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
@@ -113,6 +140,18 @@ class KeyspaceMirror(KeyspaceCopy):
         finally:
             self._waiting -= 1
         return True
+
+    def _now_s(self) -> float:
+        return self._clock()
+
+    def _note(self) -> None:
+        now_s = self._now_s()
+        if self._noted and self._noted[-1][1] > self.revision:
+            self._noted.clear()  # the store was restored
+        if not self._noted or now_s - self._noted[-1][0] >= NOTED_S:
+            self._noted.append((now_s, self.revision))
+        while now_s - self._noted[0][0] > KEPT_S:
+            self._noted.popleft()
 
     def _reset(self, reset: WatchReset) -> frozenset[str]:
         before, self._items = self._items, {item.key: item for item in reset.snapshot.items}

@@ -25,7 +25,7 @@ ZONES = ("NUMBERED", "NUMBERED_BULK")
 SLICE = ("members of two nodes stopped, 8 s", "store server killed")
 EXPECTED_PART, EXPECTED_ALERT = "spark", "SparkAway"
 """The installation runs without a JVM."""
-SILENT_S = 30.0
+SILENT_S = 15.0
 """A key without an acknowledgement for so long is trouble that a server has to have seen."""
 WELL_S = 180.0
 WHOLE_S, HEARD_S = 60.0, 10.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rebalance.core.records import LogPosition, MemberRecord, MemberState
-from rebalance.groups.etcd_tuning import damage_in
+from rebalance.groups.etcd_tuning import cause_in
 from rebalance.nodes.copy_repairs import AGAIN_MS, is_damaged, why_not_repaired
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import MemberLife
@@ -71,31 +71,36 @@ def test_only_damage_is_repaired() -> None:
 FATAL = '{"level":"fatal","msg":"failed to read WAL, cannot be repaired","error":"walpb: crc mismatch"}'
 FIELD = '{"level":"fatal","msg":"discovery failed","error":"proto: wrong wireType = 3 for field Data"}'
 PORT = '{"level":"fatal","msg":"discovery failed","error":"listen tcp 127.0.0.1:1: address already in use"}'
+FULL = '{"level":"fatal","msg":"failed to read WAL, cannot be repaired","error":"no space left on device"}'
 STREAM = '{"level":"warn","msg":"lost TCP streaming connection","error":"unexpected EOF"}'
 
 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ((FATAL,), "failed to read WAL, cannot be repaired: walpb: crc mismatch"),
-        (("2026-11-27 C | etcdmain: walpb: crc mismatch",), "2026-11-27 C | etcdmain: walpb: crc mismatch"),
+        ((FATAL,), "COPY_DAMAGED: failed to read WAL, cannot be repaired: walpb: crc mismatch"),
+        (("2026-11-27 C | etcdmain: walpb: crc mismatch",),
+         "COPY_DAMAGED: 2026-11-27 C | etcdmain: walpb: crc mismatch"),
         (("panic: freepages: failed to get all reachable pages", "goroutine 1 [running]:", "main.go:1"),
-         "panic: freepages: failed to get all reachable pages"),
+         "COPY_DAMAGED: panic: freepages: failed to get all reachable pages"),
         (("panic: tocommit(9) is out of range. Was the raft log corrupted, truncated, or lost?",),
-         "panic: tocommit(9) is out of range. Was the raft log corrupted, truncated, or lost?"),
-        ((FIELD,), "discovery failed: proto: wrong wireType = 3 for field Data"),
+         "COPY_DAMAGED: panic: tocommit(9) is out of range. Was the raft log corrupted, truncated, or lost?"),
+        ((FIELD,), "COPY_DAMAGED: discovery failed: proto: wrong wireType = 3 for field Data"),
         (("panic: runtime error: slice bounds out of range [::9] with length 3",),
-         "panic: runtime error: slice bounds out of range [::9] with length 3"),
-        (("unexpected fault address 0x7f", "fatal error: fault"), "unexpected fault address 0x7f"),
+         "COPY_DAMAGED: panic: runtime error: slice bounds out of range [::9] with length 3"),
+        (("unexpected fault address 0x7f", "fatal error: fault"),
+         "COPY_DAMAGED: unexpected fault address 0x7f"),
+        ((FULL,), "DISK_FULL: failed to read WAL, cannot be repaired: no space left on device"),
+        ((FATAL, FULL), "DISK_FULL: failed to read WAL, cannot be repaired: no space left on device"),
         ((STREAM, PORT), ""),
         ((), ""),
     ],
 )  # fmt: skip
-def test_what_etcd_says_of_damage(tmp_path: Path, lines: tuple[str, ...], said: str) -> None:
+def test_what_etcd_says_of_its_end(tmp_path: Path, lines: tuple[str, ...], said: str) -> None:
     """Not what it said in an earlier run."""
     log = tmp_path / "etcd.log"
     log.write_text("earlier: crc mismatch\n")
     begin = log.stat().st_size
     log.write_text(log.read_text() + "".join(f"{line}\n" for line in ("started", *lines)))
-    assert damage_in(log, begin) == said
-    assert damage_in(tmp_path / "none", 0) == ""
+    assert cause_in(log, begin) == said
+    assert cause_in(tmp_path / "none", 0) == ""

@@ -217,7 +217,8 @@ _COPY = (
     wrong(
         Cause.DATA_LOST,
         "The replica has run before, and its data is gone.",
-        "The node gets a new copy by itself where a majority is left. Look at its disk.",
+        "Where a majority serves without it, its node makes it anew by itself, once a day. Look at the disk; "
+        "after that `zonectl recovery restart --cleanup` makes the replica anew.",
     ),
     wrong(Cause.DISK_FULL, "The node's disk is full.", "Free space on the disk of the node."),
     wrong(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -101,12 +101,12 @@ class SteppedGroupHost(ABC):
         held = self._reservations.get(partition)
         return held.endpoints if held else None
 
-    async def reserve(self, partition: PartitionId) -> MemberEndpoints:
+    async def reserve(self, partition: PartitionId, listed: Collection[str] = ()) -> MemberEndpoints:
         held = self._reservations.partitions()
         if partition not in held and len(held) >= self._member_limit:
             raise NoPlaceError(Cause.NODE_MEMBER_LIMIT.text(f"{self._member_limit} members are held"))
         try:
-            return self._reservations.reserve(partition).endpoints
+            return self._reservations.reserve(partition, listed).endpoints
         except OSError as error:
             raise NoPlaceError(Cause.NO_DISK.text(str(error.strerror))) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -99,7 +99,7 @@ class ReservationBook(Protocol):
 
     def get(self, partition: PartitionId) -> ReservedMember | None: ...
 
-    def reserve(self, partition: PartitionId) -> ReservedMember: ...
+    def reserve(self, partition: PartitionId, listed: Collection[str] = ()) -> ReservedMember: ...
 
     def aside(self) -> Mapping[PartitionId, frozenset[int]]: ...
 

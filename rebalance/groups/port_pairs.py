@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from rebalance.core.causes import Cause
 from rebalance.hosting.free_ports import is_free
@@ -26,15 +26,16 @@ class PortPairs:
         self._taken.add(first)
         self._next = max(self._next, (first - self._ports.start) // 2 + 1)
 
-    def take(self) -> int:
-        """The first port of a free pair. Each search goes on where the last one ended: a freed pair rests as
-        long as others are left, because clients may follow its old address for a moment. Raises
-        NoPlaceError."""
+    def take(self, besides: Collection[int] = ()) -> int:
+        """The first port of a free pair, none of ``besides``. Each search goes on where the last one ended: a
+        freed pair rests as long as others are left, because clients may follow its old address for a moment.
+        Raises NoPlaceError."""
         pairs = len(self._ports) // 2
         for offset in range(pairs):
             index = (self._next + offset) % pairs
             first = self._ports.start + 2 * index
-            if first not in self._taken and all(self._probe(port, self.host) for port in (first, first + 1)):
+            is_taken = first in self._taken or first in besides
+            if not is_taken and all(self._probe(port, self.host) for port in (first, first + 1)):
                 self._next = index + 1
                 self._taken.add(first)
                 return first

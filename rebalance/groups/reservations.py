@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import filelock
 
@@ -133,11 +134,12 @@ class Reservations:
     def has_log(self, partition: PartitionId) -> bool:
         return (self.data(partition) / "member" / "wal").is_dir()
 
-    def reserve(self, partition: PartitionId) -> Reservation:
-        """Raises NoPlaceError when every port pair is taken."""
+    def reserve(self, partition: PartitionId, listed: Collection[str] = ()) -> Reservation:
+        """``listed``: peer URLs that another member has, or had. Raises NoPlaceError when every port pair is
+        taken."""
         held = self._held.get(partition)
         if held is None:
-            peer_port = self._pairs.take()
+            peer_port = self._pairs.take({port for url in listed if (port := urlsplit(url).port)})
             held = Reservation(self._pairs.host, peer_port, peer_port + 1, scheme=self._scheme)
             self._store(partition, held)
         return held

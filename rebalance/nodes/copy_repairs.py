@@ -1,4 +1,4 @@
-"""A damaged copy is emptied and made anew by its own node: once a day, where its group does not need it.
+"""A copy that is damaged or gone is made anew by its own node: once a day, where its group does not need it.
 
 The engine says what is damaged (``Cause.COPY_DAMAGED``). The group goes on with the others: what it has
 committed is in a majority, which lives. A second time within a day the disk is not to be trusted: the member
@@ -22,6 +22,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.metric_rows import Metric
 from rebalance.core.records import MemberRole, MemberState
 from rebalance.core.txn import Compare, Delete, Txn, unchanged
+from rebalance.nodes.member_decision import Duty, MemberDecision
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberLife, MemberStatus
@@ -38,12 +39,12 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def is_damaged(status: MemberStatus | None) -> bool:
-    return (
-        status is not None
-        and status.life is MemberLife.FAILED
-        and cause_of(status.reason) is Cause.COPY_DAMAGED
-    )
+def broken_by(status: MemberStatus | None, decision: MemberDecision) -> str:
+    """Why the member never runs again on what its node has of it; empty: it may."""
+    if status is None or status.life is MemberLife.DATA_LOST:
+        return decision.reason if decision.duty is Duty.REPORT_DATA_LOST else ""
+    is_damaged = status.life is MemberLife.FAILED and cause_of(status.reason) is Cause.COPY_DAMAGED
+    return status.reason if is_damaged else ""
 
 
 def others_that_serve(view: NodePartitionView, node: str) -> frozenset[str]:
@@ -62,7 +63,7 @@ def others_that_serve(view: NodePartitionView, node: str) -> frozenset[str]:
 
 
 def why_not_repaired(view: NodePartitionView, node: str, now_ms: int, repaired_ms: int | None) -> str:
-    """Why the damaged copy of ``node`` is not emptied now; empty: it is. ``repaired_ms``: when it was last."""
+    """Why the broken copy of ``node`` is not made anew now; empty: it is. ``repaired_ms``: when it was last."""
     if view.configuration is None or view.stable is None or node not in view.voting:
         return "its group is not known"
     if view.pending is not None and view.pending.value.forced:
@@ -88,9 +89,9 @@ class CopyRepairs:
         self._now_ms = now_ms
         self._known: dict[str, int] | None = None
 
-    async def repaired(self, view: NodePartitionView, status: MemberStatus | None) -> bool:
-        """Empties the copy where it is damaged and may be; rounds that follow reserve a new member."""
-        if not is_damaged(status) or self.obstacle(view):
+    async def repaired(self, view: NodePartitionView, reason: str) -> bool:
+        """Empties the copy, broken by ``reason``, where it may; rounds that follow reserve a new member."""
+        if self.obstacle(view):
             return False
         partition, name = view.partition, self._node.name
         own = view.records.get(name)
@@ -100,11 +101,11 @@ class CopyRepairs:
         writes = (Delete(key),) if own is not None else ()
         if not (await self._node.metastore.commit(Txn(guards, writes))).succeeded:
             return False
-        await self._node.host.stop(partition, destroy=True)
+        if partition in self._node.host.partitions():
+            await self._node.host.stop(partition, destroy=True)
         await self._note(partition)
         self._node.measures.count(Metric.NODE_COPIES_REPAIRED)
-        reason = status.reason if status is not None else ""
-        log.warning("damaged copy emptied, it is made anew", partition=str(partition), reason=reason)
+        log.warning("broken copy emptied, it is made anew", partition=str(partition), reason=reason)
         return True
 
     def obstacle(self, view: NodePartitionView) -> str:

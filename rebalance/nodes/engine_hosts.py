@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from catalog.core.zone import Node, ZoneIntent
@@ -61,10 +61,10 @@ class EngineHosts:
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset().union(*(host.partitions() for host in self._hosts.values()))
 
-    async def reserve(self, partition: PartitionId) -> MemberEndpoints:
+    async def reserve(self, partition: PartitionId, listed: Collection[str] = ()) -> MemberEndpoints:
         if partition in self.partitions():
-            return await self.of(partition).reserve(partition)
-        return await self._hosts[await self._engine_of(partition)].reserve(partition)
+            return await self.of(partition).reserve(partition, listed)
+        return await self._hosts[await self._engine_of(partition)].reserve(partition, listed)
 
     def aside(self) -> Mapping[PartitionId, frozenset[int]]:
         aside: dict[PartitionId, frozenset[int]] = {}

@@ -13,7 +13,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
 from rebalance.nodes.copy_progress import CopyProgress
-from rebalance.nodes.copy_repairs import CopyRepairs, is_damaged, wall_ms
+from rebalance.nodes.copy_repairs import CopyRepairs, broken_by, wall_ms
 from rebalance.nodes.fences import is_given_up
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
@@ -77,9 +77,11 @@ class MemberDuties:
         status = await self._node.host.status(view.partition)
         if await self._recovery.restarted(view) or await self._recovery.noted_again(view, status):
             return None, ACTED_S
-        if await self._repairs.repaired(view, status):
-            return None, ACTED_S
         decision = self._decided(view, status)
+        if broken := broken_by(status, decision):
+            if await self._repairs.repaired(view, broken):
+                return None, ACTED_S
+            decision = replace(decision, reason=f"{decision.reason}; {self._repairs.obstacle(view)}")
         if decision.duty is not Duty.REPLACE_JOINER:
             self._removed_since.pop(view.partition, None)
         ended = await self._carried_out(decision.duty, view, status)
@@ -89,8 +91,6 @@ class MemberDuties:
         is_forced = view.pending is not None and view.pending.value.forced
         has_mirror = bool(is_forced) and view.partition in self._mirrors.partitions()
         decision = decide_member(view, self._node.name, status, has_mirror=has_mirror)
-        if is_damaged(status):
-            decision = replace(decision, reason=f"{decision.reason}; {self._repairs.obstacle(view)}")
         return self._with_engine(view, decision) if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN) else decision
 
     async def _carried_out(
@@ -115,7 +115,7 @@ class MemberDuties:
             case Duty.REPLACE_JOINER if status is not None and await self._is_removed(partition, status):
                 ended = None, await self._reincarnate(view, status)
             case Duty.RESERVE:
-                ended = None, await self._reserve(partition)
+                ended = None, await self._reserve(view)
             case Duty.FENCE:
                 await self._node.host.stop(partition, destroy=False)
             case Duty.FOUND_ALONE | Duty.FOUND_FROM_MIRROR:
@@ -150,12 +150,13 @@ class MemberDuties:
         settled = status is not None and status.life is MemberLife.RUNNING
         return status, None if settled else PAUSE_S if decision.reason else ACTED_S
 
-    async def _reserve(self, partition: PartitionId) -> float:
+    async def _reserve(self, view: NodePartitionView) -> float:
+        partition = view.partition
         try:
             full = self._full(partition)
             if full:
                 raise NoPlaceError(full)
-            endpoints = await self._node.host.reserve(partition)
+            endpoints = await self._node.host.reserve(partition, view.listed_urls)
         except NoPlaceError as error:
             record = MemberRecord(MemberState.FAILED, "", "", reason=str(error))
             await self._records.write_member(partition, record)

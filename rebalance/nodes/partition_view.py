@@ -74,6 +74,13 @@ class NodePartitionView:
         """Nodes that are learners now or are to be: they keep a mirror."""
         return frozenset(name for key in (self.stable, self.pending) if key for name in key.value.learners)
 
+    @property
+    def listed_urls(self) -> frozenset[str]:
+        """Peer URLs of those with which the group was founded, and of whom it has now."""
+        members = self.configuration.value.members.values() if self.configuration is not None else ()
+        founders = self.group.value.peers.values() if self.group is not None else ()
+        return frozenset({*founders, *(member.peer_url for member in members)})
+
     def listed(self, peer_url: str) -> MemberRole | None:
         """The role in which the group's published configuration has this peer URL; None when it does not."""
         members = self.configuration.value.members.values() if self.configuration else ()

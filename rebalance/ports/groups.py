@@ -7,7 +7,7 @@ step, and each step's outcome comes back as a ``GroupEvent``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -308,8 +308,10 @@ class GroupHost(Protocol):
 
     def endpoints(self, partition: PartitionId) -> MemberEndpoints | None: ...
 
-    async def reserve(self, partition: PartitionId) -> MemberEndpoints:
-        """A directory and a port pair; the same answer when repeated. Raises NoPlaceError."""
+    async def reserve(self, partition: PartitionId, listed: Collection[str] = ()) -> MemberEndpoints:
+        """A directory and a port pair; the same answer when repeated. ``listed``: peer URLs of the group's
+        members, which a new one must not have: on an empty directory it would be taken for one that has voted.
+        Raises NoPlaceError."""
         ...
 
     async def bootstrap(self, partition: PartitionId, group: GroupRecord) -> None:

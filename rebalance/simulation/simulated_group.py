@@ -7,7 +7,7 @@ processes and its directories would do is in ``simulated_cluster``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,8 @@ class SimulatedReservations:
     def get(self, partition: PartitionId) -> SimulatedReplica | None:
         return self._held.get(partition)
 
-    def reserve(self, partition: PartitionId) -> SimulatedReplica:
+    def reserve(self, partition: PartitionId, listed: Collection[str] = ()) -> SimulatedReplica:
+        """No URL is given twice."""
         held = self._held.get(partition)
         return held or self._cluster.reserve(self._node, partition)
 

@@ -1,14 +1,16 @@
-"""A member whose log is damaged, with real members: made anew once by its node, then left to an operator."""
+"""A member whose log is damaged or gone, with real members: made anew once by its node, then left to an
+operator."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from rebalance.core.causes import Cause, cause_of
-from rebalance.core.records import MemberState, RestartRecord
+from rebalance.core.records import MemberRecord, MemberState, RestartRecord
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 from tests.fixtures.survivors import P0, founded
 
@@ -71,4 +73,25 @@ async def test_a_damaged_copy_is_made_anew_once(cluster: NodeCluster) -> None:
             await cluster.stop("n2")
     await cluster.put(cluster.keyspace.restart(P0, "n2"), RestartRecord(cleanup=True).encode())
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    await writer.check()
+
+
+async def test_a_copy_whose_data_is_gone_is_made_anew(cluster: NodeCluster) -> None:
+    """Its log on one node, then all of its directory on another; the group takes writes all the time."""
+    await founded(cluster, "n1", "n2", "n3")
+    async with writing(cluster, P0) as writer:
+        for name, lost in (("n2", "members/*/data"), ("n3", "members")):
+            await cluster.until(lambda: len(writer.written) > 100)
+            before = cluster.record(P0, name)
+            await cluster.stop(name)
+            for directory in list((cluster.directory / name).glob(lost)):
+                shutil.rmtree(directory)
+            cluster.start(name)
+
+            def is_another(name: str = name, before: MemberRecord | None = before) -> bool:
+                now = cluster.record(P0, name)
+                return now is not None and before is not None and now.peer_url not in ("", before.peer_url)
+
+            await cluster.until(is_another)
+            await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
     await writer.check()

@@ -9,7 +9,8 @@ import pytest
 
 from rebalance.core.records import LogPosition, MemberRecord, MemberState
 from rebalance.groups.etcd_tuning import cause_in
-from rebalance.nodes.copy_repairs import AGAIN_MS, is_damaged, why_not_repaired
+from rebalance.nodes.copy_repairs import AGAIN_MS, broken_by, why_not_repaired
+from rebalance.nodes.member_decision import Duty, MemberDecision
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import MemberLife
 from tests.fixtures.member_views import member, url, view
@@ -59,13 +60,19 @@ def test_a_second_time_within_a_day_is_left_to_an_operator() -> None:
     assert why_not_repaired(seen, "a", NOW_MS, NOW_MS - AGAIN_MS) == ""
 
 
-def test_only_damage_is_repaired() -> None:
+GONE = MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the member's directory is gone")
+
+
+def test_only_what_is_damaged_or_gone_is_repaired() -> None:
+    restart = MemberDecision(Duty.RESTART)
     failed = replace(member(MemberLife.FAILED), reason="COPY_DAMAGED: walpb: crc mismatch")
-    assert is_damaged(failed)
-    assert not is_damaged(None)
-    assert not is_damaged(replace(failed, reason="EXIT 1: address already in use"))
-    assert not is_damaged(replace(failed, reason="DISK_FULL: no space left"))
-    assert not is_damaged(replace(failed, life=MemberLife.RUNNING))
+    assert broken_by(failed, restart) == failed.reason
+    assert not broken_by(replace(failed, reason="EXIT 1: address already in use"), restart)
+    assert not broken_by(replace(failed, reason="DISK_FULL: no space left"), restart)
+    assert not broken_by(replace(failed, life=MemberLife.RUNNING), restart)
+    assert broken_by(None, GONE) == broken_by(member(MemberLife.DATA_LOST), GONE) == GONE.reason
+    assert not broken_by(None, MemberDecision(Duty.RESERVE))
+    assert not broken_by(member(MemberLife.RESERVED), GONE), "it was started elsewhere"
 
 
 FATAL = '{"level":"fatal","msg":"failed to read WAL, cannot be repaired","error":"walpb: crc mismatch"}'

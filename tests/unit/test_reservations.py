@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
-from rebalance.groups.reservations import FOLDERS, Reservations, without_tls
+from rebalance.groups.reservations import FOLDERS, Reservation, Reservations, without_tls
 
 PORTS = range(20_000, 20_010)
 
@@ -22,3 +23,20 @@ def test_members_and_mirrors_of_an_earlier_release_are_counted(tmp_path: Path) -
             book.reserve(PartitionId(ZoneId(3), number))
         members.close()
         assert without_tls(tmp_path) == plain
+
+
+def test_a_url_that_the_group_lists_is_not_given_to_a_new_member(tmp_path: Path) -> None:
+    """The directory is gone, or its node has died between two steps: on the old URL an empty member would be
+    taken for the one that has voted."""
+
+    def reserved(listed: frozenset[str] = frozenset()) -> Reservation:
+        book = Reservations(tmp_path / "n1", PORTS, probe=lambda *_: True)
+        book.open()
+        held = book.reserve(PartitionId(ZoneId(3), 0), listed)
+        book.close()
+        return held
+
+    before = reserved()
+    shutil.rmtree(tmp_path / "n1")
+    after = reserved(frozenset({before.endpoints.peer_url, "http://other:1", "http://without.a.port"}))
+    assert after.peer_port == before.peer_port + 2

@@ -6,7 +6,7 @@ is the least.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,9 +23,9 @@ from app.contract.operations import (
 )
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
-from rebalance.controllers.targets import matrix_of
+from rebalance.controllers.moved_copies import PlacedRows, moved_copies
 from rebalance.core.admission import Limits, utc
-from rebalance.core.copy_sizes import known_sizes
+from rebalance.core.copy_sizes import known_start
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState
@@ -35,11 +35,8 @@ from rebalance.core.readable import Unreadable, read, readable
 from rebalance.core.records import ConfigurationRecord
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import KeyValue
-from rebalance.kernels.assessment import renumbered
-from rebalance.kernels.transfers import NOBODY, copies, totals
+from rebalance.kernels.transfers import NOBODY, totals
 from rebalance.metastore.mirror import KeyspaceCopy
-
-Matrix = npt.NDArray[np.int32]
 
 BATCHES_SHOWN_MAX = 100
 
@@ -146,13 +143,14 @@ class OperationViews:
         before = self._target(zone_id, keys.target_before(zone_id), operation.before)
         if after is None or (before is None and operation.before):
             return None
-        names = tuple(dict.fromkeys((*(before[0] if before else ()), *after[0])))
-        new = renumbered(after[0], after[1], names)
-        old = renumbered(before[0], before[1], names) if before else np.zeros((len(new), 0), dtype=np.int32)
-        if len(old) != len(new):
+        partitions = len(after.matrix)
+        start = known_start(self._keys.get(keys.copy_sizes(zone_id)), operation.event_revision)
+        standing = start.standing if start is not None else ()
+        sizes = self._sizes(zone_id, partitions, start.sizes if start is not None else ())
+        try:
+            names, moved = moved_copies(before, after, standing, sizes)
+        except ValueError:
             return None
-        voters = (before[2] if before else 1), after[2]
-        moved = copies(old, new, voters, self._sizes(operation, len(new)))
         sums = totals(moved)
         units: list[UnitBody] = [
             {
@@ -180,23 +178,20 @@ class OperationViews:
             "first_batches": [{"batch": n, "partitions": numbers} for n, numbers in enumerate(shown, start=1)],
         }
 
-    def _target(self, zone_id: ZoneId, key: str, event: int) -> tuple[tuple[str, ...], Matrix, int] | None:
-        """Nodes, matrix and voters of the stored target that ``key`` names, if it is that of ``event``."""
+    def _target(self, zone_id: ZoneId, key: str, event: int) -> PlacedRows | None:
+        """The stored target that ``key`` names, if it is that of ``event``."""
         pointer = read(self._keys.get(key), TargetPointer.decode)
         if not isinstance(pointer, TargetPointer) or pointer.event_revision != event:
             return None
         below = self._keys.below(self._keyspace.target(zone_id, event))
-        stored = StoredTarget(pointer, tuple(chunk.value for chunk in below))
         try:
-            return pointer.nodes, matrix_of(stored), max(1, pointer.consensus)
+            return PlacedRows.of(StoredTarget(pointer, tuple(chunk.value for chunk in below)))
         except ValueError:
             return None
 
-    def _sizes(self, operation: Operation, partitions: int) -> npt.NDArray[np.int64]:
+    def _sizes(self, zone_id: ZoneId, partitions: int, known: Sequence[int]) -> npt.NDArray[np.int64]:
         """Those that it was estimated with; of one that an earlier build began, those of now."""
-        zone_id = operation.zone_id
-        known = known_sizes(self._keys.get(self._keyspace.copy_sizes(zone_id)), operation.event_revision)
-        if known is not None and len(known) == partitions:
+        if len(known) == partitions:
             return np.array(known, dtype=np.int64)
         sizes = np.zeros(partitions, dtype=np.int64)
         for number in range(partitions):

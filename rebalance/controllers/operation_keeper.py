@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -27,6 +27,7 @@ from rebalance.core.admission import Limits, move_of
 from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
 from rebalance.core.causes import Cause
+from rebalance.core.copy_sizes import known_start
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.metric_rows import Metric
@@ -335,7 +336,10 @@ class OperationKeeper:
             known = ()
             if before is not None and readable(before, TargetPointer.decode).event_revision == operation.before:
                 stored = await self._targets.read(operation.zone_id, before)
-                known = await asyncio.to_thread(_copies, stored, reading)
+                sizes = await self._metastore.get(self._keyspace.copy_sizes(operation.zone_id))
+                start = known_start(sizes, operation.event_revision)
+                standing = dict(start.standing) if start is not None else {}
+                known = await asyncio.to_thread(_copies, stored, reading, standing)
             self._copies[key] = known
         return known
 
@@ -406,16 +410,17 @@ def _withdrawals(
                 yield decision.transaction
 
 
-def _copies(before: StoredTarget, reading: ZoneReading) -> tuple[int, ...]:
+def _copies(before: StoredTarget, reading: ZoneReading, standing: Mapping[int, Assignments]) -> tuple[int, ...]:
     """Raises ValueError for a target that is incomplete."""
     after = reading.targets
     if before.pointer.partitions != len(after):
         return ()
-    counts: dict[tuple[bytes, Assignments], int] = {}
+    counts: dict[tuple[bytes | Assignments, Assignments], int] = {}
     counts_of_rows = []
-    for row, target in zip(before.rows(), after, strict=True):
-        pair = row, target
+    for number, (row, target) in enumerate(zip(before.rows(), after, strict=True)):
+        stands = standing.get(number)
+        pair = stands or row, target
         if pair not in counts:
-            counts[pair] = len(move_of(before.assignments_of(row), target).receivers)
+            counts[pair] = len(move_of(stands or before.assignments_of(row), target).receivers)
         counts_of_rows.append(counts[pair])
     return tuple(counts_of_rows)

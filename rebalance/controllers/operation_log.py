@@ -15,8 +15,10 @@ import numpy as np
 from catalog.core.zone import TIMER_OFF, Zone, ZoneId
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.event import Event
-from rebalance.controllers.targets import TargetStore, matrix_of
-from rebalance.core.copy_sizes import CopySizes
+from rebalance.controllers.moved_copies import PlacedRows, moved_copies, standing_of
+from rebalance.controllers.targets import TargetStore
+from rebalance.core.assignments import Assignments
+from rebalance.core.copy_sizes import CopySizes, Standing
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import split_event_revision
@@ -33,10 +35,8 @@ from rebalance.core.operation_progress import Tally
 from rebalance.core.readable import Unreadable, read, readable
 from rebalance.core.records import ConfigurationRecord
 from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.core.txn import Compare, Delete, Put, absent, unchanged
+from rebalance.core.txn import Compare, Delete, KeyValue, Put, absent, unchanged
 from rebalance.core.txn import Operation as Write
-from rebalance.kernels.assessment import renumbered
-from rebalance.kernels.transfers import changed_rows, copies
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 
@@ -49,6 +49,15 @@ class Entry:
 
     guards: tuple[Compare, ...]
     writes: tuple[Write, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What an operation begins from. ``before`` None: there is no target before it."""
+
+    before: StoredTarget | None
+    sizes: tuple[int, ...]
+    standing: Standing = ()
 
 
 class OperationLog:
@@ -65,9 +74,9 @@ class OperationLog:
         stored target."""
         snapshot = await self._metastore.range(self._keyspace.zone_operations(event.zone_id))
         known = {item.key: readable(item, Operation.decode) for item in snapshot.items}
-        sizes = await self._sizes(event, len(result.matrix))
+        start = await self._start(event, len(result.matrix))
         earlier = self._of_target_before(event, known)
-        opened = await self._opened(event, result, earlier, sizes, is_restored=is_restored)
+        opened = await self._opened(event, result, earlier, start, is_restored=is_restored)
         guards: list[Compare] = []
         writes: list[Write] = []
         key = self._keyspace.operation(opened.operation_id)
@@ -75,7 +84,7 @@ class OperationLog:
         if key not in {item.key for item in snapshot.items}:
             guards.append(absent(key))
             writes.append(Put(key, opened.encode()))
-            writes.extend(await self._kept_sizes(event, sizes))
+            writes.extend(await self._kept_start(event, start))
         for item in snapshot.items:
             if item.key == key:
                 continue
@@ -91,11 +100,11 @@ class OperationLog:
         writes.extend(self._forgotten(event.zone_id, [item.key for item in snapshot.items]))
         return Entry(tuple(guards), tuple(writes))
 
-    async def _kept_sizes(self, event: Event, sizes: tuple[int, ...]) -> list[Write]:
+    async def _kept_start(self, event: Event, start: _Start) -> list[Write]:
         key = self._keyspace.copy_sizes(event.zone_id)
         if isinstance(read(await self._metastore.get(key), CopySizes.decode), Unreadable):
             return []
-        return [Put(key, CopySizes(event.revision, sizes).encode())]
+        return [Put(key, CopySizes(event.revision, start.sizes, start.standing).encode())]
 
     def _forgotten(self, zone_id: ZoneId, keys: Sequence[str]) -> list[Write]:
         parsed = (parse_operation_id(key.removeprefix(self._keyspace.operations)) for key in keys)
@@ -113,7 +122,7 @@ class OperationLog:
         event: Event,
         result: PlacementResult,
         earlier: Operation | None,
-        sizes: tuple[int, ...],
+        start: _Start,
         *,
         is_restored: bool,
     ) -> Operation:
@@ -131,7 +140,7 @@ class OperationLog:
                 node, mark = drain
                 kind, by, verified = OperationKind.DRAIN, mark.by, mark.verified
                 reason = f"{node} is leaving" + (f": {mark.reason}" if mark.reason else "")
-        moves, bytes_total = await self._moves(event, result, sizes)
+        moves, bytes_total = await self._moves(event, result, start)
         return Operation(
             kind=kind,
             zone_id=event.zone_id,
@@ -161,43 +170,58 @@ class OperationLog:
                 return node, Drain("", "", 0) if isinstance(drain, Unreadable) else drain
         return None
 
-    async def _sizes(self, event: Event, partitions: int) -> tuple[int, ...]:
-        """What each partition's leader last said; a new zone has no sizes."""
-        sizes = [0] * partitions
-        if event.pointer is not None:
-            stored = await self._metastore.range(self._keyspace.zone_partitions(event.zone_id))
-            for item in stored.items:
-                parsed = self._keyspace.parse_partition(item.key)
-                if parsed is not None and parsed[1] == "configuration" and parsed[0].partition < partitions:
-                    configuration = read(item, ConfigurationRecord.decode)
-                    if not isinstance(configuration, Unreadable):
-                        sizes[parsed[0].partition] = configuration.size_bytes
-        return tuple(sizes)
-
-    async def _moves(self, event: Event, result: PlacementResult, sizes: tuple[int, ...]) -> tuple[int, int]:
-        """How many partitions are placed otherwise than before, and the estimate of the bytes that are copied
-        for it; of a new zone all of them, and none."""
-        partitions = len(result.matrix)
+    async def _start(self, event: Event, partitions: int) -> _Start:
+        """A new zone has no sizes, and its partitions are nowhere."""
         if event.pointer is None:
-            return partitions, 0
+            return _Start(None, (0,) * partitions)
+        stored = await self._metastore.range(self._keyspace.zone_partitions(event.zone_id))
         try:
-            stored = await self._targets.read(event.zone_id, event.pointer)
-            return await asyncio.to_thread(_moved, stored, result, sizes)
+            before = await self._targets.read(event.zone_id, event.pointer)
         except ValueError:
-            # The target before is not there any more, or of another number of partitions.
+            # It is not there any more.
+            before = None
+        return await asyncio.to_thread(self._read_start, before, stored.items, partitions)
+
+    def _read_start(self, before: StoredTarget | None, items: Sequence[KeyValue], partitions: int) -> _Start:
+        """Sizes as each partition's leader last said them."""
+        sizes = [0] * partitions
+        stable: dict[int, Assignments] = {}
+        for item in items:
+            parsed = self._keyspace.parse_partition(item.key)
+            if parsed is None or parsed[0].partition >= partitions:
+                continue
+            number, what = parsed[0].partition, parsed[1]
+            if what == "configuration":
+                configuration = read(item, ConfigurationRecord.decode)
+                if isinstance(configuration, ConfigurationRecord):
+                    sizes[number] = configuration.size_bytes
+            elif what == "assignments/stable":
+                stands = read(item, Assignments.decode)
+                if isinstance(stands, Assignments):
+                    stable[number] = stands
+        standing = standing_of(before, stable) if before is not None else ()
+        return _Start(before, tuple(sizes), standing)
+
+    async def _moves(self, event: Event, result: PlacementResult, start: _Start) -> tuple[int, int]:
+        """How many partitions are not where they are to be, and the estimate of the bytes that are copied for
+        it; of a new zone all of them, and none."""
+        partitions = len(result.matrix)
+        if start.before is None:
+            return partitions, 0
+        voters, gone = max(1, result.consensus), event.data_nodes.gone
+        after = PlacedRows(tuple(result.nodes), result.matrix, voters, gone)
+        try:
+            return await asyncio.to_thread(_moved, start, after)
+        except ValueError:
+            # Of another number of partitions.
             return partitions, 0
 
 
-def _moved(stored: StoredTarget, result: PlacementResult, sizes: tuple[int, ...]) -> tuple[int, int]:
-    pointer, before = stored.pointer, matrix_of(stored)
-    changed = changed_rows(
-        (pointer.nodes, before, pointer.consensus), (result.nodes, result.matrix, result.consensus)
-    )
-    names = tuple(dict.fromkeys((*pointer.nodes, *result.nodes)))
-    old, new = renumbered(pointer.nodes, before, names), renumbered(result.nodes, result.matrix, names)
-    voters = max(1, pointer.consensus), max(1, result.consensus)
-    made = copies(old, new, voters, np.array(sizes, dtype=np.int64))
-    return int(changed.sum()), int(made.size.sum())
+def _moved(start: _Start, after: PlacedRows) -> tuple[int, int]:
+    assert start.before is not None
+    sizes = np.array(start.sizes, dtype=np.int64)
+    _, moved = moved_copies(PlacedRows.of(start.before), after, start.standing, sizes)
+    return len(np.unique(moved.partition)), int(moved.size.sum())
 
 
 def parameters_of(zone: Zone) -> str:

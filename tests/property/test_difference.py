@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from rebalance.controllers.moved_copies import PlacedRows, moved_copies
 from rebalance.controllers.restored_target import restored, why_not_restorable
+from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.kernels.transfers import changed_rows
 
 NAMES = ("a", "b", "c", "d")
 ROWS = 3
+SIZES = np.zeros(ROWS, dtype=np.int64)
 
 
 @st.composite
@@ -32,16 +34,32 @@ def roles(placement: tuple[tuple[str, ...], np.ndarray, int], row: int) -> tuple
     return set(names[:voters]), set(names[voters:])
 
 
-@given(placements(), placements())
-def test_a_row_changes_when_its_voters_or_learners_do(before, after) -> None:
-    expected = [roles(before, row) != roles(after, row) for row in range(ROWS)]
-    assert changed_rows(before, after).tolist() == expected
+@given(placements(), placements(), placements(), st.sets(st.integers(0, ROWS - 1)))
+def test_a_partition_moves_when_its_voters_or_learners_change(before, after, elsewhere, standing) -> None:
+    """From where it stands, or from the placement before."""
+    stands = {row: roles(elsewhere, row) for row in standing}
+    was = [stands.get(row, roles(before, row)) for row in range(ROWS)]
+    becomes = [roles(after, row) for row in range(ROWS)]
+    held = tuple(
+        (row, Assignments(tuple(sorted(voters)), tuple(sorted(learners))))
+        for row, (voters, learners) in sorted(stands.items())
+    )
+    names, moved = moved_copies(PlacedRows(*before), PlacedRows(*after), held, SIZES)
+    rows = moved.partition.tolist()
+    assert rows == sorted(rows)
+    assert set(rows) == {row for row in range(ROWS) if was[row] != becomes[row]}
+    for row in range(ROWS):
+        gained = {
+            names[to] for at, to in zip(rows, moved.stealer.tolist(), strict=True) if at == row and to >= 0
+        }
+        (voters, learners), (votes, learns) = was[row], becomes[row]
+        assert gained == (votes | learns) - (voters & votes) - (learners & learns)
 
 
 def test_other_numbers_of_partitions_cannot_be_compared() -> None:
-    one, two = (np.zeros((count, 1), dtype=np.int32) for count in (1, 2))
+    one, two = (PlacedRows(("a",), np.zeros((count, 1), dtype=np.int32), 1) for count in (1, 2))
     with pytest.raises(ValueError, match="1 partitions before and 2 after"):
-        changed_rows((("a",), one, 1), (("a",), two, 1))
+        moved_copies(one, two, (), SIZES)
 
 
 ZONE = Zone(ZoneId(1), "Z", 2, 2, None, ("default",))

@@ -36,7 +36,7 @@ from catalog.core.messages import (
 from parser.hidden_secrets import hide_secrets
 from parser.table_rules import TableRules
 
-_USER_OPTIONS = "PASSWORD, LOGIN, NOLOGIN"
+USER_OPTIONS = ("PASSWORD", "LOGIN", "NOLOGIN")
 
 
 class PrincipalRules(TableRules):
@@ -104,7 +104,8 @@ class PrincipalRules(TableRules):
             word = self.word()
             key = "password" if word == "PASSWORD" else "is_active"
             if word not in ("PASSWORD", "LOGIN", "NOLOGIN"):
-                self.fail(_USER_OPTIONS if not options else f"{_USER_OPTIONS} or the end of the statement")
+                accepted = ", ".join(USER_OPTIONS)
+                self.fail(accepted if not options else f"{accepted} or the end of the statement")
             if key in options:
                 self.fail("the end of the statement", f"{word} is given twice, or against another option")
             self._advance()

@@ -11,7 +11,8 @@ from nicegui import ui
 
 from app.console.browser import call, fill, html, set_height
 from app.console.controls import ButtonKind, button, confirm
-from app.console.fragments import EMPTY, link, render
+from app.console.feed import Topic
+from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.shared import NEW_ZONE, Site
 from app.console.sql_script import (
@@ -27,6 +28,7 @@ from app.console.sql_script import (
     has_rows,
     mark,
 )
+from app.console.sql_words import offered_words, zone_words
 from app.contract.change_text import CHANGE_COLUMNS, change_cells
 from app.sql.statements import ScriptError, ShownResult
 from catalog.core.errors import StatementError
@@ -53,6 +55,28 @@ _LABEL_EDITOR = """function label() {
 }"""
 
 
+_COMPLETE = """async (id, words) => {
+  const editor = getElement(id);
+  const view = await editor.editorPromise;
+  const sql = await editor.findLanguage('SQL').load();
+  const complete = (context) => {
+    const typed = context.matchBefore(/["'][^"']*|\\w+/);
+    if (!typed && !context.explicit) return null;
+    const start = typed ? typed.text.toUpperCase() : '';
+    const named = new Set(context.state.sliceDoc(0, 100000).toUpperCase().split(/\\W+/));
+    const isOffered = ({label, views}) =>
+      label.toUpperCase().startsWith(start) && (!views?.length || views.some((name) => named.has(name)));
+    const zones = JSON.parse(document.getElementById('sql-zones').dataset.names);
+    const offeredZones = zones.map((label) => ({label, type: 'variable', detail: 'zone'}));
+    const options = [...offeredZones, ...words].filter(isOffered);
+    return options.length ? {from: typed ? typed.from : context.pos, options, filter: false} : null;
+  };
+  // The language alone: its own words are those of other databases.
+  const offered = view.state.constructor.languageData.of(() => [{autocomplete: complete}]);
+  view.dispatch({effects: editor.languageConfig.reconfigure([sql.language, offered])});
+}"""
+
+
 class _Editor:
     def __init__(self, site: Site, frame: PageFrame, text: str) -> None:
         self._site, self._frame = site, frame
@@ -67,6 +91,7 @@ class _Editor:
                 on_change=self._clear_mark,
                 keymap={"Mod-Enter": self.run},
             ).classes("code")
+            self._zones = Fragment()
             self._refusal = html().props('role="alert"')
             with ui.row().classes("tools"):
                 run = button("Run", self.run, ButtonKind.PRIMARY)
@@ -76,8 +101,15 @@ class _Editor:
         self._answers = ui.element("section").classes("answers")
         self._answers.props('aria-live="polite" aria-label="Results"')
 
-    async def settle_theme(self) -> None:
+    async def draw(self) -> None:
+        """The names of zones that the viewer sees now."""
+        names = zone_words(zone.name for zone in (await self._site.catalog()).zones)
+        self._zones.show(render("sql_zones", names=json.dumps(names)))
+
+    async def settle(self) -> None:
         """The editor's colours are its own: the browser says which theme is on."""
+        words = [word.to_json() for word in offered_words(self._site.services.sql.registry)]
+        call(_COMPLETE, self._editor.id, words)
         # The editable part is what assistive software reads, and the element has no property for its name.
         call(_LABEL_EDITOR)
         dark = await call("() => document.body.classList.contains('body--dark')")
@@ -191,5 +223,5 @@ def register(site: Site) -> None:
         note = "Run any statement that the API and SQL clients accept. Errors are marked in the text."
         with page_frame(site, request, "SQL", "sql", note=note) as frame:
             editor = _Editor(site, frame, text)
-            await frame.live()
-            ui.timer(0, editor.settle_theme, once=True)
+            await frame.live(editor.draw, Topic.ZONES)
+            ui.timer(0, editor.settle, once=True)

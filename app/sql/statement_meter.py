@@ -52,8 +52,12 @@ def kinds_of(pieces: Sequence[QueryPiece]) -> tuple[str, ...]:
 
 
 def kind_of_command(command: Command) -> str:
+    return kind_of_type(type(command))
+
+
+def kind_of_type(kind: type[Command]) -> str:
     """``CreateZone`` -> CREATE_ZONE."""
-    name = type(command).__name__
+    name = kind.__name__
     return "".join(f"_{letter}" if letter.isupper() else letter for letter in name).upper().lstrip("_")
 
 

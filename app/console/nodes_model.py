@@ -13,6 +13,8 @@ from rebalance.core.records import NodeRecord
 
 Row = dict[str, Any]
 
+DOWN = "down"
+
 
 def node_rows(
     live: Mapping[str, NodeRecord],
@@ -55,4 +57,4 @@ def holdings(grids: Mapping[str, ZoneGrid], name: str) -> list[tuple[str, NodeLo
 def _state(record: NodeRecord | None, drain: Drain | None, load: NodeLoad) -> str:
     if drain is not None:
         return "drained" if not load.replicas else "draining" if record is not None else "draining, down"
-    return "alive" if record is not None else "down"
+    return "alive" if record is not None else DOWN

@@ -15,7 +15,7 @@ from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.grids import bar_chart, live_grid, number_column, show_chart, show_rows, text_column
-from app.console.nodes_model import holdings, node_rows
+from app.console.nodes_model import DOWN, holdings, node_rows
 from app.console.plan import Wish
 from app.console.shared import Site
 from app.console.viewer import may_use, page_refusal, sees_all_zones
@@ -72,7 +72,7 @@ class _NodePanel:
         self._panel = Fragment("panel")
         with ui.row().classes("tools"):
             self._button = button(DRAIN.word, lambda: self._action.ask(frame, name))
-            self._button.visible = may_use(DRAIN.control)
+            self._button.visible = False
             if may_use(PageControl.CHECK_STOP):
                 button("Check whether it can stop", self._check)
             self._planned = Fragment()
@@ -83,10 +83,13 @@ class _NodePanel:
         drain = self._site.services.views.drains().get(self._name)
         self._action = UNDRAIN if drain else DRAIN
         self._button.text = self._action.word
-        self._button.enabled = row is not None
+        # A node that is down serves nothing until it has moved.
+        is_shown = drain is not None or (row is not None and row["state"] != DOWN)
+        self._button.visible = is_shown and may_use(DRAIN.control)
         wish, text = (Wish.IN, "Plan the undrain") if drain else (Wish.OUT, "Plan the drain")
         url = link("plan", wish=wish.value, nodes=self._name)
-        self._planned.show(render("action", text=text, url=url) if page_refusal("/plan") is None else EMPTY)
+        may_plan = is_shown and page_refusal("/plan") is None
+        self._planned.show(render("action", text=text, url=url) if may_plan else EMPTY)
         feed = self._site.feed
         zones = {intent.zone.name: feed.grids[key] for key, intent in feed.intents.items() if key in feed.grids}
         held = await asyncio.to_thread(holdings, zones, self._name)

@@ -76,7 +76,9 @@ def register(site: Site) -> None:
 
             async def draw() -> None:
                 states = zone_states(site.feed, site.services.views)
-                moving.show(render("overview_moves", zones=unsettled(states), total=len(states)))
+                may_create = may_use(PageControl.CREATE_ZONE)
+                moves = {"zones": unsettled(states), "total": len(states), "may_create": may_create}
+                moving.show(render("overview_moves", **moves))
                 waiting.show(render("overview_causes", causes=stuck(states)))
                 values, tag = await actions.limits(site)
                 pause.show(values)

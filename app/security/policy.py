@@ -145,9 +145,9 @@ CONSOLE_DOOR: dict[tuple[str, str], Row] = {
 """Everything else below the console needs a session, its files and its sockets, too."""
 
 PAGES: dict[str, tuple[Need, ...]] = {
-    "/": (SEE_SYSTEM,),
     # Each zone, its partitions and its operations are shown to who may see the zone; statements are authorised
-    # as such.
+    # as such. Of the system the overview shows what SEE ON SYSTEM allows.
+    "/": (),
     "/zones": (),
     "/zones/{zone:segment}": (),
     "/zones/{zone:segment}/partitions/{number}": (),

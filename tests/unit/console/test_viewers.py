@@ -173,7 +173,7 @@ async def test_a_page_that_one_may_not_see_says_what_is_missing(console: OpenCon
         assert '"/console/nodes"' in text
         assert [path for path in ("audit", "plan", "what-if") if f'"/console/{path}"' in text] == []
     async with console.browser("nora") as browser:
-        for path in ("", "nodes", "recovery", "alerts"):
+        for path in ("nodes", "recovery", "alerts"):
             assert "needs SEE ON SYSTEM" in await text_of(browser, f"/console/{path}")
 
 
@@ -189,6 +189,12 @@ async def test_controls_that_one_may_not_use_are_not_shown(console: OpenConsole)
             for label in labels:
                 assert [page.button(label) is not None for page in pages] == [True, False], label
         assert "CREATE ZONE orders" not in await text_of(viewer, "/console/zones/ORDERS")
+        # It is down: there is nothing that it could serve until it has moved.
+        dead = await operator.open("/console/nodes/n7")
+        assert SentPage.of(dead.text).button("Drain") is None
+        assert "zonectl node drain n7" in dead.text
+        assert "Plan the drain" not in dead.text
+        assert "Plan the drain" not in (await viewer.open("/console/nodes/n2")).text
         assert "Alter in the SQL editor" not in await text_of(viewer, "/console/zones/ORDERS")
 
 
@@ -323,79 +329,6 @@ async def test_a_socket_needs_a_session_and_the_own_origin(console: OpenConsole)
         assert polled.status_code == 400
 
 
-async def test_an_event_after_the_logout_does_nothing(console: OpenConsole) -> None:
-    async with console.browser("olga") as browser, console.page(browser, "/console/nodes/n4") as socket:
-        await ask_to_drain(socket)
-        csrf = csrf_of(browser.cookies[SESSION_COOKIE])
-        assert (await browser.send("/console/logout", csrf)).status_code == 200
-        await socket.click(sure_in(socket))
-        begun = time.monotonic()
-        await socket.wait(socket.is_over.is_set)
-        print(f"closed {time.monotonic() - begun:.2f} s after the logout")
-        assert "n4" not in console.services.views.drains()
-
-
-async def test_the_logout_of_one_session_leaves_the_others(console: OpenConsole) -> None:
-    async with (
-        console.browser("olga") as first,
-        console.browser("olga") as second,
-        console.page(first, NODE) as ended,
-        console.page(second, "/console/nodes/n3") as other,
-    ):
-        await first.send("/console/logout", csrf_of(first.cookies[SESSION_COOKIE]))
-        await ended.wait(ended.is_over.is_set)
-        drain = button_in(other.elements, "Drain")
-        assert drain is not None
-        await other.click(drain)
-        await other.wait(lambda: dialogs_in(other) > 0)
-
-
-@pytest.mark.parametrize(
-    ("before", "sql"),
-    [
-        ("GRANT operator TO ulla", "REVOKE operator FROM ulla"),
-        ("GRANT SEE ON SYSTEM TO ulla", "GRANT SEE ON ALL ZONES TO ulla"),
-        ("GRANT operator TO ulla", "ALTER USER ulla NOLOGIN"),
-        ("GRANT operator TO ulla", "DROP USER ulla"),
-    ],
-)
-async def test_what_changes_rights_closes_the_sockets(console: OpenConsole, before: str, sql: str) -> None:
-    await console.run("CREATE USER IF NOT EXISTS ulla LOGIN")
-    await console.run(before)
-    async with console.browser("ulla") as browser, console.page(browser, "/console/zones") as socket:
-        begun = time.monotonic()
-        await console.run(sql)
-        await socket.wait(socket.is_over.is_set)
-        print(f"closed {time.monotonic() - begun:.2f} s after {sql}")
-        reloaded = [message for message in socket.received if "location.reload" in str(message["body"])]
-        assert len(reloaded) == 1
-    await console.run("DROP USER IF EXISTS ulla")
-
-
-async def test_a_change_of_anothers_rights_leaves_a_page_open(console: OpenConsole) -> None:
-    await console.run("CREATE USER otto")
-    async with console.browser("olga") as browser, console.page(browser, "/console/nodes/n3") as socket:
-        async with console.browser("otto") as other, console.page(other, NODE) as changed:
-            await console.run("GRANT operator TO otto")
-            await changed.wait(changed.is_over.is_set)
-        drain = button_in(socket.elements, "Drain")
-        assert drain is not None
-        await socket.click(drain)
-        await socket.wait(lambda: dialogs_in(socket) > 0)
-
-
-async def test_a_socket_cannot_leave_the_watch_by_saying_so(console: OpenConsole) -> None:
-    """Names of the library's own events, sent as events."""
-    async with console.browser("olga") as browser:
-        for name in ("connect", "disconnect"):
-            async with console.page(browser, NODE) as socket:
-                await socket.emit(name, {"asgi.scope": {"viewer": "forged"}})
-                await browser.send("/console/logout", csrf_of(browser.cookies[SESSION_COOKIE]))
-                await socket.wait(socket.is_over.is_set)
-            link = await console.sessions.new_link(await user_of(console.world.catalog, "olga"))
-            await browser.log_in(link=link)
-
-
 async def test_a_link_of_the_api_opens_the_console_once(console: OpenConsole) -> None:
     secret, scoped, short = await tokens_of(console, "olga")
     async with ConsoleBrowser(console.app) as browser:
@@ -466,4 +399,24 @@ async def test_a_user_of_one_zone_sees_it_its_partitions_and_operations(console:
         assert 'zone "SESSIONS" does not exist' in await text_of(browser, "/console/zones/SESSIONS")
         for path in ("nodes", "rebalance", "alerts", "recovery", "plan"):
             assert "A privilege is missing" in await text_of(browser, f"/console/{path}"), path
+        overview = await text_of(browser, "/console/")
+        assert "needs SEE ON SYSTEM" not in overview
+        for shown in (
+            "State of the zones that you may see",
+            "partitions in <strong>1</strong> zones",
+            "ORDERS",
+        ):
+            assert shown in overview, shown
+        of_the_system = (
+            "Metastore",
+            "Controller",
+            "Spark",
+            "controller-1",
+            "8 alive",
+            "Alerts",
+            "Recent changes",
+        )
+        assert [fact for fact in (*HIDDEN, *of_the_system) if fact in overview] == []
+    async with console.browser("nora") as browser:
+        assert "There is no zone that you may see." in await text_of(browser, "/console/")
     await console.run("DROP USER zoe")

@@ -24,6 +24,11 @@ class AuditStore(Protocol):
 
     async def audit(self, criteria: AuditFilter, limit: int, below: int | None) -> tuple[AuditRecord, ...]: ...
 
+    @property
+    def requires_reason(self) -> bool: ...
+
+    def require_reason(self, stated: str = "") -> None: ...
+
 
 class Audit:
     """What has happened is written down afterwards. Where that cannot be done the change stays, and what would
@@ -32,6 +37,15 @@ class Audit:
     def __init__(self, store: AuditStore, snapshot: Callable[[], Awaitable[CatalogSnapshot]]) -> None:
         self._store = store
         self._snapshot = snapshot
+
+    @property
+    def requires_reason(self) -> bool:
+        """Whether a change without a reason is refused."""
+        return self._store.requires_reason
+
+    def require_reason(self, stated: str = "") -> None:
+        """Before a change. Raises RefusedError (REASON_REQUIRED)."""
+        self._store.require_reason(stated)
 
     async def record(
         self,

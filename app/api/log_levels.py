@@ -66,6 +66,7 @@ async def list_log_levels(services: ServicesOf) -> Response:
 async def change_log_level(module: Module, body: LevelRequest, services: ServicesOf) -> Response:
     """Change the level of a module, and of all modules inside it that have none of their own, in every process
     of the installation until the time is over."""
+    services.audit.require_reason(body.reason)
     level = LineLevel(body.level)
     checked_module(module, level)
     now_ms, actor = utc_now_ms(), current_actor().named(body.by)
@@ -79,6 +80,7 @@ async def change_log_level(module: Module, body: LevelRequest, services: Service
 @router.delete("/{module:segment}", **answers(LevelReset, 400, 404, 503, 504))
 async def reset_log_level(module: Module, services: ServicesOf) -> Response:
     """The module has its default level again."""
+    services.audit.require_reason()
     checked_module(module)
     changed = await answered(services.log_levels.reset(module))
     if changed:

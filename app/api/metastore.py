@@ -38,6 +38,7 @@ async def metastore_state(services: ServicesOf) -> Response:
 async def adopt_metastore(body: AdoptionRequest, services: ServicesOf) -> Response:
     """Take what both stores hold now for the truth, in a new epoch: every zone is published again, and zones
     that only etcd knows are dropped with their data."""
+    services.audit.require_reason()
     shown = ShownState(body.epoch, body.kind, body.reason if body.kind else "")
     services.require_metastore()
     try:

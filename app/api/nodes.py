@@ -50,6 +50,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     holds until that has moved (``members`` and ``copies`` 0). It stays so when it restarts. Refused where a
     zone would be left without a living data node."""
     services.require_metastore()
+    services.audit.require_reason(body.reason)
     _known(node, services)
     await answered(services.limits.require_rebalancing(f"draining {node} moves its data to other nodes"))
     actor = current_actor().named(body.by)
@@ -72,11 +73,12 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     return await _result(node, revision, services)
 
 
-@router.delete("/nodes/{node:segment}/drain", **answers(DrainResult, 404, 409, 503, 504))
+@router.delete("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
 async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
     """The node is not leaving any more: zones take it as one that joined when it did, by their timers; one with
     AUTO SCALE UP OFF does not take it back by itself."""
     services.require_metastore()
+    services.audit.require_reason()
     _known(node, services)
     await answered(services.limits.require_rebalancing(f"taking {node} back moves data onto it"))
     revision = await answered(services.drains.undrain(node))

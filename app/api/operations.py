@@ -113,7 +113,7 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
     a later operation of the zone back as well. Asked for again, it begins anew."""
     now_ms = _now_ms()
     until_ms = None if body.for_s is None else now_ms + max(1, round(body.for_s * 1_000))
-    by, _ = _who(body)
+    by, _ = _who(body, services)
     paused = await answered(services.operations.pause(operation, Pause(by, body.reason, now_ms, until_ms)))
     await _record(Action.PAUSE_OPERATION, operation, body, services)
     return await _changed(paused, services)
@@ -123,7 +123,7 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """Ends the pause of its zone, whoever requested it, and tries again at once what has failed (COPY_FAILED).
     The cluster's pause is another one (``/api/v1/rebalance/limits``)."""
-    by, _ = _who(body)
+    by, _ = _who(body, services)
     resumed = await answered(services.operations.resume(operation, by, body.reason))
     await _record(Action.RESUME_OPERATION, operation, body, services)
     return await _changed(resumed, services)
@@ -135,7 +135,7 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
     before was removed; else it goes on to its end. ``cancelled`` says which partition does what. The operation
     is ``over`` when nothing moves any more. The catalog keeps what was asked for: the zone's next change or
     node event moves the rest. To have the zone as before, reverse it."""
-    by, _ = _who(body)
+    by, _ = _who(body, services)
     cancelled = await answered(services.operations.cancel(operation, by, body.reason))
     partitions = await answered(services.operations.cancelled(cancelled))
     await _record(Action.CANCEL_OPERATION, operation, body, services)
@@ -147,7 +147,7 @@ async def cancel_partitions(operation: OperationName, body: PartitionsCancel, se
     """Of these partitions those that have not begun stay where they are, and those that have go back as long as
     no voter of before was removed. The operation goes on with the others, and ends without them. The zone's
     next change or node event moves them."""
-    by, _ = _who(body)
+    by, _ = _who(body, services)
     numbers = frozenset(body.partitions)
     cancelled = await answered(services.operations.cancel_partitions(operation, numbers, by, body.reason))
     await _record(Action.CANCEL_PARTITIONS, operation, body, services)
@@ -164,6 +164,8 @@ async def finalise_operation(operation: OperationName, body: FinaliseRequest, se
     if not body.dry_run and body.copies is None:
         message = "name the number of copies that a dry run has shown"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    if not body.dry_run:
+        services.audit.require_reason(body.reason)
     copies = await answered(
         services.operations.finalise(operation, body.copies, dry_run=body.dry_run),
     )
@@ -180,7 +182,7 @@ async def reverse_operation(operation: OperationName, body: ActionRequest, servi
     had a later operation, when the catalog or the data nodes do not allow the target of before any more, and
     when a reset has given copies up."""
     services.require_metastore()
-    by, verified = _who(body)
+    by, verified = _who(body, services)
     await answered(services.limits.require_rebalancing(f"reversing {operation} moves data back"))
     reversal = await answered(services.reverse.reverse(operation, by, body.reason, verified=verified))
     answer = {
@@ -198,7 +200,9 @@ async def _record(action: Action, name: str, body: ActionRequest, services: Serv
     )
 
 
-def _who(body: ActionRequest) -> tuple[str, bool]:
+def _who(body: ActionRequest, services: Services) -> tuple[str, bool]:
+    """Raises RefusedError (REASON_REQUIRED)."""
+    services.audit.require_reason(body.reason)
     actor = current_actor().named(body.by)
     return actor.name or UNKNOWN_NAME, actor.verified
 

@@ -146,6 +146,7 @@ async def get_limits(services: ServicesOf) -> Response:
 async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMatch = None) -> Response:
     """Change some of the limits while moves run. No move that begins after this answer exceeds them; running
     moves go on."""
+    services.audit.require_reason(_said(body)[1])
     services.limits.check_reset_s(getattr(body, "ha_reset_s", None))
     catalog = await services.snapshot()
     living = {zone.zone_id for zone in catalog.zones}
@@ -170,9 +171,7 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
 async def _record(body: LimitsChange, zones: Collection[ZoneId], services: Services) -> None:
     """Who and why, in the audit and with the operations that it concerns."""
     change = body.model_dump(exclude_unset=True, exclude={"by", "reason"})
-    pauses = [pause for pause in (body.pause, *body.zone_pauses.values()) if pause is not None]
-    by = body.by or (pauses[0].by if pauses else None)
-    reason = body.reason or (pauses[0].reason if pauses else "")
+    by, reason = _said(body)
     subject = ", ".join(body.zone_pauses) or "cluster"
     await services.audit.record(Action.CHANGE_LIMITS, subject, change, by=by, reason=reason)
     concerned = zones if set(change) == {"zone_pauses"} else None
@@ -181,6 +180,13 @@ async def _record(body: LimitsChange, zones: Collection[ZoneId], services: Servi
     except MetastoreError as error:
         # The limits hold, and the audit has who and why.
         log.warning("limits not noted with operations", by=by, reason=reason, error=str(error))
+
+
+def _said(body: LimitsChange) -> tuple[str | None, str]:
+    """Who and why: of the change, else of its first pause."""
+    pauses = [pause for pause in (body.pause, *body.zone_pauses.values()) if pause is not None]
+    by = body.by or (pauses[0].by if pauses else None)
+    return by, body.reason or (pauses[0].reason if pauses else "")
 
 
 def _changed(

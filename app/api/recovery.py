@@ -131,6 +131,8 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
     is carried out by the nodes: ask for the states to see when it is done."""
     if not request.dry_run and request.shown is None:
         raise RefusedError(ErrorKind.INVALID_REQUEST, "send what a dry run has shown in `shown`")
+    if not request.dry_run:
+        services.audit.require_reason()
     shown = [
         ShownReset(number, reset.survivor, reset.empty, reset.possibly_lost_entries)
         for reset in request.shown or ()
@@ -167,6 +169,8 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
 async def restart_partitions(zone: ZoneName, request: RestartRequest, services: ServicesOf) -> Response:
     """Stop and start members, with clean-up on new data. Of zones of store servers, with clean-up only: a copy
     leaves the in-sync set, is emptied and filled again from the others."""
+    if not request.dry_run:
+        services.audit.require_reason()
     known_zone = await _zone_of(services, zone)
     partitions, nodes, dry_run = request.partitions, request.nodes, request.dry_run
     if request.cleanup and services.store_requests.keeps(known_zone):
@@ -191,6 +195,7 @@ async def reset_lost_partitions(zone: ZoneName, body: LossResetRequest, services
     """Let lost partitions of a zone of store servers be used as they are: members of their in-sync sets that
     are back own again; where none is, the copy with most does. Partitions that wait for servers which are away
     are left alone, unless all these are in `confirm_dead`."""
+    services.audit.require_reason()
     known_zone = await _zone_of(services, zone)
     resets = await _answered(services.store_requests.reset_lost(known_zone, body.confirm_dead))
     details = body.model_dump(exclude_defaults=True)

@@ -116,6 +116,7 @@ async def serve(
             _member_counts(views),
             hash_password,
             requires_login=settings.auth,
+            requires_reason=settings.require_reason,
         )
         background = Background()
         relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background, measures=metrics)

@@ -84,14 +84,14 @@ def level(
 
 @app.command()
 @object_command
-def reset(api: Api, module: ModuleArgument) -> int:
+def reset(api: Api, module: ModuleArgument, reason: ReasonOption = "") -> int:
     """Set the log level of a module back to its default.
 
     \b
     Examples:
       zonectl log reset rebalance.nodes
     """
-    with api.client() as client:
+    with api.client(reason) as client:
         done = client.reset_log_level(module)
     api.show_one(done, f"{done['module']}: default level" + ("" if done["changed"] else ", as before"))
     return ExitCode.OK

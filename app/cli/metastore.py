@@ -9,7 +9,7 @@ import typer
 
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode, UsageError
-from app.cli.options import group, option
+from app.cli.options import ReasonOption, group, option
 from app.cli.say import counted, say
 
 app = group("Check that catalog and etcd belong together, and continue after a restore.")
@@ -38,7 +38,11 @@ def status(api: Api) -> int:
 
 @app.command()
 @object_command
-def adopt(api: Api, yes: Annotated[bool, option("--yes", "Do not prompt for confirmation.")] = False) -> int:
+def adopt(
+    api: Api,
+    yes: Annotated[bool, option("--yes", "Do not prompt for confirmation.")] = False,
+    reason: ReasonOption = "",
+) -> int:
     """Accept the current state of catalog and etcd, and continue.
 
     For use after etcd or the catalog was restored from an older backup and no
@@ -53,7 +57,7 @@ def adopt(api: Api, yes: Annotated[bool, option("--yes", "Do not prompt for conf
       zonectl metastore adopt
       zonectl metastore adopt --yes --format json
     """
-    with api.client() as client:
+    with api.client(reason) as client:
         shown = client.metastore()
         if shown["kind"]:
             say(f"epoch {shown['epoch']}, {shown['kind']}: {shown['reason']}", out=sys.stderr)

@@ -11,7 +11,15 @@ from app.cli.connection import Api, client_command
 from app.cli.exits import ExitCode
 from app.cli.follow import LineView, watch
 from app.cli.names import fold_name
-from app.cli.options import DryRunOption, PartitionsOption, TimeoutOption, ZoneArgument, group, option
+from app.cli.options import (
+    DryRunOption,
+    PartitionsOption,
+    ReasonOption,
+    TimeoutOption,
+    ZoneArgument,
+    group,
+    option,
+)
 from app.cli.output import Columns
 from app.cli.say import counted, say
 from app.client.problem import JsonObject
@@ -95,6 +103,7 @@ def reset(
         ),
     ] = "",
     dry_run: DryRunOption = False,
+    reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
 ) -> int:
@@ -124,7 +133,7 @@ def reset(
     request |= {name: split for name, text in names.items() if (split := _names(text))}
     request |= {"from": source} if source else {}
     zone = fold_name(zone)
-    with api.client() as client:
+    with api.client(reason) as client:
         planned = client.reset_partitions(zone, {**request, "dry_run": True})["partitions"]
         if api.is_table:
             api.show(planned, RESET_COLUMNS)
@@ -161,6 +170,7 @@ def restart(
         bool, option("--cleanup", "Discard the member's data and copy it again. Requires one --node.")
     ] = False,
     dry_run: DryRunOption = False,
+    reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
 ) -> int:
@@ -178,7 +188,7 @@ def restart(
     """
     zone = fold_name(zone)
     request = {"partitions": partition or [], "nodes": node or [], "cleanup": cleanup, "dry_run": dry_run}
-    with api.client() as client:
+    with api.client(reason) as client:
         restarts = client.restart_partitions(zone, request)["partitions"]
         nodes = {"nodes": lambda restart: " ".join(restart["nodes"])}
         api.show(restarts, {"partition": "partition", **nodes, "new data": "cleanup"})
@@ -197,6 +207,7 @@ def reset_lost(
     confirm_dead: Annotated[
         str, option("--confirm-dead", "Nodes known to be dead, which partitions wait for.", "NODE,...")
     ] = "",
+    reason: ReasonOption = "",
 ) -> int:
     """Let lost partitions of a zone of store servers be used as they are.
 
@@ -217,7 +228,7 @@ def reset_lost(
       zonectl recovery reset-lost orders --confirm-dead n1,n2
       zonectl recovery reset-lost orders --format json
     """
-    with api.client() as client:
+    with api.client(reason) as client:
         resets = client.reset_lost_partitions(fold_name(zone), _names(confirm_dead))["partitions"]
     owners = {"owners": lambda reset: " ".join(reset["owners"])}
     api.show(resets, {"partition": "partition", "outcome": "outcome", **owners, "detail": "detail"})

@@ -13,6 +13,7 @@ from app.cli.options import (
     HttpsPortOption,
     InsecureOption,
     PortOption,
+    RequireReasonOption,
     make_settings,
     option,
     setting,
@@ -45,6 +46,7 @@ def up(
             default="as before; --auth at first",
         ),
     ] = None,
+    require_reason: RequireReasonOption = False,
     insecure: InsecureOption = False,
     leave: Annotated[bool, option("--exit", "With --demo: stop afterwards, with its exit code.")] = False,
 ) -> int:
@@ -88,6 +90,7 @@ def up(
         https_port=settings.https_port,
         insecure=insecure,
         auth=auth,
+        require_reason=require_reason,
         member_limit=settings.node_member_limit,
         etcd=settings.etcd,
         tls=settings.tls,

@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     auth: bool = Field(
         True, description="users have to log in, over HTTPS; false: whoever reaches the API may do everything"
     )
+    require_reason: bool = Field(
+        False, description="refuse changes without a reason, but of logins: sessions, tokens and console links"
+    )
     https_certificate: Path | None = Field(
         None,
         description="PEM file: the certificate of the API and those of its issuers; read again when it changes",

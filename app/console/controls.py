@@ -23,8 +23,10 @@ from catalog.core.errors import StatementError
 log = structlog.get_logger(__name__)
 
 Act = Callable[[str, str], Awaitable[str]]
-"""With a name and a reason; returns what to tell."""
+"""With a name and a reason, which may be empty; returns what to tell."""
 F = TypeVar("F", bound=Element)
+CANCEL, KEEP = "Cancel", "Do not cancel"
+"""What leaves a dialog; the second where the dialog itself is about cancelling something."""
 
 
 class ButtonKind(StrEnum):
@@ -102,6 +104,10 @@ class PageAction:
         confirm(frame, title, self.consequence, self.word, act, danger=self.is_dangerous)
 
 
+def _can_be_filled(element: Element) -> bool:
+    return isinstance(element, ui.input | ui.number | ui.select) and element.enabled
+
+
 def confirm(
     frame: PageFrame,
     title: str,
@@ -111,11 +117,15 @@ def confirm(
     *,
     danger: bool = False,
     more: Callable[[], None] | None = None,
+    takes_reason: bool = True,
 ) -> None:
-    """Opens a dialog. What ``act`` refuses (StatementError) is shown in it, and nothing is lost.
+    """Opens a dialog. What ``act`` refuses (StatementError) is shown in it, and nothing is lost: Escape closes
+    it, a click beside it does not. The first field that can be filled in has the focus.
 
-    ``more`` builds further fields of it."""
-    with ui.dialog().props("persistent") as dialog, ui.card().classes("ask"):
+    ``more`` builds further fields of it. ``takes_reason``: False for what needs none, whatever the setting."""
+    audit = frame.site.services.audit
+    needs_reason = takes_reason and audit.requires_reason
+    with ui.dialog().props("no-backdrop-dismiss") as dialog, ui.card().classes("ask") as card:
         dialog.props["aria-label"] = title
         html(render("heading", title=title))
         ui.label(consequence).classes("consequence")
@@ -123,7 +133,8 @@ def confirm(
             more()
         by = text_field("Your name", frame.actor.name, width="wide").props("maxlength=100")
         by.enabled = not frame.actor.verified
-        reason = text_field("Reason", width="wide").props("maxlength=500")
+        reason = text_field("Reason (required)" if needs_reason else "Reason", width="wide")
+        reason.props("maxlength=500")
         refusal = ui.label("").classes("refusal").props('role="alert"')
         refusal.visible = False
 
@@ -131,22 +142,29 @@ def confirm(
             refusal.text = message
             refusal.visible = True
 
+        def held(is_held: bool) -> None:
+            """Nothing closes it while the change is being made: its outcome is told here."""
+            sure.enabled = keep.enabled = not is_held
+            dialog.props.set_bool("persistent", is_held)
+
         async def go_on() -> None:
             # A field that is shown as fixed may arrive changed.
             stated = frame.actor.name if frame.actor.verified else by.value
             name, why = (stated or "").strip(), (reason.value or "").strip()
-            if not name or not why:
-                refuse("A name and a reason are required. Both are kept in the audit log.")
+            if not name:
+                refuse("A name is required: it is kept in the audit log.")
                 return
-            sure.disable()
+            held(True)
             try:
+                if takes_reason:
+                    audit.require_reason(why)
                 with acting(frame.actor.named(name).because(why)):
                     outcome = await act(name, why)
             except StatementError as error:
                 refuse(f"{error.message} {error.kind.value.action}")
                 return
             finally:
-                sure.enable()
+                held(False)
             log.info("changed in the console", change=title, by=name, reason=why)
             frame.actor = frame.actor.named(name)
             remember_name(name)
@@ -155,8 +173,9 @@ def confirm(
             await frame.redraw()
 
         with ui.row().classes("buttons"):
-            button("Cancel", dialog.close, ButtonKind.QUIET)
+            keep = button(KEEP if action == CANCEL else CANCEL, dialog.close, ButtonKind.QUIET)
             sure = button(action, go_on, ButtonKind.DANGER if danger else ButtonKind.PRIMARY)
         reason.on("keydown.enter", go_on)
+    next(field for field in card.descendants() if _can_be_filled(field)).props("autofocus")
     dialog.on("hide", dialog.delete)
     dialog.open()

@@ -98,5 +98,5 @@ def _field(option: LimitOption) -> ui.number | ui.input:
     else:
         field = ui.number(option.title, min=option.lowest or 1, precision=0, format="%d")
         hint = hint.replace(";", f", in {option.kind.value};", 1) if option.kind is LimitKind.SECONDS else hint
-    field.props("outlined dense clearable").props["hint"] = hint
+    field.props("outlined dense clearable hide-bottom-space").props["hint"] = hint
     return field

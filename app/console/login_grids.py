@@ -73,7 +73,8 @@ class LoginGrids:
 
     def _ask(self, word: str, name: str, consequence: str, end: End) -> None:
         act = partial(end, self._site, name)
-        confirm(self._frame, f"{word} {name}?", consequence, word, act, danger=True)
+        title = f"{word} {name}?"
+        confirm(self._frame, title, consequence, word, act, danger=True, takes_reason=False)
 
 
 _NOTE = text_column("note", "Note")

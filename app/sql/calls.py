@@ -88,6 +88,18 @@ async def _run_of_stores(call: Call, zone: Zone, stores: StoreRequests) -> Resul
     return replace(result(REST_COLUMNS, (_rest_row(request),)), applied=request.version is not None)
 
 
+def call_details(call: Call) -> dict[str, object]:
+    """As the audit keeps them."""
+    details: dict[str, object] = {}
+    if call.procedure.is_of_groups:
+        details["partitions"] = [number.value for number in call.partitions]
+    if call.nodes:
+        details["nodes"] = [node.value for node in call.nodes]
+    if call.source is not None:
+        details["from"] = call.source.value
+    return details
+
+
 def _rest_row(request: RestRequest) -> tuple[object, ...]:
     state = "ACTIVE" if request.is_active else "DEACTIVATED"
     version = None if request.version is None else str(request.version)

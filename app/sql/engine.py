@@ -16,7 +16,7 @@ from app.actor import current_caller
 from app.request_audit import Audit
 from app.security.standing import StandingWatch
 from app.security.statement_policy import authorise_call, require
-from app.sql.calls import Procedures
+from app.sql.calls import Procedures, call_details
 from app.sql.change_plan import (
     ChangePlan,
     PlanId,
@@ -359,17 +359,11 @@ class SqlEngine:
             raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, statement.position)
         catalog, caller = await self._catalog.snapshot(), current_caller()
         known = catalog if caller is None else authorise_call(catalog, statement, caller)
+        self._audit.require_reason()
         answer = await self._procedures.run(statement, known)
-        action = _ACTIONS[statement.procedure]
-        details: dict[str, object] = {}
-        if statement.procedure.is_of_groups:
-            details["partitions"] = [number.value for number in statement.partitions]
-        if statement.nodes:
-            details["nodes"] = [node.value for node in statement.nodes]
-        if statement.source is not None:
-            details["from"] = statement.source.value
         if answer.applied is not False:
-            await self._audit.record(action, statement.zone.value, details)
+            action = _ACTIONS[statement.procedure]
+            await self._audit.record(action, statement.zone.value, call_details(statement))
         return replace(answer, catalog_version=catalog.version)
 
     async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:

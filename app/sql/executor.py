@@ -64,7 +64,8 @@ class CatalogExecutor:
 
     ``counts`` answers how many members zones need, for the limit of each node. ``hash_password``: without it
     statements that hold a password are refused. ``requires_login``: what is done for nobody changes nothing,
-    but for what the server does by itself under a name (``Channel.SYSTEM``).
+    but for what the server does by itself under a name (``Channel.SYSTEM``). ``requires_reason``: every change
+    says why.
     """
 
     def __init__(
@@ -75,9 +76,11 @@ class CatalogExecutor:
         hash_password: HashPassword | None = None,
         *,
         requires_login: bool = False,
+        requires_reason: bool = False,
     ) -> None:
         self._url = url
         self._requires_login = requires_login
+        self.requires_reason = requires_reason
         self._hash_password = hash_password
         self._defaults = defaults
         self._counts = counts
@@ -123,6 +126,7 @@ class CatalogExecutor:
         Raises ScriptError, with the results of the commands before the one that failed, and StoreError while
         nothing may be written."""
         self._require_writable()
+        self.require_reason()
         caller = self._caller_of_change()
         if caller is not None and (len(commands) > 1 or isinstance(commands[0], PrincipalCommand)):
             # Nothing of a script happens, and no password is hashed, for whoever may not do all of it.
@@ -141,6 +145,13 @@ class CatalogExecutor:
         if run.error is not None:
             raise run.error
         return results
+
+    def require_reason(self, stated: str = "") -> None:
+        """``stated``: of the change itself, beside what came with the request. Raises RefusedError
+        (REASON_REQUIRED)."""
+        if self.requires_reason and not (stated or current_actor().reason).strip():
+            message = "this installation keeps why each change is made (ZONEKEEPER_REQUIRE_REASON)"
+            raise RefusedError(ErrorKind.REASON_REQUIRED, message)
 
     async def authorise(self, commands: Mapping[int, Command], topology: Topology) -> None:
         """Whether the caller may execute all of a script's commands, by their numbers, on what the ones before
@@ -175,6 +186,7 @@ class CatalogExecutor:
         ``restored`` runs in the catalog's thread. Raises RefusedError, what it raises, and StoreError.
         """
         self._require_writable()
+        self.require_reason(origin.reason)
         caller = self._caller_of_change()
         stamp = StatementStamp(next_statement_id(), text, current_actor().named(origin.by), origin)
 

@@ -54,6 +54,7 @@ class UpOptions:
     host: str = "127.0.0.1"
     port: int = 0
     insecure: bool = False
+    require_reason: bool = False
     member_limit: int = 100
     etcd: Path | None = None
     https_port: int = 0
@@ -117,6 +118,7 @@ def up(options: UpOptions) -> int:
             tls=tls,
             host=options.host,
             insecure=options.insecure,
+            require_reason=options.require_reason,
             https=https,
             login=login,
             member_limit=options.member_limit,

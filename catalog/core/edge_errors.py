@@ -48,3 +48,6 @@ FORWARDED_REFUSED = ErrorRow(
     "The server takes no requests that a proxy has forwarded",
     "Start it with --auth, or ask it without the proxy.",
 )
+REASON_REQUIRED = ErrorRow(
+    8111, "22004", 400, "The change has no reason", "Say why, in one line: nothing was changed."
+)

@@ -401,6 +401,7 @@ class ErrorKind(Enum):
     HEADERS_TOO_LARGE = edge_errors.HEADERS_TOO_LARGE
     REQUEST_MALFORMED = edge_errors.REQUEST_MALFORMED
     FORWARDED_REFUSED = edge_errors.FORWARDED_REFUSED
+    REASON_REQUIRED = edge_errors.REASON_REQUIRED
     SHOWN_STATE_CHANGED = edge_errors.SHOWN_STATE_CHANGED
     TEXT_NOT_UTF8 = ErrorRow(
         8201, "22021", 400, "The text is not UTF-8", "Send whole characters, percent-encoded in addresses."

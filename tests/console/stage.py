@@ -4,8 +4,8 @@
 ``touch 100`` has as many partitions change their leader, ``down n3`` ends a node, ``sql CREATE ZONE ...`` runs
 a statement and the controllers' work after it, ``reconcile`` does that work for what pages have changed,
 ``fail n1 ORDERS 5 REFUSED: no`` has n1 tell of a change, ``found ORDERS`` has its groups do what pending asks
-for, by a reset too. Each is answered by a line. With ``--login`` users log in, over HTTPS, and
-``link`` is answered by a link that logs in as an administrator.
+for, by a reset too, ``require reasons`` refuses changes without one. Each is answered by a line. With
+``--login`` users log in, over HTTPS, and ``link`` is answered by a link that logs in as an administrator.
 """
 
 from __future__ import annotations
@@ -131,8 +131,10 @@ async def _obey(world: World, line: str) -> None:
         await _fail(world, *rest.split(" ", 3))
     elif word == "found":
         await found_anew(world, rest)
+    elif word == "require":
+        world.catalog.requires_reason = rest == "reasons"
     else:
-        raise ValueError(f"{line!r} is not known: touch, down, sql, reconcile, fail, found")
+        raise ValueError(f"{line!r} is not known: touch, down, sql, reconcile, fail, found, require")
 
 
 async def _fail(world: World, node: str, zone: str, partition: str, cause: str) -> None:

@@ -129,11 +129,14 @@ def test_a_plan_is_made_and_given_up_by_keyboard(visit: Visit) -> None:
     expect(dialog).to_contain_text("copies are made")
     # It takes the shade behind the dialog for what its buttons stand on.
     assert [each for each in faults(page, ".ask") if not each.startswith("color-contrast")] == []
-    tab_to(page, "Reason")
-    page.keyboard.press("Enter")
-    expect(dialog.get_by_role("alert")).to_contain_text("a reason")
+    expect(dialog.get_by_label("Reason")).to_be_focused()
     tab_to(page, "Cancel")
     page.keyboard.press("Enter")
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("button", name="Run the plan")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(page.get_by_role("button", name="Run the plan")).to_be_focused()
 
@@ -247,13 +250,11 @@ def test_what_if_tells_movement_and_balance_and_does_nothing(visit: Visit) -> No
     expect(page.get_by_role("alert")).to_contain_text("n99 is not a data node of zone TELEMETRY")
 
 
-def test_pause_and_resume_ask_for_a_reason(visit: Visit) -> None:
+def test_pause_and_resume_need_no_reason(visit: Visit) -> None:
     page = visit.open("rebalance")
     page.get_by_role("button", name="Pause all moves").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name="Pause").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("a reason")
-    dialog.get_by_label("Reason").fill("new disks")
+    expect(dialog.get_by_label("Reason", exact=True)).to_be_focused()
     dialog.get_by_role("button", name="Pause").click()
     expect(dialog).to_be_hidden()
     expect(page.get_by_text(f"All moves are paused by {LOCAL_ADMIN}")).to_be_visible()
@@ -263,12 +264,20 @@ def test_pause_and_resume_ask_for_a_reason(visit: Visit) -> None:
     expect(page.get_by_text("Moves are not paused.")).to_be_visible()
 
 
+HINTS_OUTSIDE = """() => [...document.querySelectorAll('.limits .q-field')]
+  .filter((field) => field.querySelector('.q-field__messages').getBoundingClientRect().bottom
+    > field.getBoundingClientRect().bottom + 1)
+  .map((field) => field.innerText)"""
+"""Fields whose hint runs over what stands below them."""
+
+
 def test_limits_are_set_and_refused_as_the_api_does(visit: Visit) -> None:
     page = visit.open("rebalance")
     for option in LIMIT_OPTIONS:
         is_switch = option.kind is LimitKind.SWITCH
         field = page.get_by_role("checkbox", name=option.text) if is_switch else page.get_by_label(option.title)
         expect(field.first).to_be_visible()
+    assert page.evaluate(HINTS_OUTSIDE) == []
     page.get_by_label("Away from each node", exact=True).fill("2")
     page.get_by_label("Windows, UTC").fill("nightly")
     page.get_by_role("checkbox", name="Keep copies").click()
@@ -303,6 +312,11 @@ def test_an_operation_is_paused_and_goes_on(visit: Visit) -> None:
         expect(page.get_by_role("heading", name=re.compile("^Progress"))).to_contain_text(
             re.compile(f"{state}|waiting")
         )
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Cancel", exact=True)).to_have_count(1)
+    dialog.get_by_role("button", name="Do not cancel").click()
+    expect(dialog).to_be_hidden()
     # A note that fades is between two colours.
     expect(page.locator(".q-notification")).to_have_count(0)
     assert faults(page) == []
@@ -393,3 +407,34 @@ def test_a_change_is_seen_without_reloading(visit: Visit, stage: Stage) -> None:
     stage.tell("down n3")
     expect(page.get_by_text("6 of 8 alive")).to_be_visible()
     assert page.evaluate("window.sameDocument")
+
+
+OFFERED = """() => [...document.querySelectorAll('.cm-tooltip-autocomplete .cm-completionLabel')]
+  .map((label) => label.textContent)"""
+
+
+def test_the_editor_offers_what_is_ours(visit: Visit, stage: Stage) -> None:
+    """Options, views, columns of those that are named, and zones that came while the page was open."""
+    page = visit.open("sql")
+    written = {
+        "ALTER ZONE orders SET (REP": ["REPLICAS"],
+        "SELECT * FROM assi": ["assignments"],
+        "SELECT 1 FROM zones WHERE zone_na": ["zone_name"],
+        "SELECT 1 FROM nodes WHERE zone_": ["zone_storage_profiles"],
+        "DROP ZONE TELE": ["TELEMETRY"],
+        "ASS": ["assignments"],
+        "CREATE USER a PASS": ["PASSWORD"],
+    }
+    page.wait_for_function("document.querySelector('.cm-content') && document.querySelector('#sql-zones')")
+    for text, offered in written.items():
+        type_into_editor(page, text[:-1])
+        page.keyboard.type(text[-1])
+        page.wait_for_function(f"({OFFERED})().length > 0")
+        assert page.evaluate(OFFERED) == offered, text
+    type_into_editor(page, "DROP ZONE TELE")
+    stage.tell("sql CREATE ZONE telex (PARTITIONS 1) STORAGE PROFILES ['default']")
+    page.wait_for_function("document.querySelector('#sql-zones').dataset.names.includes('TELEX')")
+    page.keyboard.type("X")
+    page.wait_for_function(f"({OFFERED})().includes('TELEX')")
+    page.keyboard.press("Enter")
+    expect(page.locator(".cm-content")).to_contain_text("DROP ZONE TELEX")

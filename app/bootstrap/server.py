@@ -75,6 +75,7 @@ from rebalance.core.metric_rows import Metric
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
+from rebalance.hosting.stranger_share import StrangerShare
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.nodes.endpoints import MirroredEndpoints
@@ -233,7 +234,8 @@ async def serve(
         app = RequestMeter(app, metrics)
         connections = places_of(settings.http_limits, trust)
         edge = (trust, settings.http_limits)
-        api = serve_http(app, listener, started, *edge, connections=connections)
+        strangers = StrangerShare() if settings.auth else None
+        api = serve_http(app, listener, started, *edge, connections=connections, strangers=strangers)
         works: dict[str, Work] = {
             "keyspace mirror": mirror.run,
             "store guard": guard.run,
@@ -265,7 +267,7 @@ async def serve(
             tasks.create_task(api, name="API")
             if certificate is not None and secure is not None and https_port is not None:
                 shown = partial(on_started, url_of("https", settings.host, https_port))
-                https = serve_http(app, secure, shown, *edge, certificate.context, connections)
+                https = serve_http(app, secure, shown, *edge, certificate.context, connections, strangers)
                 tasks.create_task(https, name="API over TLS")
                 works["certificate"] = certificate.follow
             for name, work in works.items():

@@ -14,6 +14,10 @@ from urllib.parse import urlsplit
 from app.cli.exits import CliError, ExitCode
 from rebalance.hosting.heartbeat import Heart, dump_on_signal
 
+SWITCH_S = 0.001
+"""After so long a thread that computes gives the interpreter to one that waits for it. Python's own 5 ms hold
+each step of the event loop up for as long while a long text is read."""
+
 
 def keep_private(data_dir: Path, catalog_url: str | None = None) -> None:
     from app.supervision.privacy import keep_private
@@ -47,6 +51,7 @@ def run_until_stopped(
 ) -> int:
     """SIGTERM ends a service in order with exit code 0, Ctrl-C with 130. ``new_loop`` None: asyncio's own."""
     dump_on_signal()
+    sys.setswitchinterval(SWITCH_S)
     ended_by: list[ExitCode] = []
 
     async def main() -> None:

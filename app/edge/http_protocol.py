@@ -3,8 +3,10 @@ for whoever asks for it, and parts so small that no connection keeps the event l
 
 What has arrived waits here. The parser gets the bytes of a head as they come, and those of a body while the
 application waits for them, which it does once it knows who sends them. From an answer's beginning on, what is
-left of its request's body is dropped without being read. Of the two parsers it is h11: the other one, faster by
-far, bounds neither headers nor what is between chunks, and what is bounded costs little here, too.
+left of its request's body is dropped without being read. Until somebody logs in on a connection, what comes
+waits for its turn among all strangers (``StrangerShare``), and no more is read meanwhile. Of the two parsers
+it is h11: the other one, faster by far, bounds neither headers nor what is between chunks, and what is bounded
+costs little here, too.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -27,6 +30,7 @@ from app.edge.request_rules import too_slow
 from app.edge.websocket_protocol import BoundedSocket
 from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.hosting.connection_places import ConnectionPlace
+from rebalance.hosting.stranger_share import REQUEST_S, StrangerShare, StrangerTurn, knocking
 
 PART_BYTES = 2 << 10
 """Of a body in chunks of one byte these are 340 events of the parser, some milliseconds."""
@@ -66,11 +70,15 @@ class BoundedProtocol(H11Protocol):
     uvicorn's own time."""
 
     limits: ClassVar[HttpLimits]
+    strangers: ClassVar[StrangerShare | None]
 
     def __init__(self, place: ConnectionPlace, **parts: Any) -> None:
         """``parts``: as uvicorn makes its protocols."""
         super().__init__(**parts)
         self._place = place
+        self._share = self.strangers if place.is_counted else None
+        """Of strangers; None: whoever sends here is none, or nobody is."""
+        self._turn: StrangerTurn | None = None
         self._unread = bytearray()
         self._header_timer: asyncio.TimerHandle | None = None
         self._head_end = b""
@@ -89,6 +97,7 @@ class BoundedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_over = True
         self._stop_timer()
+        self._forget_turn()
         self._place.give_back()
         super().connection_lost(exc)
 
@@ -106,8 +115,23 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             self._drop(data)
+        else:
+            self._unread += data
+        if self._share is None or not (data or self._unread):
+            self._work()
+        elif self._turn is None:
+            is_request = self.conn.their_state is h11.IDLE and not self._is_over
+            later_s = REQUEST_S if is_request else 0.0
+            turn = self._share.ask(self._place.network, self._work, later_s)
+            if not turn.is_over:
+                self._turn = turn
+                self._hold(True)
+
+    def _work(self) -> None:
+        self._turn = None
+        if self._is_over:
+            self._hold(self._dropped > LINGER_BYTES_MAX)
             return
-        self._unread += data
         self._pump()
         if self._is_over:
             return
@@ -116,6 +140,18 @@ class BoundedProtocol(H11Protocol):
         elif self._header_timer is None:
             # The next request of a connection that is kept.
             self._header_timer = self.loop.call_later(self.limits.header_s, self._give_up)
+
+    def _let_in(self) -> None:
+        """Whoever sends here has logged in."""
+        if self._share is not None:
+            self._share = None
+            self._forget_turn()
+            self._come_back()
+
+    def _forget_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.forget()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -167,7 +203,8 @@ class BoundedProtocol(H11Protocol):
     def _give(self, part: bytes) -> None:
         cycle = self.cycle
         before = len(cycle.body) if cycle is not None else 0
-        super().data_received(part)
+        with knocking(self._let_in) if self._share is not None else nullcontext():
+            super().data_received(part)
         if cycle is None or cycle is not self.cycle:
             self._given = self._body = self._dropped = 0
             return
@@ -286,5 +323,5 @@ def _headers_too_large() -> RefusedError:
     return RefusedError(ErrorKind.HEADERS_TOO_LARGE, message)
 
 
-def protocol_with(limits: HttpLimits) -> type[BoundedProtocol]:
-    return type("Protocol", (BoundedProtocol,), {"limits": limits})
+def protocol_with(limits: HttpLimits, strangers: StrangerShare | None) -> type[BoundedProtocol]:
+    return type("Protocol", (BoundedProtocol,), {"limits": limits, "strangers": strangers})

@@ -19,9 +19,13 @@ from app.edge.trust import Trust
 from app.edge.websocket_protocol import BoundedSocket
 from rebalance.hosting.connection_places import ConnectionPlace, ConnectionPlaces, connections_bound
 from rebalance.hosting.guarded_door import GuardedDoor
+from rebalance.hosting.stranger_share import StrangerShare
 
 GRACE_S = 3
 BACKLOG = 512
+"""Connections that wait in the kernel."""
+ACCEPTED_AT_ONCE = 8
+"""asyncio takes as many before it does anything else as it has let wait."""
 
 
 class _Server(uvicorn.Server):
@@ -56,19 +60,20 @@ async def serve_http(
     limits: HttpLimits | None = None,
     tls: ssl.SSLContext | None = None,
     connections: ConnectionPlaces | None = None,
+    strangers: StrangerShare | None = None,
 ) -> None:
     """Until cancelled; requests that run get ``GRACE_S`` to finish. Without ``trust`` it believes nobody.
     ``tls``: of HTTPS; what changes in it holds for connections that are made afterwards. ``connections``: of
-    all ports of the server; None: it has no other."""
+    all ports of the server; None: it has no other. ``strangers``: the same; None: nobody has to log in."""
     limits, trust = limits or HttpLimits(), trust or Trust()
     places = connections or places_of(limits, trust)
-    http = protocol_with(limits)
+    http = protocol_with(limits, strangers)
 
     def door(**parts: Any) -> GuardedDoor:
         def protocol(place: ConnectionPlace) -> asyncio.Protocol:
             return http(place, **parts)
 
-        return GuardedDoor(places, protocol, tls, limits.header_s)
+        return GuardedDoor(places, protocol, tls, limits.header_s, strangers)
 
     config = uvicorn.Config(
         Edge(app, trust, limits),
@@ -81,6 +86,7 @@ async def serve_http(
         proxy_headers=False,
         lifespan="off",
         log_config=None,
+        backlog=ACCEPTED_AT_ONCE,
         access_log=False,
         timeout_graceful_shutdown=GRACE_S,
     )
@@ -90,6 +96,7 @@ async def serve_http(
     try:
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
+        listener.listen(BACKLOG)
         on_started()
         await asyncio.shield(serving)
     finally:

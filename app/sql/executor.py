@@ -1,7 +1,8 @@
 """The synchronous catalog behind an asyncio face: worker threads, the event loop is never blocked.
 
 One thread commits. Scripts that arrive while it works wait together and are committed together, in rounds
-of some commands that all users share. Snapshots have a thread of their own, and so has what a login needs.
+of some commands that all users share; what else it does, it does for users in turns, as does the thread that
+reads snapshots. What a login needs has a thread of its own.
 """
 
 from __future__ import annotations
@@ -51,9 +52,12 @@ from catalog.service import VERSIONS_MAX, CatalogService
 from catalog.store.catalog_store import CatalogStore
 from catalog.store.session_rows import SqlSessions
 from catalog.store.statement_log import SqlStatementLog
+from rebalance.hosting.fair_thread import FairThread
 
 HISTORY_PAGE = 10_000
 RECOVERIES_MAX = 10
+ROUNDS = "rounds"
+"""Who commits, among those for whom the catalog's thread works: no user is a text."""
 
 T = TypeVar("T")
 _Waiting = tuple[ScriptRun, asyncio.Future[ScriptRun]]
@@ -86,8 +90,8 @@ class CatalogExecutor:
         self._counts = counts
         self.principal_changes = 0
         """Grows when this server has changed users, roles or grants."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="catalog reader")
+        self._thread = FairThread("catalog")
+        self._reader = FairThread("catalog reader")
         self._logins = ThreadPoolExecutor(1, thread_name_prefix="logins")
         self._arrived: deque[_Waiting] = deque()
         self._open: list[_Waiting] = []
@@ -174,7 +178,7 @@ class CatalogExecutor:
 
     async def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         """The catalog as committed now, or at a version that exists. Raises StoreError."""
-        return await _in(self._reader, self._service.snapshot, version)
+        return await self._reader.run(current_actor().sender, self._service.snapshot, version)
 
     async def grants(self) -> Grants:
         """Who may do what, as committed now. Raises StoreError."""
@@ -263,9 +267,10 @@ class CatalogExecutor:
         return await _in(self._logins, act, self._store.sessions)
 
     async def close(self) -> None:
-        await self._call(self._store.close)
-        for threads in (self._thread, self._reader, self._logins):
-            threads.shutdown()
+        await self._thread.last(self._store.close)
+        for thread in (self._thread, self._reader):
+            thread.close(wait=True)
+        self._logins.shutdown()
 
     def _caller_of_change(self) -> Caller | None:
         """Raises RefusedError (UNAUTHENTICATED): a task that has lost for whom it works would do everything."""
@@ -298,13 +303,13 @@ class CatalogExecutor:
         return replace(secret, hashed=await asyncio.to_thread(self._hash_password, secret.text))
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
-        return await _in(self._thread, function, *arguments)
+        return await self._thread.run(current_actor().sender, function, *arguments)
 
     def _request_round(self) -> None:
         """By the event loop and by the thread: one more than is needed does nothing."""
         if not self._is_round_due:
             self._is_round_due = True
-            self._thread.submit(self._execute_round)
+            self._thread.submit(ROUNDS, self._execute_round)
 
     def _execute_round(self) -> None:
         """In the thread. What that has to do besides gets its turn between rounds."""

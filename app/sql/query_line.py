@@ -9,6 +9,7 @@ before users, for a client can make up names. Nobody fills the line: a client an
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from catalog.core.access_tokens import is_within
@@ -21,7 +22,8 @@ from rebalance.hosting.client_network import network_of
 @dataclass(frozen=True, slots=True)
 class LineLimits:
     """``kept`` places are for cheap queries only. ``waiting_max`` in all, ``of_address`` of one address and
-    ``of_client`` of one user there. ``noun``: what waits, for messages."""
+    ``of_client`` of one user there; ``running_of_user``: so many of one run at once, None: any number.
+    ``noun``: what waits, for messages."""
 
     places: int = 3
     kept: int = 1
@@ -29,6 +31,7 @@ class LineLimits:
     of_address: int = 60
     of_client: int = 20
     noun: str = "queries"
+    running_of_user: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,11 @@ class QueryClient:
     def network(self) -> str:
         """What is counted as one address."""
         return network_of(self.address)
+
+    @property
+    def sender(self) -> Hashable:
+        """Equal for all that one user sends, wherever from."""
+        return self if self.principal is None else self.principal
 
     def is_within(self, caller: Caller) -> bool:
         """Whether the query is the caller's, and was run with no broader scope than the caller has."""
@@ -171,11 +179,17 @@ class QueryLine:
             return None
         heavy = sum(not query.is_cheap for query in self._running.values())
         open_to_all = heavy < limits.places - limits.kept
-        ready = [query for query in self._waiting.values() if query.is_cheap or open_to_all]
-        if not ready:
-            return None
+        running_max = limits.places if limits.running_of_user is None else limits.running_of_user
         of_address = Counter(query.client.network for query in self._running.values())
         of_client = Counter(query.client for query in self._running.values())
+        of_user = Counter(query.client.sender for query in self._running.values())
+        ready = [
+            query
+            for query in self._waiting.values()
+            if (query.is_cheap or open_to_all) and of_user[query.client.sender] < running_max
+        ]
+        if not ready:
+            return None
 
         def turn(ticket: Ticket) -> tuple[int, ...]:
             client = ticket.client

@@ -1,4 +1,5 @@
-"""SQL text is read within limits; what is not short in two threads of its own, while somebody waits for it."""
+"""SQL text is read within limits; what is not short in two threads of its own, for its senders in turns, while
+somebody waits for it."""
 
 from __future__ import annotations
 
@@ -6,26 +7,25 @@ import asyncio
 import gc
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
+from app.actor import current_actor
 from catalog.core.messages import Command
 from parser.hidden_secrets import hide_secrets
 from parser.queries import QueryPiece, cut_script, parse_statement
 from parser.script import check_size
 from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.to_command import parse_ddl
+from rebalance.hosting.fair_thread import FairThread
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-THREADS = 2
 SHORT_CHARS = 1_000
 """Cutting and reading so much takes less than handing it to a thread and back; queries take longer."""
 LONG_CHARS = 65_536
-"""Longer texts are read one at a time, so that short ones always find a thread."""
+"""Longer texts have a thread of their own, so that short ones do not wait for them."""
 
 
 class ScriptReader:
@@ -36,8 +36,8 @@ class ScriptReader:
 
     def __init__(self, limits: ScriptLimits = DEFAULT_LIMITS) -> None:
         self.limits = limits
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="parser")
-        self._long = asyncio.Lock()
+        self._short = FairThread("parser")
+        self._long = FairThread("long parser")
 
     async def script(self, sql: str) -> tuple[QueryPiece, ...]:
         """The statements of a script of any kind. Raises ParseError."""
@@ -61,17 +61,16 @@ class ScriptReader:
         """Any other work on texts of ``size`` characters; it looks at the flag it is given."""
         stop = StopFlag()
         read = partial(work, stop, *args, **kwargs)
+        is_long = size > LONG_CHARS
+        thread, work_of = (self._long, partial(_uncollected, read)) if is_long else (self._short, read)
         try:
-            async with self._long if size > LONG_CHARS else nullcontext():
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(
-                    self._threads, partial(_uncollected, read) if size > LONG_CHARS else read
-                )
+            return await thread.run(current_actor().sender, work_of)
         finally:
             stop.set()
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for thread in (self._short, self._long):
+            thread.close(wait=False)
 
     async def _read(self, sql: str, read: Callable[[StopFlag], T], limits: ScriptLimits | None = None) -> T:
         check_size(sql, limits or self.limits)

@@ -15,13 +15,16 @@ from app.actor import current_actor, current_principal
 from app.sql.query_line import LineLimits, QueryClient, QueryLine
 
 RUNNING_MAX = 64
+OF_CLIENT_MAX = 16
+"""What has begun holds its statements and their results in memory."""
 WAITING_MAX = 1_000
 
 
 def statement_limits(running_max: int = RUNNING_MAX, waiting_max: int = WAITING_MAX) -> LineLimits:
     """Three fifths of the line are the most for one address: others find room beside it."""
     of_address = max(1, waiting_max * 3 // 5)
-    return LineLimits(running_max, 0, waiting_max, of_address, of_address, "statements")
+    of_client = min(running_max, OF_CLIENT_MAX)
+    return LineLimits(running_max, 0, waiting_max, of_address, of_address, "statements", of_client)
 
 
 class StatementTurn:

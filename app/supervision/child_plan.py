@@ -32,6 +32,9 @@ SERVER_INHERITS = (*SPARK, *sorted(SETTINGS), "PG*")
 CATALOG_SETTINGS = {"ZONEKEEPER_CATALOG_URL", "ZONEKEEPER_CATALOG_PASSWORD_FILE"}
 # Every setting but the catalog's, which lead to a password and are none of a node's business.
 NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - CATALOG_SETTINGS))
+SERVER_MEMORY = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": str(128 << 10)}
+"""By glibc's own rules what a peak has needed stays: the heaps of threads, and buffers of connections, which it
+maps for themselves no more once some were freed."""
 DEMO_INHERITS = (*PYTHON, "TERM", "COLUMNS", "NO_COLOR")
 
 
@@ -146,6 +149,7 @@ def plan_children(
         silence_s=server_silence_s,
         inherited=SERVER_INHERITS,
         env={
+            **SERVER_MEMORY,
             **_tls_settings(tls),
             **_login_settings(https, login),
             **_scrape_settings(login),

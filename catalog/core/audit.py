@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -40,6 +41,11 @@ class Actor:
     reason: str = ""
     caller: Caller | None = None
     request_id: str = ""
+
+    @property
+    def sender(self) -> Hashable:
+        """Equal for all that one user sends."""
+        return (self.name, self.address) if self.caller is None else self.caller.principal
 
     def named(self, stated: str | None) -> Actor:
         """With the name that a request states; a verified one is not replaced."""

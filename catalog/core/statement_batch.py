@@ -98,12 +98,6 @@ class ScriptRun:
     conflicts: int = 0
 
     @property
-    def sender(self) -> object:
-        """Equal for all that one user sends."""
-        actor = self.script.actor
-        return (actor.name, actor.address) if actor.caller is None else actor.caller.principal
-
-    @property
     def is_over(self) -> bool:
         return self.error is not None or len(self.done) == len(self.script.commands)
 
@@ -189,12 +183,13 @@ def fair_round(waiting: Sequence[ScriptRun], commands_max: int) -> list[ScriptRu
         if run.script.base_version is not None and run.done:
             run.at_once = commands_max
             return [run]
-    left = dict.fromkeys((run.sender for run in waiting), 0)
+    left = dict.fromkeys((run.script.actor.sender for run in waiting), 0)
     left = dict.fromkeys(left, max(1, commands_max // max(1, len(left))))
     chosen = []
     for run in waiting:
-        run.at_once = min(left[run.sender], len(run.script.commands) - len(run.done))
-        left[run.sender] -= run.at_once
+        sender = run.script.actor.sender
+        run.at_once = min(left[sender], len(run.script.commands) - len(run.done))
+        left[sender] -= run.at_once
         if run.at_once:
             chosen.append(run)
     return chosen

@@ -15,12 +15,16 @@ UNLIMITED = 1 << 20
 
 
 class ConnectionPlace:
-    """Of one connection. ``give_way`` ends it where another one needs the place."""
+    """Of one connection. ``give_way`` ends it where another one needs the place. ``is_counted``: not where its
+    address is exempt."""
 
-    def __init__(self, places: ConnectionPlaces, network: str, give_way: Callable[[], None]) -> None:
+    def __init__(
+        self, places: ConnectionPlaces, network: str, give_way: Callable[[], None], *, is_counted: bool
+    ) -> None:
         self._places = places
         self.network = network
         self.give_way = give_way
+        self.is_counted = is_counted
 
     def give_back(self) -> None:
         """Once the connection has ended, or is somebody's who is counted elsewhere; more often is the same."""
@@ -54,8 +58,9 @@ class ConnectionPlaces:
 
     def take(self, address: str, give_way: Callable[[], None]) -> ConnectionPlace | None:
         """Of a connection that begins. None: the address has as many as it may."""
-        place = ConnectionPlace(self, network_of(address), give_way)
-        if self._is_exempt(address):
+        is_counted = not self._is_exempt(address)
+        place = ConnectionPlace(self, network_of(address), give_way, is_counted=is_counted)
+        if not is_counted:
             return place
         same = self._taken.get(place.network, {})
         fullest: dict[ConnectionPlace, None] = {}

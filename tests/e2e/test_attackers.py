@@ -1,6 +1,9 @@
 """Attackers beside an administrator: strangers' chunks of one byte, a low user's long scripts, WebSockets that
 nobody has let in, and silent connections to store servers. Statements and puts take at most so much longer, no
-process ends for it, and the memory is given back."""
+process ends for it, and the memory is given back.
+
+Times without and with attackers are taken by turns, so that other work of the machine is in both.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +20,39 @@ import pytest
 
 from app.client.blocking import BlockingZoneClient
 from tests.e2e.installation import Installation, wait_for
-from tests.fixtures.attackers import Attackers, Strength
+from tests.fixtures.attackers import KINDS, Attackers, Strength, Target
 
 SLOWER = 3.0
 MEMORY_PART = 0.2
 USER, PASSWORD = "low", "the password of low"
 SELECT = "SELECT count(*) FROM zones"
-WARM_UP = 5
+LEAST = 5
+NONE_WAIT = "\nzonekeeper_statements_waiting 0.0\n"
 
 
 @dataclass(frozen=True)
 class Run:
-    """``floor_s``: what an answer may take on a machine with other work, whatever it takes without."""
+    """``turns``: of so many seconds with attackers, and half of it without. ``floor_s``: what an answer may
+    take on a machine with other work, whatever it takes without."""
 
     strength: Strength
+    turns: int
     seconds: float
     floor_s: float
 
 
 LONG_S = float(os.environ.get("SOAK_ATTACK_S", "60"))
+TURN_S = 10.0
 RUNS = [
-    pytest.param(Run(Strength(4, 0, 2, 2, 100), 8.0, 0.5), id="strangers"),
-    pytest.param(Run(Strength(30, 0, 10, 6, 200), LONG_S, 0.0), id="many strangers", marks=pytest.mark.soak),
-    pytest.param(Run(Strength(30, 40, 10, 6, 200), LONG_S, 0.0), id="a user, too", marks=pytest.mark.soak),
+    pytest.param(Run(Strength(4, 0, 2, 2, 100), 1, 8.0, 0.5), id="strangers"),
+    *(
+        pytest.param(Run(strength, round(LONG_S / TURN_S), TURN_S, 0.0), id=name, marks=pytest.mark.soak)
+        for name, strength in {
+            "many strangers": Strength(30, 0, 10, 6, 200),
+            "a user": Strength(0, 40, 0, 0, 0),
+            "a user, too": Strength(30, 40, 10, 6, 200),
+        }.items()
+    ),
 ]
 
 pytestmark = pytest.mark.timeout(1200)
@@ -51,30 +64,33 @@ def run(request: pytest.FixtureRequest) -> Run:
     return chosen
 
 
-class Administrator:
-    """``seconds``: of each answer, by what was asked for."""
+def metrics(installation: Installation) -> str:
+    return installation.request("GET", "/metrics").raise_for_status().text
 
+
+class Administrator:
     def __init__(self, installation: Installation, client: BlockingZoneClient) -> None:
         self._installation = installation
         self._client = client
         self._number = 0
 
-    def medians(self, seconds: float) -> dict[str, float]:
-        """Of statements, and of puts into a zone of groups and one of store servers, in turns."""
+    def work(self, seconds: float, taken: dict[str, list[float]]) -> None:
+        """Statements, and puts into a zone of groups and one of store servers, in turns; ``taken``: the seconds
+        of each, by what it was. What opens connections is counted from the second time on."""
         work: dict[str, Callable[[], object]] = {
             "statement": lambda: self._installation.sql(SELECT),
             "change": lambda: self._installation.sql("CREATE ZONE IF NOT EXISTS grouped"),
             "put": lambda: self._put("GROUPED"),
             "store put": lambda: self._put("STORED"),
         }
-        taken: dict[str, list[float]] = {name: [] for name in work}
-        until_s = time.monotonic() + seconds
-        while time.monotonic() < until_s or len(taken["statement"]) < WARM_UP:
+        until_s, rounds = time.monotonic() + seconds, 0
+        while time.monotonic() < until_s or rounds < LEAST:
             for name, do in work.items():
                 begun = time.monotonic()
                 do()
-                taken[name].append(time.monotonic() - begun)
-        return {name: statistics.median(each[1:]) for name, each in taken.items()}
+                if rounds:
+                    taken.setdefault(name, []).append(time.monotonic() - begun)
+            rounds += 1
 
     def _put(self, zone: str) -> None:
         self._number += 1
@@ -116,26 +132,37 @@ def test_attackers_hold_nobody_up(installation: Installation, run: Run) -> None:
     before_pids = servers(installation)
     (server,) = (psutil.Process(pid) for name, pid in before_pids.items() if name == "server")
     access = installation.access
-    attackers = Attackers(access.url, access.verify, of_run(installation)["addresses"]["health"])
-    with BlockingZoneClient([access.url], **installation.login) as client:
+    health = of_run(installation)["addresses"]["health"]
+    target = Target(
+        access.url, health, access.login["authority"], (USER, PASSWORD), tuple(store_ports(installation))
+    )
+    alone: dict[str, list[float]] = {}
+    attacked: dict[str, list[float]] = {}
+    with (
+        BlockingZoneClient([access.url], **installation.login) as client,
+        Attackers(target, run.strength) as attackers,
+    ):
         administrator = Administrator(installation, client)
-        administrator.medians(2.0)
-        alone = administrator.medians(run.seconds / 2)
-        memory = server.memory_info().rss
-        with attackers.attacking(run.strength, (USER, PASSWORD), store_ports(installation)):
-            attacked = administrator.medians(run.seconds)
-            most = server.memory_info().rss
+        administrator.work(2.0, {})
+        memory = most = server.memory_info().rss
+        for _ in range(run.turns):
+            administrator.work(run.seconds / 2, alone)
+            with attackers.attacking():
+                administrator.work(run.seconds, attacked)
+                most = max(most, server.memory_info().rss)
+            wait_for("the end of what attackers have sent", lambda: NONE_WAIT in metrics(installation))
         assert servers(installation) == before_pids
         wait_for("the memory", lambda: server.memory_info().rss <= (1 + MEMORY_PART) * memory)
-        administrator.medians(1.0)
+        administrator.work(1.0, {})
+    medians = {name: (statistics.median(alone[name]), statistics.median(attacked[name])) for name in alone}
     print(
         f"\n{dict(attackers.rounds)}\nmedians in ms, alone and attacked: "
-        + ", ".join(f"{name} {alone[name] * 1e3:.1f} {attacked[name] * 1e3:.1f}" for name in alone)
+        + ", ".join(f"{name} {one * 1e3:.1f} {two * 1e3:.1f}" for name, (one, two) in medians.items())
         + f"\nmemory in MB: {memory >> 20}, {most >> 20} attacked, {server.memory_info().rss >> 20} after"
     )
     assert attackers.failures == []
-    kinds = ("chunks", "upgrades", "stores", *(["scripts"] if run.strength.scripts else []))
-    assert all(attackers.rounds[kind] for kind in kinds)
-    slower = {name: (alone[name], attacked[name]) for name in alone}
-    assert not {name: times for name, times in slower.items() if times[1] > max(SLOWER * times[0], run.floor_s)}
+    assert all(attackers.rounds[kind] for kind in KINDS if getattr(run.strength, kind))
+    assert not {
+        name: times for name, times in medians.items() if times[1] > max(SLOWER * times[0], run.floor_s)
+    }
     installation.sql(f"DROP USER {USER}; DROP ZONE grouped; DROP ZONE stored")

@@ -23,6 +23,7 @@ from app.edge.fields import Fields
 from app.edge.http_limits import HttpLimits
 from app.edge.trust import Trust
 from app.edge.uvicorn_server import listen, serve_http
+from rebalance.hosting.stranger_share import StrangerShare, let_in
 
 KEPT_S = 0.05
 WAIT_S = 120
@@ -55,6 +56,7 @@ class Gate:
             await self._socket(is_known, receive, send)
             return
         if is_known:
+            let_in()
             self.asked += 1
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -108,11 +110,15 @@ async def watched() -> AsyncIterator[LoopWatch]:
 
 
 @asynccontextmanager
-async def serving(gate: Gate, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def serving(
+    gate: Gate, tls: ssl.SSLContext | None = None, strangers: StrangerShare | None = None
+) -> AsyncIterator[int]:
     limits = HttpLimits(BODY_MAX, WAIT_S, WAIT_S, WAIT_S, PLACES)
     started = asyncio.Event()
     with listen("127.0.0.1", 0) as listener:
-        task = asyncio.create_task(serve_http(gate, listener, started.set, Trust(), limits, tls))
+        task = asyncio.create_task(
+            serve_http(gate, listener, started.set, Trust(), limits, tls, None, strangers)
+        )
         await started.wait()
         yield int(listener.getsockname()[1])
         task.cancel()
@@ -212,6 +218,38 @@ async def test_a_body_has_one_length(lines: str) -> None:
     assert b"connection: close" in answer
     assert answer.count(b"\r\ndate: ") == 1
     assert gate.asked == 0
+
+
+async def test_strangers_wait_for_each_other_and_nobody_for_them() -> None:
+    """Whoever has logged in on a connection is answered while no time is left for others, whose bytes stay
+    unread; then these are answered, too."""
+    now_s = 0.0
+    strangers = StrangerShare(clock=lambda: now_s)
+    known, unknown = (
+        HEAD.format(caller, "Content-Length: 4").encode() + b"four" for caller in (KNOWN, UNKNOWN)
+    )
+    async with serving(Gate(), None, strangers) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def asks() -> None:
+            writer.write(known)
+            async with asyncio.timeout(WAIT_S):
+                assert b"200" in await reader.readuntil(b"done")
+
+        await asks()
+        asking = [asyncio.create_task(attack(port, unknown + b"x" * BODY_MAX)) for _ in range(15)]
+        async with asyncio.timeout(WAIT_S):
+            while not strangers.waiting:
+                await asks()
+        for _ in range(100):
+            await asks()
+        assert strangers.waiting
+        async with asyncio.timeout(WAIT_S):
+            while not all(task.done() for task in asking):
+                now_s += 1.0
+                await asyncio.sleep(0.01)
+        writer.close()
+    assert [(await task)[:13] for task in asking] == [b"HTTP/1.1 401 "] * len(asking)
 
 
 @pytest.mark.parametrize("line", [b"a:\r\n", b"a: " + b"b" * 60 + b"\r\n"])

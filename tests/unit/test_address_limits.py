@@ -9,6 +9,7 @@ import pytest
 
 from app.sql.query_line import LineLimits, QueryClient, QueryLine
 from catalog.core.errors import RefusedError
+from catalog.core.principals import LOCAL, Principal
 from rebalance.hosting.client_network import network_of
 from rebalance.hosting.connection_places import ConnectionPlaces
 
@@ -86,6 +87,20 @@ def test_of_two_networks_each_gets_a_place_however_many_addresses_one_sends_from
         line.arrive(QueryClient(address, "anna"), is_cheap=True)
     line.arrive(QueryClient(NEXT_DOOR, "berta"), is_cheap=True)
     assert [ticket.client.user for ticket in line.admit()] == ["anna", "berta"]
+
+
+def test_of_one_user_only_so_many_run_at_once_wherever_they_are_sent_from() -> None:
+    line = QueryLine(LineLimits(places=10, kept=0, running_of_user=2))
+    mallory, anna = Principal(LOCAL, "mallory"), Principal(LOCAL, "anna")
+    tickets = [
+        line.arrive(QueryClient(address, principal=mallory), is_cheap=True) for address in (*NETWORK, NEXT_DOOR)
+    ]
+    assert len(line.admit()) == 2
+    line.arrive(QueryClient(NEXT_DOOR, principal=anna), is_cheap=True)
+    assert [ticket.client.principal for ticket in line.admit()] == [anna]
+    line.leave(tickets[0].number)
+    assert [ticket.client.principal for ticket in line.admit()] == [mallory]
+    assert len(line.waiting()) == len(tickets) - 3
 
 
 @pytest.mark.parametrize(

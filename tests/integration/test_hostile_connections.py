@@ -237,6 +237,7 @@ async def test_strangers_wait_for_each_other_and_nobody_for_them() -> None:
                 assert b"200" in await reader.readuntil(b"done")
 
         await asks()
+        assert strangers.ask("192.0.2.1", lambda: None, 0.1).is_over
         asking = [asyncio.create_task(attack(port, unknown + b"x" * BODY_MAX)) for _ in range(15)]
         async with asyncio.timeout(WAIT_S):
             while not strangers.waiting:

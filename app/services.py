@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -24,6 +24,7 @@ from app.sql.results import StatementEngine
 from app.sql.script_reader import ScriptReader
 from app.views.keyspace_views import KeyspaceViews
 from app.views.routing_view import RoutingView
+from app.views.sight import PartitionSight, as_of
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.errors import ErrorKind, StoreError
@@ -36,7 +37,6 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
-from rebalance.core.keys import PartitionId
 from rebalance.core.metric_row import ProcessRole
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -52,10 +52,7 @@ class Services:
     sql: SqlEngine
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
-    since_ms: Callable[[PartitionId], int | None]
-    """Since when a partition has been as it is."""
-    unknown_since_ms: Callable[[], Awaitable[int | None]]
-    """Since when the metastore is silent; None: it is not."""
+    sight: PartitionSight
     zones: ZoneDirectory
     views: KeyspaceViews
     mirror: KeyspaceMirror
@@ -110,6 +107,10 @@ class Services:
     async def seen_views(self) -> KeyspaceViews:
         """The views as who asks may see them."""
         return self.views.seen_by(await self.seen_zones())
+
+    async def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What was read from the mirror, and as of when it is so."""
+        return as_of(body, await self.sight.silence())
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

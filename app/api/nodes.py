@@ -41,7 +41,8 @@ async def list_nodes(services: ServicesOf) -> Response:
     counted for those who see all zones."""
     services.require_metastore()
     seen = await services.seen_zones()
-    return JSONResponse({"nodes": [_shown(node, seen) for node in services.views.nodes()]})
+    nodes = [_shown(node, seen) for node in services.views.nodes()]
+    return JSONResponse(await services.dated({"nodes": nodes}))
 
 
 @router.put("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
@@ -89,11 +90,12 @@ async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
 
 @router.get("/nodes/{node:segment}/can-stop", **answers(CanStop, 404, 503))
 async def can_stop_node(node: NodeName, services: ServicesOf) -> Response:
-    """Whether the node can be stopped now, and which partitions would lose what."""
+    """Whether the node can be stopped now, and which partitions would lose what. It cannot while the metastore
+    is silent: nobody can tell what would be lost."""
     services.require_metastore()
     body = _known(node, services)
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
-    stop = can_stop(node, services.views, zones)
+    stop = can_stop(node, services.views, zones, await services.sight.silence())
     return JSONResponse({**stop, "alive": body["alive"], "drain": body["drain"]})
 
 

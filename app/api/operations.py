@@ -18,6 +18,7 @@ from app.contract.operations import (
     CancelledBody,
     FinaliseAnswer,
     KindName,
+    OperationAnswer,
     OperationDetail,
     Operations,
     PartitionsCancelled,
@@ -81,10 +82,10 @@ async def list_operations(
     end = offset + page_size
     shown = [_views(services).summary(operation, item, now_ms) for operation, item in operations[offset:end]]
     following = page_token(subject, end) if end < len(operations) else None
-    return JSONResponse({"operations": shown, "next_page_token": following})
+    return JSONResponse(await services.dated({"operations": shown, "next_page_token": following}))
 
 
-@router.get("/{operation:segment}", **answers(OperationDetail, 400, 404, 503))
+@router.get("/{operation:segment}", **answers(OperationAnswer, 400, 404, 503))
 async def get_operation(
     operation: OperationName,
     services: ServicesOf,
@@ -107,7 +108,7 @@ async def get_operation(
     return await _shown(operation, services, with_plan=plan)
 
 
-@router.post("/{operation:segment}/pause", **answers(OperationDetail, 400, 404, 409, 503, 504))
+@router.post("/{operation:segment}/pause", **answers(OperationAnswer, 400, 404, 409, 503, 504))
 async def pause_operation(operation: OperationName, body: OperationPause, services: ServicesOf) -> Response:
     """From this answer on nothing more of it begins; what moves goes on. It is a pause of its zone, so it holds
     a later operation of the zone back as well. Asked for again, it begins anew."""
@@ -119,7 +120,7 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
     return await _changed(paused, services)
 
 
-@router.post("/{operation:segment}/resume", **answers(OperationDetail, 400, 404, 409, 503, 504))
+@router.post("/{operation:segment}/resume", **answers(OperationAnswer, 400, 404, 409, 503, 504))
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """Ends the pause of its zone, whoever requested it, and tries again at once what has failed (COPY_FAILED).
     The cluster's pause is another one (``/api/v1/rebalance/limits``)."""
@@ -129,7 +130,7 @@ async def resume_operation(operation: OperationName, body: ActionRequest, servic
     return await _changed(resumed, services)
 
 
-@router.post("/{operation:segment}/cancel", **answers(OperationDetail, 400, 404, 409, 503, 504))
+@router.post("/{operation:segment}/cancel", **answers(OperationAnswer, 400, 404, 409, 503, 504))
 async def cancel_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """What it has not begun stays where it is. What has begun goes back to where it was, as long as no voter of
     before was removed; else it goes on to its end. ``cancelled`` says which partition does what. The operation
@@ -258,7 +259,7 @@ async def _shown(
         raise not_found(name)
     if cancelled is not None:
         body["cancelled"] = cancelled
-    return JSONResponse(body)
+    return JSONResponse(await services.dated(body))
 
 
 def _now_ms() -> int:

@@ -17,6 +17,7 @@ from app.api.problems import answers
 from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
 from app.services import Services, ServicesOf
 from app.views.recovery_views import loss_reset_body, partition_states, reset_body, restart_body
+from app.views.sight import as_of
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
@@ -113,13 +114,15 @@ async def recovery_states(
         if await services.seen_zones() is None:
             message += f"; there are {', '.join(sorted(known)) or 'none'}"
         raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
-    since = services.since_ms, await services.unknown_since_ms()
+    sight, silence = services.sight, await services.sight.silence()
     states = [
         state
-        for state in partition_states(services.views, known_zone, partition or (), *since)
+        for state in partition_states(services.views, known_zone, partition or (), sight, silence)
         if node is None or any(replica["node"] in node for replica in state["replicas"])
     ]
-    return JSONResponse({"zone": known_zone.name, "zone_id": known_zone.zone_id, "partitions": states})
+    return JSONResponse(
+        as_of({"zone": known_zone.name, "zone_id": known_zone.zone_id, "partitions": states}, silence)
+    )
 
 
 @router.post("/reset", **answers(Resets, 400, 404, 409, 503))

@@ -13,7 +13,7 @@ from app.actor import seen_zones
 from app.api.addresses import ZoneName
 from app.api.bodies import JSON_INT_MAX
 from app.api.problems import answers, documented
-from app.contract.zones import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
+from app.contract.zones import PartitionAnswer, PartitionMap, Partitions, ProgressAnswer, ZoneDetail, Zones
 from app.services import Services, ServicesOf
 from app.views.keyspace_views import KeyspaceViews
 from app.views.published_map import MAP_MEDIA_TYPE, map_json
@@ -41,7 +41,7 @@ async def list_zones(services: ServicesOf) -> Response:
         for zone in snapshot.zones
         if seen is None or zone.zone_id in seen
     ]
-    return JSONResponse({"catalog_version": snapshot.version, "zones": zones})
+    return JSONResponse(await services.dated({"catalog_version": snapshot.version, "zones": zones}))
 
 
 @router.get("/zones/{zone:segment}", **answers(ZoneDetail, 404, 503))
@@ -54,7 +54,7 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     progress = await _read(
         services, known_zone.partitions, lambda views: views.progress(known_zone.zone_id, version)
     )
-    return JSONResponse({**body, "progress": progress})
+    return JSONResponse(await services.dated({**body, "progress": progress}))
 
 
 @router.get("/zones/{zone:segment}/partitions", **answers(Partitions, 404, 503))
@@ -64,10 +64,11 @@ async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
     known_zone = await services.zone(zone)
     count = known_zone.partitions
     partitions = await _read(services, count, lambda views: views.partitions(known_zone.zone_id, count))
-    return JSONResponse({"zone": known_zone.name, "zone_id": known_zone.zone_id, "partitions": partitions})
+    body = {"zone": known_zone.name, "zone_id": known_zone.zone_id, "partitions": partitions}
+    return JSONResponse(await services.dated(body))
 
 
-@router.get("/zones/{zone:segment}/partitions/{partition}", **answers(PartitionDetail, 400, 404, 503))
+@router.get("/zones/{zone:segment}/partitions/{partition}", **answers(PartitionAnswer, 400, 404, 503))
 async def get_partition(
     zone: ZoneName, partition: Annotated[int, Path(ge=0, lt=PARTITIONS_MAX)], services: ServicesOf
 ) -> Response:
@@ -77,7 +78,7 @@ async def get_partition(
         message = f"zone {known_zone.name} has partitions 0 to {known_zone.partitions - 1}"
         raise RefusedError(ErrorKind.PARTITION_NOT_FOUND, message)
     views = await services.seen_views()
-    return JSONResponse(views.partition(PartitionId(known_zone.zone_id, partition)))
+    return JSONResponse(await services.dated(views.partition(PartitionId(known_zone.zone_id, partition))))
 
 
 @router.get(
@@ -116,7 +117,7 @@ async def get_partition_map(
     return JSONResponse(map_json(known_zone, published), headers=headers)
 
 
-@router.get("/progress/{zone_id}", **answers(Progress, 400, 404, 503))
+@router.get("/progress/{zone_id}", **answers(ProgressAnswer, 400, 404, 503))
 async def get_progress(
     zone_id: Annotated[int, Path(ge=1, le=JSON_INT_MAX)],
     services: ServicesOf,
@@ -129,12 +130,13 @@ async def get_progress(
     intent = services.views.intent(known_id)
     if intent is not None and intent.version >= version:
         count = intent.zone.partitions
-        return JSONResponse(await _read(services, count, lambda views: views.progress(known_id, version)))
+        progress = await _read(services, count, lambda views: views.progress(known_id, version))
+        return JSONResponse(await services.dated(progress))
     snapshot = await services.snapshot()
     zone = next((candidate for candidate in snapshot.zones if candidate.zone_id == known_id), None)
     if zone is None and intent is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {zone_id}")
-    return JSONResponse((await services.seen_views()).progress(known_id, version, zone))
+    return JSONResponse(await services.dated((await services.seen_views()).progress(known_id, version, zone)))
 
 
 async def _read(services: Services, partitions: int, reading: Callable[[KeyspaceViews], T]) -> T:
@@ -143,5 +145,6 @@ async def _read(services: Services, partitions: int, reading: Callable[[Keyspace
     if partitions <= READ_IN_PLACE_MAX:
         return reading(services.views.seen_by(seen))
     keys, ownership = services.mirror.copy(), services.views.ownership
-    views = KeyspaceViews(keys, services.views.keyspace, ownership=lambda: ownership)
+    since_ms = services.sight.since_ms
+    views = KeyspaceViews(keys, services.views.keyspace, ownership=lambda: ownership, since_ms=since_ms)
     return await asyncio.to_thread(reading, views.seen_by(seen))

@@ -25,6 +25,7 @@ from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
 from app.console.mount import Console
 from app.counts.partition_count import PartitionCount
+from app.counts.serving_watch import ServingWatch
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, places_of, serve_http
 from app.log_levels import LogLevelFollower, LogLevelKeeper
@@ -55,6 +56,7 @@ from app.sql.trino_names import LowerCaseNames
 from app.sql.view_registry import SCHEMA
 from app.views.keyspace_views import KeyspaceViews
 from app.views.routing_view import RoutingView
+from app.views.sight import PartitionSight
 from app.views.store_copies import StoreCopies
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
@@ -110,7 +112,8 @@ async def serve(
         metastore = open_metastore(settings, stack, metrics)
         mirror = KeyspaceMirror(metastore, keyspace.prefix)
         ring = RingReader(mirror, keyspace)
-        views = KeyspaceViews(mirror, keyspace, ownership=lambda: ring.shown)
+        count = PartitionCount(mirror, keyspace, ring)
+        views = KeyspaceViews(mirror, keyspace, ownership=lambda: ring.shown, since_ms=count.since_ms)
         catalog = CatalogExecutor(
             settings.catalog,
             ZoneDefaults(partitions=settings.default_partitions),
@@ -149,12 +152,13 @@ async def serve(
         sessions = SessionView(access, catalog) if access is not None else None
         watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
         line = StatementLine(settings.line_limits)
-        count = PartitionCount(mirror, keyspace, ring)
         facts = FactReader(
             *(catalog.snapshot, metastore, mirror, count, keyspace, guard, relay),
             certificate=settings.https_certificate,
             divisor=settings.alert_times_divisor,
         )
+        serving = ServingWatch(facts.unknown_since_ms, router, count.sizes)
+        sight = PartitionSight(count.since_ms, serving.silence, lambda: count.changed_at)
         alerts = open_alerts(settings, facts, metastore, mirror, keyspace, metrics, stack)
         engine = SqlEngine(
             catalog,
@@ -171,7 +175,7 @@ async def serve(
             watch,
             StatementMeter(metrics),
             alerts=lambda: alerts.alerts,
-            unknown_since_ms=facts.unknown_since_ms,
+            sight=sight,
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
@@ -185,8 +189,7 @@ async def serve(
                 unprotected=unprotected or left_open(has_login=settings.auth),
                 recoveries=partial(recovery_lines, catalog),
             ).report,
-            since_ms=count.since_ms,
-            unknown_since_ms=facts.unknown_since_ms,
+            sight=sight,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
             views=views,
             mirror=mirror,
@@ -242,6 +245,7 @@ async def serve(
             "outbox relay": relay.run,
             "statement log": jobs.run,
             "partition count": count.run,
+            "serving watch": serving.run,
             "alerts": alerts.run,
             **measure_server(
                 *(metrics, settings, metastore, mirror, keyspace, count, views, guard, relay, background),

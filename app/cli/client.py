@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import getpass
 import ssl
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
@@ -15,6 +16,7 @@ import httpx
 from app.cli.address import Address
 from app.cli.exits import ExitCode, UsageError
 from app.cli.request_errors import NoAnswerError, ProblemError, UnreachableError, UntrustedError
+from app.cli.say import say
 from app.client import requests
 from app.client.problem import JsonObject, ProblemDocument, json_object
 from app.client.requests import Request
@@ -76,6 +78,7 @@ class ApiClient:
     def __init__(self, address: Address, reason: str = "") -> None:
         """``reason`` goes along with everything that is asked."""
         self.address = address
+        self._is_age_told = False
         # The environment's proxies are for the outside; a Zonekeeper is on this machine or near.
         self._http = httpx.Client(
             base_url=address.url,
@@ -114,8 +117,16 @@ class ApiClient:
         if body is None:
             raise UnreachableError(self.address, f"HTTP {response.status_code} without a JSON object")
         if response.is_success:
+            self._tell_age(body)
             return request.decode(body)
         raise ProblemError(ProblemDocument.from_body(response.status_code, body))
+
+    def _tell_age(self, body: JsonObject) -> None:
+        """Once, to standard error: answers of a server that has lost its metastore are not of now."""
+        since = body.get("metastore_silent_since")
+        if since and not self._is_age_told:
+            self._is_age_told = True
+            say(f"As of {since}: the metastore has been silent since then.", out=sys.stderr)
 
     def _hint_of_https(self, error: httpx.TransportError) -> str:
         """A port of HTTPS ends a connection that begins without TLS."""

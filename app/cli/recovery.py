@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 NAMED_MAX = 50
 """Partitions that a request names; beyond, the states of the whole zone are read: a URL has a length."""
-WRITABLE = ("AVAILABLE", "DEGRADED")
+WRITABLE = ("AVAILABLE", "DEGRADED", "SERVING")
 WaitOption = Annotated[bool, option("--wait", "Wait until every partition accepts writes again.")]
 app = group("Inspect the health of partitions, and recover from a lost majority.")
 
@@ -43,9 +43,10 @@ def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> 
     """Show the state of each partition and of its replicas.
 
     A partition is AVAILABLE (all replicas are healthy), DEGRADED (a majority of the
-    voters is alive), READ_ONLY (some replica is alive), UNAVAILABLE (none is), or
-    UNKNOWN (the metastore is silent, so nobody can tell). SINCE is when it came to
-    be so, as far as the server has seen it.
+    voters is alive), READ_ONLY (some replica is alive) or UNAVAILABLE (none is).
+    While the metastore is silent those who serve are asked: SERVING, NOT_SERVING, or
+    UNKNOWN (not asked in the last seconds). SINCE is when it came to be so, as far
+    as the server has seen it.
     While a group has no leader, each replica shows the extent of its log: entries
     up to COMMITTED are decided, entries up to LAST are written. Exit code 1 if a
     partition does not accept writes.

@@ -55,7 +55,7 @@ async def stop_check(site: Site, node: str) -> Json:
     require(PageControl.CHECK_STOP)
     snapshot = await site.snapshot()
     zones = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
-    return await asyncio.to_thread(can_stop, node, snapshot.views, zones)
+    return await asyncio.to_thread(can_stop, node, snapshot.views, zones, snapshot.silence)
 
 
 async def limits(site: Site) -> tuple[Json, str]:

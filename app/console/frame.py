@@ -142,7 +142,9 @@ class PageFrame:
         """What the page would be drawn from now."""
         readiness = await self.site.readiness()
         self.site.look_at_alerts()
-        return self.site.feed.seen(*self._parts), self.site.services.mirror.is_loaded, *_lasting(readiness)
+        silence = await self.site.silence()
+        is_loaded = self.site.services.mirror.is_loaded
+        return self.site.feed.seen(*self._parts), is_loaded, silence is None, *_lasting(readiness)
 
     async def _tick(self) -> None:
         self.site.feed.watch()
@@ -162,20 +164,26 @@ class PageFrame:
     async def _show_status(self) -> None:
         readiness = await self.site.readiness()
         feed, revision = self.site.feed, self.site.services.mirror.revision
-        shown = (revision, feed.unread, feed.seen(Topic.ALERTS), *_lasting(readiness))
+        silence = await self.site.silence()
+        as_of = f"{utc(silence.since_ms * 1_000)} UTC" if silence is not None else ""
+        shown = (revision, feed.unread, feed.seen(Topic.ALERTS), as_of, *_lasting(readiness))
         if shown == self._status_shown:
             return
         self._status_shown = shown
         self._due_at = time.monotonic() + REDRAW_S
         ready = bool(readiness["ready"])
+        notices: dict[str, Any] = {"as_of": as_of, "unprotected": (), "recovered": ()}
         if not sees_system():
-            fill(self._status, render("status", ready=ready, revision=None, unread=0, stores={}))
+            fill(self._status, render("status", ready=ready, revision=None, unread=0, stores={}, as_of=as_of))
+            self._notices.show(render("notices", **notices))
             return
         self._badge.show(await _badge(self.site))
         stores = {store: readiness[store] for store in ("catalog", "metastore") if readiness[store] != "ok"}
-        fill(self._status, render("status", ready=ready, revision=revision, unread=feed.unread, stores=stores))
+        counts = {"revision": revision, "unread": feed.unread, "stores": stores}
+        fill(self._status, render("status", ready=ready, as_of=as_of, **counts))
         recovered = readiness["recovered_administrators"]
-        self._notices.show(render("notices", unprotected=readiness["unprotected"], recovered=recovered))
+        notices |= {"unprotected": readiness["unprotected"], "recovered": recovered}
+        self._notices.show(render("notices", **notices))
 
 
 async def _badge(site: Site) -> Markup:

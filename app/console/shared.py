@@ -19,6 +19,7 @@ from app.security.statement_policy import only_zones
 from app.services import Services
 from app.sql.results import ResultSet, SessionContext
 from app.sql.view_snapshot import SystemSnapshot
+from app.views.sight import Silence
 from catalog.core.audit import AuditFilter
 from catalog.core.errors import RefusedError, StatementError
 from catalog.core.names import written
@@ -54,6 +55,7 @@ class Site:
     feed: PartitionFeed
     _readiness: dict[str, Any] = field(default_factory=dict)
     _readiness_at: float = -READINESS_S
+    _silence: Silence | None = None
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _judged_ms: int = 0
     _alerts: list[Alert] = field(default_factory=list)
@@ -67,11 +69,18 @@ class Site:
         async with self._asking:
             if time.monotonic() - self._readiness_at >= READINESS_S:
                 self._readiness = await self.services.readiness()
+                self._silence = await self.services.sight.silence()
                 if self._readiness["catalog"] == "ok":
                     with suppress(StatementError):
                         await self._look_at_catalog()
                 self._readiness_at = time.monotonic()
             return self._readiness
+
+    async def silence(self) -> Silence | None:
+        """Of the metastore, asked with the readiness: what pages show of zones, partitions and nodes is as of
+        its beginning."""
+        await self.readiness()
+        return self._silence
 
     def look_at_alerts(self) -> None:
         """They are judged beside the keyspace, so nothing else says that they have changed."""
@@ -150,7 +159,8 @@ class Site:
         catalog = await self.catalog()
         copy = self.services.mirror.copy()
         views, at_ms = self.services.views, time.time_ns() // 1_000_000
-        return SystemSnapshot(catalog, copy, views.keyspace, at_ms, ownership=views.ownership)
+        silence = await self.silence()
+        return SystemSnapshot(catalog, copy, views.keyspace, at_ms, ownership=views.ownership, silence=silence)
 
 
 def no_zone() -> Markup:

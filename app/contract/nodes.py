@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from app.contract.marks import About
+from app.contract.zones import AsOf
 
 
 class DrainBody(TypedDict):
@@ -34,7 +35,7 @@ class NodeBody(TypedDict):
     pid: int | None
 
 
-class Nodes(TypedDict):
+class Nodes(AsOf):
     nodes: list[NodeBody]
 
 
@@ -60,13 +61,19 @@ class LossBody(TypedDict):
 
 class StopVerdict(TypedDict):
     node: str
-    can_stop: Annotated[bool, About("no partition would lose its majority or its last running copy")]
+    can_stop: Annotated[
+        bool,
+        About(
+            "no partition would lose its majority or its last running copy; false, too,"
+            " while the metastore is silent"
+        ),
+    ]
     members: int
     copies: Annotated[int, About("of partitions of store zones, which have no members")]
     losses: Annotated[dict[str, int], About("partitions by what they would lose")]
     partitions: Annotated[list[LossBody], About("the first thousand of them")]
 
 
-class CanStop(StopVerdict):
+class CanStop(StopVerdict, AsOf):
     alive: bool
     drain: DrainBody | None

@@ -7,6 +7,7 @@ from typing import Annotated, NotRequired
 from typing_extensions import TypedDict
 
 from app.contract.marks import About, OneOf
+from app.contract.zones import AsOf
 from rebalance.core.operation import OperationKind, OperationState
 
 KindName = Annotated[str, OneOf(OperationKind)]
@@ -134,7 +135,11 @@ class OperationDetail(OperationBody):
     ]
 
 
-class Operations(TypedDict):
+class OperationAnswer(OperationDetail, AsOf):
+    """Of an operation by its name."""
+
+
+class Operations(AsOf):
     operations: Annotated[list[OperationBody], About("the newest first")]
     next_page_token: Annotated[str | None, About("opaque; null: these were the last")]
 

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 from typing_extensions import TypedDict
 
 from app.contract.marks import About, OneOf
-from app.contract.zones import Roles
+from app.contract.zones import AsOf, Roles, Since
 from rebalance.core.partition_state import GlobalState, LocalState
 from rebalance.core.records import MemberState
 from rebalance.core.recovery_candidates import CandidateKind
 
-UNKNOWN = "UNKNOWN"
+UNKNOWN, SERVING, NOT_SERVING = "UNKNOWN", "SERVING", "NOT_SERVING"
+"""What is told while the metastore is silent."""
 
 
 class ReplicaState(TypedDict):
@@ -39,12 +40,14 @@ class PositionBody(TypedDict):
 class PartitionStateBody(TypedDict):
     partition: int
     state: Annotated[
-        str, OneOf(GlobalState, UNKNOWN), About("UNKNOWN: the metastore is silent, so nobody can tell")
+        str,
+        OneOf(GlobalState, SERVING, NOT_SERVING, UNKNOWN),
+        About(
+            "the last three while the metastore is silent: whether those who serve the partition answer; "
+            "UNKNOWN: they were not asked in the last seconds"
+        ),
     ]
-    since: Annotated[
-        str | None,
-        About("since when it is so, as far as the server that answers has seen, UTC; null: not known to it"),
-    ]
+    since: Since
     advice: Annotated[
         str,
         About(
@@ -60,7 +63,7 @@ class PartitionStateBody(TypedDict):
     replicas: list[ReplicaState]
 
 
-class PartitionStates(TypedDict):
+class PartitionStates(AsOf):
     zone: str
     zone_id: int
     partitions: list[PartitionStateBody]

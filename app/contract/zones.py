@@ -20,6 +20,21 @@ MemberStateName = Annotated[str, OneOf(MemberState, Cause.NODE_DOWN.value, less=
 RoleName = Annotated[str, OneOf(MemberRole)]
 
 
+Since = Annotated[
+    str | None,
+    About("since when it is so, as far as the server that answers has seen, UTC; null: not known to it"),
+]
+
+
+class AsOf(TypedDict):
+    """Of an answer that is read from what the server has seen of the metastore."""
+
+    metastore_silent_since: Annotated[
+        str | None,
+        About("UTC: the answer is as of then, and nobody can tell whether it is still so; null: it is"),
+    ]
+
+
 class Roles(TypedDict):
     peers: Annotated[list[str], About("voters, the preferred primary first")]
     learners: list[str]
@@ -79,6 +94,7 @@ class PartitionMap(TypedDict):
 class MoveStatusBody(TypedDict):
     state: Annotated[str, OneOf(MoveState)]
     cause: Annotated[str, About("what it waits for or is doing; empty when done")]
+    since: Since
 
 
 class KeptCopy(TypedDict):
@@ -126,7 +142,11 @@ class PartitionDetail(PartitionBody):
     failures: Annotated[list[FailureBody], About("changes that did not succeed, the newest first")]
 
 
-class Partitions(TypedDict):
+class PartitionAnswer(PartitionDetail, AsOf):
+    """Of a partition by its number."""
+
+
+class Partitions(AsOf):
     zone: str
     zone_id: int
     partitions: list[PartitionBody]
@@ -160,6 +180,10 @@ class Progress(TypedDict):
     copies: Annotated[CopyCounts | None, About("of a store zone that is placed; null: of any other")]
 
 
+class ProgressAnswer(Progress, AsOf):
+    """Of a zone by its id."""
+
+
 class ZoneBody(TypedDict):
     zone_id: int
     name: str
@@ -176,10 +200,10 @@ class ZoneBody(TypedDict):
     data_nodes: list[str]
 
 
-class ZoneDetail(ZoneBody):
+class ZoneDetail(ZoneBody, AsOf):
     progress: Progress
 
 
-class Zones(TypedDict):
+class Zones(AsOf):
     catalog_version: int
     zones: list[ZoneBody]

@@ -91,6 +91,10 @@ class PartitionCount:
         gone = (tally.named.keys() | tally.data_nodes.keys()) - self.alive - self.drained
         return {node: tally.replicas[node] for node in gone}
 
+    def sizes(self) -> dict[ZoneId, int]:
+        """Numbers of partitions."""
+        return {zone_id: len(zone.facts) for zone_id, zone in self.tally.zones.items()}
+
     def since_ms(self, partition: PartitionId) -> int | None:
         """Since when the partition has waited for what it waits for and serves, or not, as this server has seen
         it, Unix; None: it was not looked at yet."""

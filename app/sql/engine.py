@@ -49,6 +49,7 @@ from app.sql.view_registry import (
 from app.sql.view_snapshot import SystemSnapshot
 from app.sql.view_threads import ViewThreads
 from app.sql.visible_rows import asked_for, check_question, names_of, needs_of, sight, visible, visible_rows
+from app.views.sight import NO_SIGHT, PartitionSight
 from app.views.store_copies import ServerCopies
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
@@ -113,13 +114,13 @@ class SqlEngine:
         watch: StandingWatch | None = None,
         meter: StatementMeter | None = None,
         alerts: Callable[[], Sequence[Alert]] = tuple,
-        unknown_since_ms: Callable[[], Awaitable[int | None]] | None = None,
+        sight: PartitionSight = NO_SIGHT,
     ) -> None:
         """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
         ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
         store servers. ``line``: in which statements wait for their turn. ``watch`` None: nobody has to log
-        in. ``alerts``: as this server judges them. ``unknown_since_ms``: see ``FactReader``."""
-        self._alerts, self._unknown_since_ms = alerts, unknown_since_ms
+        in. ``alerts``: as this server judges them."""
+        self._alerts, self._sight = alerts, sight
         self._line = line or StatementLine()
         self._meter = meter or StatementMeter()
         self._watch = watch
@@ -134,7 +135,7 @@ class SqlEngine:
         self._sandbox, self._registry = sandbox, registry or ViewRegistry(SYSTEM_VIEWS)
         self._threads = ViewThreads(timeout_s)
         self._streams: dict[str, bytes] = {}
-        self._streams_of: tuple[int, int, bool] = (0, 0, True)
+        self._streams_of: tuple[object, ...] = ()
 
     @property
     def registry(self) -> ViewRegistry:
@@ -401,7 +402,7 @@ class SqlEngine:
         return replace(answer, catalog_version=shown.catalog.version, held=sight(shown, names_of(views)))
 
     async def _tables(self, views: Sequence[SystemView], snapshot: SystemSnapshot) -> dict[str, bytes]:
-        of = (snapshot.catalog.version, snapshot.keys.revision, snapshot.is_known)
+        of = (snapshot.catalog.version, snapshot.keys.revision, snapshot.silence, self._sight.version())
         if of != self._streams_of:
             self._streams, self._streams_of = {}, of
         streams = self._streams if snapshot.seen is None else {}
@@ -428,7 +429,7 @@ class SqlEngine:
 
     async def _snapshot_of(self, catalog: CatalogSnapshot) -> SystemSnapshot:
         """For the caller; the keyspace as it is now."""
-        is_known = self._unknown_since_ms is None or await self._unknown_since_ms() is None
+        silence = await self._sight.silence()
         ownership = self._ownership() if self._ownership is not None else None
         at_ms = time.time_ns() // 1_000_000
         snapshot = SystemSnapshot(
@@ -439,6 +440,7 @@ class SqlEngine:
             queries=self._sandbox.queries,
             ownership=ownership,
             alerts=tuple(self._alerts()),
-            is_known=is_known,
+            silence=silence,
+            since_ms=self._sight.since_ms,
         )
         return visible(snapshot, current_caller())

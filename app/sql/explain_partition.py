@@ -99,7 +99,7 @@ class _Explained:
         )
 
     def _state(self, name: str) -> str:
-        return local_state(self.view, name, self.snapshot.alive).value if self.snapshot.is_known else UNKNOWN
+        return UNKNOWN if self.snapshot.silence else local_state(self.view, name, self.snapshot.alive).value
 
     def _verdict(self, name: str) -> str:
         if name not in self.sizes.data_nodes:

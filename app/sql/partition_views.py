@@ -7,10 +7,12 @@ from typing import Any
 
 from app.contract.recovery import UNKNOWN
 from app.sql.view_snapshot import SystemSnapshot
+from app.views.sight import shown_state
 from app.views.store_map import partition_map_of
 from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.causes import Cause
+from rebalance.core.keys import PartitionId
 from rebalance.core.move_status import PartitionView
 from rebalance.core.partition_state import (
     UNSERVED,
@@ -25,15 +27,19 @@ from rebalance.kernels.partition_map import STATE_NAMES
 Row = tuple[Any, ...]
 
 
-def shown_state(view: PartitionView, snapshot: SystemSnapshot) -> str:
-    """The state of a partition as a whole; ``UNKNOWN`` while the metastore is silent."""
-    return global_state(view, snapshot.alive).value if snapshot.is_known else UNKNOWN
+def whole_state(
+    partition: PartitionId, view: PartitionView, snapshot: SystemSnapshot
+) -> tuple[str, int | None]:
+    """Of a partition as a whole, and since when it is so."""
+    state = global_state(view, snapshot.alive)
+    return shown_state(partition, state, snapshot.since_ms(partition), snapshot.silence)
 
 
 def global_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
-            yield zone.zone_id, zone.name, number, shown_state(seen, snapshot)
+            partition = PartitionId(zone.zone_id, number)
+            yield zone.zone_id, zone.name, number, *whole_state(partition, seen, snapshot)
 
 
 def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -41,7 +47,7 @@ def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
             for node in sorted(copies_of(seen)):
-                state = local_state(seen, node, snapshot.alive).value if snapshot.is_known else UNKNOWN
+                state = local_state(seen, node, snapshot.alive).value if snapshot.silence is None else UNKNOWN
                 yield node, zone.name, zone.zone_id, number, state, None
 
 

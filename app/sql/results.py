@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol
 
 from catalog.core.snapshot import StatementWarning
@@ -37,6 +38,12 @@ ResultType.BOOLEAN = ResultType("boolean")
 ResultType.VARCHAR = ResultType("varchar")
 ResultType.TIMESTAMP = ResultType("timestamp(3)")
 ResultType.JSON = ResultType("json")
+
+
+def timestamp_text(at_ms: int) -> str:
+    """As clients read it: UTC, with milliseconds."""
+    moment = datetime.fromtimestamp(at_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03d}"
 
 
 @dataclass(frozen=True, slots=True)

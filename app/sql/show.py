@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from app.sql.partition_views import shown_state
-from app.sql.results import AnswerColumn, ResultSet, ResultType
+from app.sql.partition_views import whole_state
+from app.sql.results import AnswerColumn, ResultSet, ResultType, timestamp_text
 from app.sql.view_registry import CATALOG, SCHEMA, TABLES_SCHEMA, ViewRegistry, check_place
 from app.sql.view_snapshot import SystemSnapshot
 from app.sql.visible_rows import visible_rows
@@ -21,12 +21,14 @@ from catalog.core.zone_options import ZONE_OPTIONS, ZoneOptionRow, option_text, 
 from parser.queries import QueryName, Show, ShowKind
 from parser.render import render_zone
 from rebalance.core.assignments import Assignments
+from rebalance.core.keys import PartitionId
 from rebalance.core.move_status import partition_status
 
 Row = tuple[Any, ...]
 
 
 INTEGER, VARCHAR, BOOLEAN = ResultType.INTEGER, ResultType.VARCHAR, ResultType.BOOLEAN
+TIMESTAMP = ResultType.TIMESTAMP
 
 
 def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
@@ -157,7 +159,9 @@ def _partitions(statement: Show, snapshot: SystemSnapshot) -> ResultSet:
     columns = {
         "ZONE_NAME": VARCHAR,
         "PARTITION_ID": INTEGER,
-        **dict.fromkeys(("STATE", "MOVE", "CAUSE", "LEADER", "STABLE", "PENDING", "PLANNED"), VARCHAR),
+        **dict.fromkeys(("STATE", "MOVE", "CAUSE"), VARCHAR),
+        "SINCE": TIMESTAMP,
+        **dict.fromkeys(("LEADER", "STABLE", "PENDING", "PLANNED"), VARCHAR),
     }
     return result(columns, _partition_rows(zones, snapshot))
 
@@ -166,12 +170,14 @@ def _partition_rows(zones: Iterable[Zone], snapshot: SystemSnapshot) -> Iterator
     for zone in zones:
         for number, seen in snapshot.partitions(zone):
             status = partition_status(seen, snapshot.alive)
+            state, since_ms = whole_state(PartitionId(zone.zone_id, number), seen, snapshot)
             yield (
                 zone.name,
                 number,
-                shown_state(seen, snapshot),
+                state,
                 status.state.value,
                 status.cause or None,
+                timestamp_text(since_ms) if since_ms is not None else None,
                 seen.leader(snapshot.alive) or None,
                 *(assignments_text(assignments) for assignments in (seen.stable, seen.pending, seen.planned)),
             )

@@ -207,7 +207,7 @@ SYSTEM_VIEWS = (
     ),
     view(
         "GLOBAL_ZONE_PARTITION_STATES",
-        {**_ZONE, "PARTITION_ID": INTEGER, "PARTITION_STATE": VARCHAR},
+        {**_ZONE, "PARTITION_ID": INTEGER, "PARTITION_STATE": VARCHAR, "STATE_SINCE": TIMESTAMP},
         global_state_rows,
     ),
     view(

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-from app.sql.results import AnswerColumn, ResultType
+from app.sql.results import AnswerColumn, ResultType, timestamp_text
 from app.sql.type_signature import type_signature
 from catalog.core.errors import ErrorKind
 from catalog.core.statement_log import StatementProgress, StatementRow, StatementState
@@ -76,8 +75,7 @@ def wire_value(value: Any, column: AnswerColumn) -> Any:
     if column.type == ResultType.JSON and not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if column.type == ResultType.TIMESTAMP and isinstance(value, int):
-        moment = datetime.fromtimestamp(value // 1000, UTC)
-        return f"{moment:%Y-%m-%d %H:%M:%S}.{value % 1000:03d}"
+        return timestamp_text(value)
     return value
 
 

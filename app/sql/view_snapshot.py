@@ -8,7 +8,7 @@ when it was read, and may already know a later one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from app.sql.query_line import QueryEntry
 from app.views.keyspace_views import KeyspaceViews
 from app.views.placed_zone import PlacedZone
+from app.views.sight import Silence
 from app.views.store_copies import ServerCopies
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
@@ -71,8 +72,10 @@ class SystemSnapshot:
     """What each store server says; empty when no view needs it."""
     seen: frozenset[ZoneId] | None = None
     """The zones that whoever asks may see; None: all, those that are gone as well."""
-    is_known: bool = True
-    """Whether partitions are as the keyspace says; False: the metastore is silent."""
+    silence: Silence | None = None
+    """Of the metastore; None: partitions are as the keyspace says."""
+    since_ms: Callable[[PartitionId], int | None] = lambda _: None
+    """See ``PartitionSight``."""
     sees_system: bool = True
     """Whether whoever asks may know who has drained a node, and why."""
 

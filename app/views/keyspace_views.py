@@ -27,6 +27,7 @@ from app.views.view_bodies import (
     node_body,
     progress_body,
     roles,
+    status_body,
     store_copies,
     zone_body,
 )
@@ -69,7 +70,7 @@ class KeyspaceViews:
     """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
 
     ``now_ms`` decides which pauses hold; by default the clock on the wall. ``waits``: counted over another
-    copy. ``ownership``: of store zones, where it was read already."""
+    copy. ``ownership``: of store zones, where it was read already. ``since_ms``: of ``PartitionSight``."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class KeyspaceViews:
         now_ms: Callable[[], int] | None = None,
         waits: WaitCauses | None = None,
         ownership: Callable[[], StoreOwnership] | None = None,
+        since_ms: Callable[[PartitionId], int | None] = lambda _: None,
     ) -> None:
         ring = RingReader(mirror, keyspace)
         self._mirror = mirror
@@ -87,6 +89,7 @@ class KeyspaceViews:
         self._ownership = ownership or (lambda: ring.shown)
         self._copies: tuple[StoreOwnership | None, Counter[str]] = (None, Counter())
         self._engines: tuple[int, dict[ZoneId, str]] = (-1, {})
+        self._since_ms = since_ms
         self._seen: Collection[ZoneId] | None = None
 
     def seen_by(self, zone_ids: Collection[ZoneId] | None) -> KeyspaceViews:
@@ -408,7 +411,7 @@ class KeyspaceViews:
         self, partition: PartitionId, placed: PlacedZone | None, alive: frozenset[str]
     ) -> PartitionBody:
         view, trigger = self.view(partition, placed)
-        status, configuration = partition_status(view, alive), view.configuration
+        configuration = view.configuration
         return {
             "partition": partition.partition,
             "stable": roles(view.stable),
@@ -422,7 +425,7 @@ class KeyspaceViews:
             "members": [member_body(view, node, alive) for node in sorted(view.members)],
             "copies": store_copies(view, alive),
             "kept": kept_copies(self._mirror, self._keyspace, partition),
-            "status": {"state": status.state.value, "cause": status.cause},
+            "status": status_body(partition_status(view, alive), self._since_ms(partition)),
         }
 
     def _member_keys(self, prefix: str) -> Iterator[tuple[PartitionId, str, KeyValue]]:

@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.views.keyspace_views import KeyspaceViews
+from app.views.sight import Silence, as_of
 from catalog.core.zone import ZoneId
 from rebalance.core.drain import DrainLoss, losses
 
 SHOWN_MAX = 1_000
 
 
-def can_stop(node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str]) -> dict[str, Any]:
-    """``zones``: names by id; partitions of other zones are being dropped, and count for nothing."""
+def can_stop(
+    node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str], silence: Silence | None = None
+) -> dict[str, Any]:
+    """``zones``: names by id; partitions of other zones are being dropped, and count for nothing. Nobody
+    can tell while the metastore is silent: it cannot stop."""
     alive = views.alive()
     counts: Counter[str] = Counter()
     shown: list[dict[str, Any]] = []
@@ -29,11 +33,12 @@ def can_stop(node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str]) -> di
                 where = {"zone": zone, "zone_id": partition.zone_id, "partition": partition.partition}
                 shown.append({**where, "loss": loss.value, "detail": detail})
     hinders = any(counts[loss.value] for loss in DrainLoss if loss.hinders)
-    return {
+    verdict = {
         "node": node,
-        "can_stop": not hinders,
+        "can_stop": silence is None and not hinders,
         "members": held["members"],
         "copies": held["copies"],
         "losses": dict(sorted(counts.items())),
         "partitions": shown,
     }
+    return as_of(verdict, silence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from app.contract.recovery import (
     UNKNOWN,
@@ -15,6 +15,7 @@ from app.contract.recovery import (
     RestartBody,
 )
 from app.views.keyspace_views import KeyspaceViews
+from app.views.sight import PartitionSight, Silence, shown_state
 from app.views.view_bodies import roles
 from catalog.core.zone import Zone
 from rebalance.controllers.planned_resets import PartitionReset
@@ -34,24 +35,24 @@ def partition_states(
     views: KeyspaceViews,
     zone: Zone,
     numbers: Sequence[int],
-    since_ms: Callable[[PartitionId], int | None] = lambda _: None,
-    unknown_since_ms: int | None = None,
+    sight: PartitionSight,
+    silence: Silence | None = None,
 ) -> Iterator[PartitionStateBody]:
-    """Global and local states, partition by partition (``rebalance.core.partition_state``). ``since_ms``: since
-    when the state holds. ``unknown_since_ms``: since when the metastore has been silent; None: it is not."""
-    is_known, now_ms = unknown_since_ms is None, time.time_ns() // 1_000_000
+    """Global and local states, partition by partition (``rebalance.core.partition_state``). ``silence``: as
+    ``sight`` has it."""
+    is_known, now_ms = silence is None, time.time_ns() // 1_000_000
     placed, alive = views.placed(zone.zone_id), views.alive()
     for number in numbers or range(zone.partitions):
-        view, _ = views.view(PartitionId(zone.zone_id, number), placed)
-        owners = view.owners
-        since = since_ms(PartitionId(zone.zone_id, number)) if is_known else unknown_since_ms
-        state = global_state(view, alive)
+        partition = PartitionId(zone.zone_id, number)
+        view, _ = views.view(partition, placed)
+        owners, state = view.owners, global_state(view, alive)
+        shown, since = shown_state(partition, state, sight.since_ms(partition), silence)
         advised = is_known and state in UNSERVED
         voters = possible_voters(view, alive) if owners is None else frozenset(owners.in_sync)
         living = living_voters(view, alive) if owners is None else _answering(owners, alive)
         yield {
             "partition": number,
-            "state": state.value if is_known else UNKNOWN,
+            "state": shown,
             "since": utc(since) if since is not None else None,
             "advice": advice(partition_status(view, alive).cause, alive, _held_s(since, now_ms))
             if advised
@@ -60,7 +61,7 @@ def partition_states(
             "voters_alive": len(living),
             "generation": view.configuration.generation if view.configuration is not None else 0,
             "recovering_on": _recovering_on(view),
-            "restarting": views.restarting(PartitionId(zone.zone_id, number)),
+            "restarting": views.restarting(partition),
             "replicas": [
                 {
                     "node": node,

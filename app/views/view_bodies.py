@@ -6,7 +6,17 @@ from collections import Counter
 from typing import Literal
 
 from app.contract.nodes import DrainBody, NodeBody
-from app.contract.zones import FailureBody, KeptCopy, Member, MirrorBody, Progress, Roles, StoreCopy, ZoneBody
+from app.contract.zones import (
+    FailureBody,
+    KeptCopy,
+    Member,
+    MirrorBody,
+    MoveStatusBody,
+    Progress,
+    Roles,
+    StoreCopy,
+    ZoneBody,
+)
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.admission import utc
@@ -16,7 +26,7 @@ from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
 from rebalance.core.failures import Failure
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import MoveState, PartitionView
+from rebalance.core.move_status import MoveState, MoveStatus, PartitionView
 from rebalance.core.operation import operation_id
 from rebalance.core.partition_state import copies_of, is_learner, local_state
 from rebalance.core.readable import Unreadable, read
@@ -145,6 +155,11 @@ def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> MirrorBody | None
         "safe_revision": mirror.safe_revision,
         "reason": mirror.reason,
     }
+
+
+def status_body(status: MoveStatus, since_ms: int | None) -> MoveStatusBody:
+    since = utc(since_ms) if since_ms is not None else None
+    return {"state": status.state.value, "cause": status.cause, "since": since}
 
 
 def progress_body(

@@ -31,6 +31,7 @@ from app.application import build_app
 from app.client.zone_router import ZoneRouter
 from app.console.mount import Console
 from app.counts.partition_count import PartitionCount
+from app.counts.serving_watch import ServingWatch
 from app.edge.uvicorn_server import listen, serve_http
 from app.log_levels import LogLevelKeeper
 from app.logs import configure
@@ -42,6 +43,7 @@ from app.sql.operation_reverse import OperationReverse
 from app.sql.trino_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
 from app.views.routing_view import RoutingView
+from app.views.sight import AskSilence, PartitionSight
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
 from rebalance.controllers.clock import WallClock
@@ -66,16 +68,17 @@ ALL_SCENES = {**SCENES, **LOST_SCENES}
 
 
 @asynccontextmanager
-async def services_of(world: World) -> AsyncIterator[Services]:
-    """What the routes and pages need, over the world's stores."""
+async def services_of(world: World, silence: AskSilence | None = None) -> AsyncIterator[Services]:
+    """What the routes and pages need, over the world's stores. ``silence``: of the metastore, in place of the
+    world's, which always speaks."""
     guard = StoreGuard(world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once)
     groups = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
-    views = KeyspaceViews(world.mirror, world.keyspace)
+    count = PartitionCount(world.mirror, world.keyspace, RingReader(world.mirror, world.keyspace))
+    views = KeyspaceViews(world.mirror, world.keyspace, since_ms=count.since_ms)
     control = OperationControl(world.metastore, world.keyspace, WallClock())
     ring = RingReader(world.mirror, world.keyspace)
     endpoints = ZoneEndpoints(world.mirror, ring, groups, views.is_store)
     router, jobs = ZoneRouter(endpoints), StatementJobs(world.catalog)
-    count = PartitionCount(world.mirror, world.keyspace, ring)
     stores = (world.metastore, world.mirror, count, world.keyspace)
     facts = FactReader(world.catalog.snapshot, *stores, guard, world.relay)
     alerts = AlertWatch(facts.facts, world.metastore, world.mirror, world.keyspace, "stage")
@@ -87,8 +90,9 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             readiness=ReadinessProbe(
                 facts.facts, lambda: alerts.alerts, world.mirror, world.keyspace, guard, Background()
             ).report,
-            since_ms=count.since_ms,
-            unknown_since_ms=facts.unknown_since_ms,
+            sight=PartitionSight(
+                count.since_ms, silence or ServingWatch(facts.unknown_since_ms, router, count.sizes).silence
+            ),
             zones=ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
             views=views,
             mirror=world.mirror,

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
+from tests.fixtures.judged_alerts import ServerJudge, fires
 from tests.fixtures.recovery_commands import freeze, leads_nowhere, reset, states
+
+ALERT = "ReplicasMissing"
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -33,7 +36,8 @@ def running(partition: dict[str, Any]) -> set[str]:
 def test_a_zone_is_whole_again_after_a_reset(five_nodes: Installation, options: str) -> None:
     """IEP-059: all but so many nodes are lost that no majority is left. The survivors go on alone, and the zone
     waits with REPLICAS_MISSING, however long. The first that is back has its replica without waiting for the
-    other; when both are, members run on all again, with every acknowledged value, and the zone is done."""
+    other; when both are, members run on all again, with every acknowledged value, and the zone is
+    done. An alert fires until then."""
     zone = "short"
     five_nodes.execute(f"CREATE ZONE {zone} (PARTITIONS 1, {options})")
     with writing(five_nodes, zone.upper()) as writer:
@@ -56,6 +60,7 @@ def test_a_zone_is_whole_again_after_a_reset(five_nodes: Installation, options: 
 
         wait_for("the survivors", lambda: status()["cause"].startswith(waits))
         assert status()["state"] == "WAITING"
+        assert fires(five_nodes, ALERT)["labels"] == {"zone": zone.upper()}
         frozen[0].resume()
         back, away = names[1:3]
         waits = f"REPLICAS_MISSING: {asked - 1} of {asked} replicas, awaits {away}"
@@ -80,5 +85,7 @@ def test_a_zone_is_whole_again_after_a_reset(five_nodes: Installation, options: 
         return running(partition) == everybody and partition["status"]["state"] == "DONE"
 
     wait_for("every replica", has_all)
+    judge = ServerJudge(five_nodes.get)
+    wait_for("the end of the alert", lambda: judge.resolved(ALERT))
     writer.read_back()
     five_nodes.execute(f"DROP ZONE {zone}")

@@ -18,6 +18,7 @@ from app.sql.jobs import StatementJobs
 from app.sql.operation_reverse import OperationReverse
 from app.sql.trino_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
+from app.views.sight import NO_SIGHT, PartitionSight
 from app.views.zone_directory import ZoneDirectory
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
@@ -97,14 +98,10 @@ class OperationsWorld:
         return found[0]
 
 
-async def _metastore_speaks() -> None:
-    """It has not been silent."""
-
-
 @asynccontextmanager
-async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
+async def operations_world(directory: Path, sight: PartitionSight = NO_SIGHT) -> AsyncIterator[OperationsWorld]:
     async with opened(directory) as world:
-        views = KeyspaceViews(world.mirror, world.keyspace)
+        views = KeyspaceViews(world.mirror, world.keyspace, since_ms=sight.since_ms)
         control = OperationControl(world.metastore, world.keyspace, WallClock())
         jobs = StatementJobs(world.catalog)
         made = {
@@ -113,8 +110,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
             "reader": world.reader,
             "sql": world.engine,
             "snapshot": world.catalog.snapshot,
-            "since_ms": lambda _: None,
-            "unknown_since_ms": _metastore_speaks,
+            "sight": sight,
             "zones": ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
             "views": views,
             "mirror": world.mirror,

@@ -90,7 +90,8 @@ async def test_what_a_learner_waits_for_is_said_everywhere(world: World) -> None
 
     await set_mirror(world, node, MirrorRecord(MemberState.FAILED, reason="NODE_MEMBER_LIMIT: 1"))
     body = KeyspaceViews(world.mirror, world.keyspace).partition(P0)
-    assert body["status"] == {"state": "WAITING", "cause": f"LEARNER_FAILED: {node} (NODE_MEMBER_LIMIT: 1)"}
+    cause = f"LEARNER_FAILED: {node} (NODE_MEMBER_LIMIT: 1)"
+    assert body["status"] == {"state": "WAITING", "cause": cause, "since": None}
     (reasons,) = [
         row["REASON"] for row in await objects(world, "EXPLAIN PARTITION wide.0") if row["NODE_NAME"] == node
     ]

@@ -29,6 +29,7 @@ from app.sql.results import SessionContext
 from app.views.keyspace_views import KeyspaceViews
 from app.views.recovery_views import partition_states
 from app.views.scrape_targets import scrape_targets
+from app.views.sight import PartitionSight, Silence
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
@@ -373,10 +374,10 @@ async def test_partitions_that_take_no_writes_say_since_when_and_what_to_do(tmp_
         assert began_ms is not None
         (zone,) = (await world.catalog.snapshot()).zones
         views = KeyspaceViews(world.mirror, world.keyspace)
-        (state,) = partition_states(views, zone, (), server.count.since_ms)
+        (state,) = partition_states(views, zone, (), PartitionSight(server.count.since_ms))
         assert (state["state"], state["since"]) == ("READ_ONLY", utc(began_ms))
         assert state["advice"] == "Start the nodes that are named: that loses nothing."
-        (old,) = partition_states(views, zone, (), lambda _: began_ms - 61_000)
+        (old,) = partition_states(views, zone, (), PartitionSight(lambda _: began_ms - 61_000))
         assert "zonectl recovery" in old["advice"]
         await server.count.round()
         assert server.count.since_ms(PARTITION) == began_ms, "nothing has changed"
@@ -391,29 +392,29 @@ async def test_states_are_unknown_while_the_metastore_is_silent(tmp_path: Path) 
         assert await server.reader(world.metastore).unknown_since_ms() is None
         (zone,) = (await world.catalog.snapshot()).zones
         views = KeyspaceViews(world.mirror, world.keyspace)
-        (state,) = partition_states(views, zone, ())
+        (state,) = partition_states(views, zone, (), PartitionSight())
         assert state["state"] == "AVAILABLE"
         began_ms = time.time_ns() // 1_000_000
         silent = server.reader(SilentMetastore())
         since_ms = await silent.unknown_since_ms()
         assert since_ms is not None
         assert abs(since_ms - began_ms) < 60_000
-        (state,) = partition_states(views, zone, (), server.count.since_ms, since_ms)
+        (state,) = partition_states(views, zone, (), PartitionSight(), Silence(since_ms))
         assert (state["state"], state["since"], state["advice"]) == ("UNKNOWN", utc(since_ms), "")
         assert {replica["state"] for replica in state["replicas"]} == {"UNKNOWN"}
 
 
 @pytest.mark.parametrize("since_ms", [None, 1_000])
 async def test_views_of_states_are_unknown_then_as_well(tmp_path: Path, since_ms: int | None) -> None:
-    async def unknown_since_ms() -> int | None:
-        return since_ms
+    async def silence() -> Silence | None:
+        return None if since_ms is None else Silence(since_ms)
 
     async with reporting(tmp_path) as server:
         world = server.world
         await world.run("CREATE ZONE orders (PARTITIONS 2, REPLICAS 3)")
         await world.serve(1, 2)
         stores = (world.catalog, world.mirror, world.keyspace, world.sandbox)
-        engine = SqlEngine(*stores, 60.0, unknown_since_ms=unknown_since_ms)
+        engine = SqlEngine(*stores, 60.0, sight=PartitionSight(lambda _: 2_000, silence))
         whole = "AVAILABLE" if since_ms is None else "UNKNOWN"
         each = "HEALTHY" if since_ms is None else "UNKNOWN"
         try:
@@ -422,8 +423,13 @@ async def test_views_of_states_are_unknown_then_as_well(tmp_path: Path, since_ms
                 ("SELECT DISTINCT partition_state FROM local_zone_partition_states", each),
             ):
                 assert [*(await engine.execute(query, SessionContext())).rows] == [(state,)]
+            since = "1970-01-01 00:00:02.000" if since_ms is None else "1970-01-01 00:00:01.000"
+            query = "SELECT DISTINCT partition_state, state_since FROM global_zone_partition_states"
+            assert [*(await engine.execute(query, SessionContext())).rows] == [(whole, since)]
             shown = await engine.execute("SHOW PARTITIONS FROM orders", SessionContext())
-            assert {row[2] for row in shown.rows} == {whole}
+            names = [column.name for column in shown.columns]
+            assert names[2:6] == ["STATE", "MOVE", "CAUSE", "SINCE"]
+            assert {(row[2], row[5]) for row in shown.rows} == {(whole, since)}
         finally:
             engine.close()
 

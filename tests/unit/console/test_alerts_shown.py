@@ -1,4 +1,5 @@
-"""Alerts in open pages: they are judged beside the keyspace, so nothing else has pages drawn anew."""
+"""In open pages: alerts, which are judged beside the keyspace, so that nothing else has pages drawn anew;
+and as of when the keyspace is."""
 
 from __future__ import annotations
 
@@ -9,10 +10,16 @@ import pytest
 
 from app.alerts.burn_rows import ALERT_ROWS
 from app.alerts.runbook import runbook_page
+from app.views.sight import Silence
 from tests.fixtures.console_socket import PageSocket
 from tests.fixtures.open_console import OpenConsole, open_console
 
 QUIET = "No alert fires or is pending."
+SILENT = "The metastore has been silent since then"
+PAGES = (
+    *("zones/ORDERS", "zones/ORDERS/partitions/0", "map", "nodes", "nodes/n1"),
+    *("operations", "recovery", "rebalance", "sql"),
+)
 
 
 def text(socket: PageSocket) -> str:
@@ -31,9 +38,15 @@ async def looked(console: OpenConsole, alert: str) -> None:
 @pytest.mark.timeout(300)
 async def test_open_pages_show_an_alert_once_it_is_judged(tmp_path: Path) -> None:
     """The overview, the page of alerts, and the badge of a page that shows none. Nothing else happens: the
-    scene's node is down from the beginning."""
+    scene's node is down from the beginning. Then the metastore is silent: all pages say as of when they are,
+    also to who sees one zone only."""
+    silence: list[Silence | None] = [None]
+
+    async def told() -> Silence | None:
+        return silence[0]
+
     async with (
-        open_console(tmp_path) as console,
+        open_console(tmp_path, told) as console,
         console.browser("olga") as browser,
         console.page(browser, "/console/") as overview,
         console.page(browser, "/console/alerts") as alerts,
@@ -46,6 +59,19 @@ async def test_open_pages_show_an_alert_once_it_is_judged(tmp_path: Path) -> Non
         await alerts.wait(lambda: "/console/alerts/NodeDown" in text(alerts))
         await overview.wait(lambda: "pending</a>" in text(overview))
         await other.wait(lambda: "pending</a>" in text(other))
+        sockets = (overview, alerts, other)
+        assert not any(SILENT in text(socket) for socket in sockets)
+        silence[0] = Silence(1_700_000_000_000)
+        for socket in sockets:
+            await socket.wait(lambda socket=socket: SILENT in text(socket))
+            assert "as of 2023-11-14 22:13:20 UTC" in text(socket)
+        for page in PAGES:
+            assert SILENT in (await browser.open(f"/console/{page}")).text, page
+        async with console.browser("vera") as vera:
+            assert SILENT in (await vera.open("/console/zones/ORDERS")).text
+        silence[0] = None
+        for socket in sockets:
+            await socket.wait(lambda socket=socket: SILENT not in text(socket))
 
 
 def test_each_alert_has_its_page() -> None:

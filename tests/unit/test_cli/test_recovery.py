@@ -98,6 +98,20 @@ def test_states(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == [state(3, "DEGRADED")]
 
 
+@pytest.mark.parametrize(("shown", "code"), [("SERVING", 0), ("NOT_SERVING", 1), ("UNKNOWN", 1)])
+def test_what_is_told_while_the_metastore_is_silent(
+    api: ApiStub, capsys: pytest.CaptureFixture[str], shown: str, code: int
+) -> None:
+    """As of when it is, beside the answer in whatever form."""
+    body = {"partitions": [state(0, "AVAILABLE"), state(1, shown)], "metastore_silent_since": NOON}
+    api.answers[STATES] = (200, body)
+    for form in ("table", "json"):
+        assert main(["recovery", "states", "orders", "--format", form]) == code
+        said = capsys.readouterr()
+        assert said.err.splitlines() == [f"As of {NOON}: the metastore has been silent since then."]
+        assert shown in said.out
+
+
 def test_dry_run(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """What would be lost is said, and nothing is waited for."""
     api.answers[RESET] = (200, {"partitions": [reset(0), reset(1, orderly=False), reset(2, empty=True)]})

@@ -1,0 +1,83 @@
+"""A replica that is broken, and a store server that takes no part: tickets fire while it is so, and end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.e2e.installation import Installation, wait_for, writing
+from tests.fixtures.fault_scenes import log_flipped, members
+from tests.fixtures.judged_alerts import ServerJudge
+
+LIMIT_S = 300
+EXPECTED = {
+    ("ReplicaBroken", "GROUPED"),
+    ("PartitionDegraded", "GROUPED"),
+    ("PartitionDegraded", "KEPT"),
+    ("StoreServerDown", "n2"),
+}
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@contextmanager
+def no_store_server(installation: Installation, name: str) -> Iterator[None]:
+    """Its agent starts it, and it does not live long."""
+    stopped = threading.Event()
+
+    def hold() -> None:
+        while not stopped.wait(0.2):
+            for process in installation.processes("app.cli", " store serve ", f"--name {name}"):
+                process.kill()
+
+    killer = threading.Thread(target=hold)
+    killer.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        killer.join(60)
+
+
+def member_url(installation: Installation, node: str) -> str:
+    """Of the only partition's member there, while it runs."""
+    (partition,) = installation.partitions("GROUPED")
+    found = [m for m in partition["members"] if m["node"] == node and m["state"] == "RUNNING"]
+    return str(found[0]["peer_url"]) if found and found[0]["role"] == "VOTER" else ""
+
+
+@pytest.mark.slow("a member is damaged twice, and alerts are waited for")
+def test_damaged_copies_and_a_dead_store_server_are_told_until_they_are_mended(
+    installation: Installation,
+) -> None:
+    installation.execute("CREATE ZONE grouped (PARTITIONS 1, REPLICAS 3)", LIMIT_S)
+    installation.execute("CREATE ZONE kept (PARTITIONS 2, REPLICAS 3) STORAGE PROFILES ['bulk']", LIMIT_S)
+    judge = ServerJudge(installation.get)
+
+    def told(state: str) -> set[tuple[str, str]]:
+        names = {name for name, _ in EXPECTED}
+        alerts = [alert for name in names for alert in judge.alerts(name) if alert["state"] == state]
+        return {(alert["name"], label) for alert in alerts for label in alert["labels"].values()}
+
+    with writing(installation, "GROUPED") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 60)
+        before = wait_for("the member", lambda: member_url(installation, "n2"))
+        with log_flipped(installation):
+            wait_for("another member", lambda: member_url(installation, "n2") not in ("", before), LIMIT_S)
+        count = len(writer.acknowledged)
+        wait_for("writes", lambda: len(writer.acknowledged) > count + 60)
+        with log_flipped(installation), no_store_server(installation, "n2"):
+            wait_for("all to fire", lambda: told("firing") >= EXPECTED, LIMIT_S, pause_s=0.5)
+            assert members(installation, "n2") == []
+            count = len(writer.acknowledged)
+            wait_for("writes", lambda: len(writer.acknowledged) > count)
+        asked = installation.zonectl("recovery", "restart", "grouped", "--cleanup", "--node", "n2")
+        assert asked.returncode == 0, asked.stdout + asked.stderr
+        wait_for("the end of all", lambda: not told("firing") | told("pending"), LIMIT_S, pause_s=0.5)
+        assert told("resolved") >= EXPECTED
+        assert member_url(installation, "n2")
+    assert writer.errors == []
+    writer.read_back()

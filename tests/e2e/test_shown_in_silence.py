@@ -1,0 +1,149 @@
+"""The metastore hangs, and is killed: what is shown of partitions is what puts find."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from rebalance.groups.key_hash import partition_of
+from tests.e2e.installation import Installation, wait_for
+from tests.fixtures.fault_scenes import metastore
+
+PARTITIONS = 3
+ZONES = ("GROUPED", "KEPT")
+"""Of groups, whose members need no metastore, and of store servers, which stop without one."""
+KEYS = {
+    number: next(key for key in map(str, range(10_000)) if partition_of(key, PARTITIONS) == number)
+    for number in range(PARTITIONS)
+}
+PUT_S = 2.0
+NEAR_S = 20.0
+"""An answer counts for 15 s, and takes 2 s; a put's outcome within so long of what was shown."""
+LIMIT_S = 300
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass
+class Puts:
+    """Every partition is written all the time; ``outcomes`` by zone and partition: when, and whether it was
+    acknowledged."""
+
+    installation: Installation
+    outcomes: dict[tuple[str, int], list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        stopped = threading.Event()
+        places = [(zone, number) for zone in ZONES for number in range(PARTITIONS)]
+        threads = [threading.Thread(target=self._put, args=(*place, stopped)) for place in places]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            for thread in threads:
+                thread.join(10 * PUT_S)
+
+    def _put(self, zone: str, number: int, stopped: threading.Event) -> None:
+        path, headers = f"/api/v1/zones/{zone}/kv/{KEYS[number]}", {"Zonekeeper-Timeout": str(PUT_S)}
+        with self.installation.access.client(4 * PUT_S) as client:
+            while not stopped.wait(0.2):
+                try:
+                    answer = client.put(path, json={"value": uuid.uuid4().hex}, headers=headers)
+                    is_done = answer.status_code == httpx.codes.OK
+                except httpx.TransportError:
+                    is_done = False
+                self.outcomes[zone, number].append((time.monotonic(), is_done))
+
+    def near(self, place: tuple[str, int], moment: float) -> set[bool]:
+        return {is_done for at, is_done in self.outcomes[place] if abs(at - moment) <= NEAR_S}
+
+
+@dataclass
+class Shown:
+    """``states``: zone, partition, when, and what ``recovery/states`` said."""
+
+    installation: Installation
+    states: list[tuple[str, int, float, str]] = field(default_factory=list)
+
+    def now(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for zone in ZONES:
+            rows = self.installation.get(f"/api/v1/zones/{zone}/recovery/states")["partitions"]
+            self.states += [(zone, row["partition"], time.monotonic(), row["state"]) for row in rows]
+            found[zone] = {row["state"] for row in rows}
+        return found
+
+    def silent_since(self) -> set[str | None]:
+        paths = ("zones", "nodes", "zones/GROUPED/partitions", "zones/KEPT", "operations", "nodes/n1/can-stop")
+        return {self.installation.get(f"/api/v1/{path}")["metastore_silent_since"] for path in paths}
+
+
+@pytest.mark.slow("etcd hangs and is killed until partitions were asked; store servers start anew each time")
+@pytest.mark.parametrize("way", ["hangs", "killed"])
+def test_partitions_are_shown_as_puts_find_them(installation: Installation, way: str) -> None:
+    installation.execute(f"CREATE ZONE IF NOT EXISTS grouped (PARTITIONS {PARTITIONS}, REPLICAS 3)", LIMIT_S)
+    kept = f"CREATE ZONE IF NOT EXISTS kept (PARTITIONS {PARTITIONS}, REPLICAS 3) STORAGE PROFILES ['bulk']"
+    installation.execute(kept, LIMIT_S)
+    shown, puts = Shown(installation), Puts(installation)
+    wait_for("all well", lambda: set.union(*shown.now().values()) == {"AVAILABLE"}, LIMIT_S)
+    assert shown.silent_since() == {None}
+    with puts.going_on():
+        wait_for("puts", lambda: all(outcomes[-1][1] for outcomes in puts.outcomes.values()), LIMIT_S)
+        shown.states.clear()
+        with silent(installation, way):
+            wanted = {"GROUPED": {"SERVING"}, "KEPT": {"NOT_SERVING"}}
+            wait_for("answers of all partitions", lambda: shown.now() == wanted, LIMIT_S, pause_s=0.5)
+            (since,) = shown.silent_since()
+            assert since is not None
+            told = installation.sql(
+                "SELECT DISTINCT zone_name, partition_state FROM global_zone_partition_states"
+            )
+            assert {tuple(row) for row in told[0]["rows"]} == {("GROUPED", "SERVING"), ("KEPT", "NOT_SERVING")}
+            time.sleep(3 * PUT_S)  # so that puts have found the same
+        wait_for("all well", lambda: set.union(*shown.now().values()) == {"AVAILABLE"}, LIMIT_S)
+    assert shown.silent_since() == {None}
+    for zone, number, moment, state in shown.states:
+        outcomes = puts.near((zone, number), moment)
+        if state in ("SERVING", "AVAILABLE", "DEGRADED"):
+            assert True in outcomes, (zone, number, moment)
+        elif state == "NOT_SERVING":
+            assert False in outcomes, (zone, number, moment)
+
+
+@contextmanager
+def silent(installation: Installation, way: str) -> Iterator[None]:
+    """Of a metastore that is started anew it takes each one."""
+    stopped = threading.Event()
+
+    def hold() -> None:
+        while not stopped.wait(0.1):
+            for process in installation.processes("--name zonekeeper "):
+                process.kill()
+
+    if way == "hangs":
+        process = metastore(installation)
+        process.suspend()
+        try:
+            yield
+        finally:
+            if process.is_running():
+                process.resume()
+        return
+    killer = threading.Thread(target=hold)
+    killer.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        killer.join(60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,12 +17,18 @@ from tests.e2e.installation import Installation, wait_for
 from tests.fixtures.fault_scenes import metastore
 
 PARTITIONS = 3
-ZONES = ("GROUPED", "KEPT")
-"""Of groups, whose members need no metastore, and of store servers, which stop without one."""
+ZONES = ("GROUPED", "FENCED", "KEPT")
+"""Of groups, whose members need no metastore, or stop where it hangs; and of store servers, which stop without
+one."""
+EXPECTED = {
+    "hangs": {"GROUPED": "SERVING", "FENCED": "NOT_SERVING", "KEPT": "NOT_SERVING"},
+    "killed": {"GROUPED": "SERVING", "KEPT": "NOT_SERVING"},
+}
 KEYS = {
     number: next(key for key in map(str, range(10_000)) if partition_of(key, PARTITIONS) == number)
     for number in range(PARTITIONS)
 }
+WELL = frozenset({"AVAILABLE"})
 PUT_S = 2.0
 NEAR_S = 20.0
 """An answer counts for 15 s, and takes 2 s; a put's outcome within so long of what was shown."""
@@ -38,13 +43,14 @@ class Puts:
     acknowledged."""
 
     installation: Installation
-    outcomes: dict[tuple[str, int], list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
+    outcomes: dict[tuple[str, int], list[tuple[float, bool]]] = field(
+        default_factory=lambda: {(zone, number): [] for zone in ZONES for number in range(PARTITIONS)}
+    )
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
         stopped = threading.Event()
-        places = [(zone, number) for zone in ZONES for number in range(PARTITIONS)]
-        threads = [threading.Thread(target=self._put, args=(*place, stopped)) for place in places]
+        threads = [threading.Thread(target=self._put, args=(*place, stopped)) for place in self.outcomes]
         for thread in threads:
             thread.start()
         try:
@@ -76,12 +82,13 @@ class Shown:
     installation: Installation
     states: list[tuple[str, int, float, str]] = field(default_factory=list)
 
-    def now(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+    def now(self) -> set[tuple[str, frozenset[str]]]:
+        """Of each zone: the states of its partitions."""
+        found = set()
         for zone in ZONES:
             rows = self.installation.get(f"/api/v1/zones/{zone}/recovery/states")["partitions"]
             self.states += [(zone, row["partition"], time.monotonic(), row["state"]) for row in rows]
-            found[zone] = {row["state"] for row in rows}
+            found.add((zone, frozenset(row["state"] for row in rows)))
         return found
 
     def silent_since(self) -> set[str | None]:
@@ -92,26 +99,26 @@ class Shown:
 @pytest.mark.slow("etcd hangs and is killed until partitions were asked; store servers start anew each time")
 @pytest.mark.parametrize("way", ["hangs", "killed"])
 def test_partitions_are_shown_as_puts_find_them(installation: Installation, way: str) -> None:
-    installation.execute(f"CREATE ZONE IF NOT EXISTS grouped (PARTITIONS {PARTITIONS}, REPLICAS 3)", LIMIT_S)
-    kept = f"CREATE ZONE IF NOT EXISTS kept (PARTITIONS {PARTITIONS}, REPLICAS 3) STORAGE PROFILES ['bulk']"
-    installation.execute(kept, LIMIT_S)
+    options = f"PARTITIONS {PARTITIONS}, REPLICAS 3"
+    fenced = f"{options}, CONSISTENCY MODE 'HIGH_AVAILABILITY'"
+    for zone in (f"grouped ({options})", f"fenced ({fenced})", f"kept ({options}) STORAGE PROFILES ['bulk']"):
+        installation.execute(f"CREATE ZONE IF NOT EXISTS {zone}", LIMIT_S)
     shown, puts = Shown(installation), Puts(installation)
-    wait_for("all well", lambda: set.union(*shown.now().values()) == {"AVAILABLE"}, LIMIT_S)
+    wait_for("all well", lambda: {states for _, states in shown.now()} == {WELL}, LIMIT_S)
     assert shown.silent_since() == {None}
     with puts.going_on():
-        wait_for("puts", lambda: all(outcomes[-1][1] for outcomes in puts.outcomes.values()), LIMIT_S)
+        wait_for("puts", lambda: all(found and found[-1][1] for found in puts.outcomes.values()), LIMIT_S)
         shown.states.clear()
         with silent(installation, way):
-            wanted = {"GROUPED": {"SERVING"}, "KEPT": {"NOT_SERVING"}}
-            wait_for("answers of all partitions", lambda: shown.now() == wanted, LIMIT_S, pause_s=0.5)
+            wanted = {(zone, frozenset({state})) for zone, state in EXPECTED[way].items()}
+            wait_for("answers of all partitions", lambda: wanted <= shown.now(), LIMIT_S, pause_s=0.5)
             (since,) = shown.silent_since()
             assert since is not None
-            told = installation.sql(
-                "SELECT DISTINCT zone_name, partition_state FROM global_zone_partition_states"
-            )
-            assert {tuple(row) for row in told[0]["rows"]} == {("GROUPED", "SERVING"), ("KEPT", "NOT_SERVING")}
+            query = "SELECT DISTINCT zone_name, partition_state FROM global_zone_partition_states"
+            (told,) = installation.sql(query)
+            assert {(zone, state) for zone, state in told["rows"]} >= {*EXPECTED[way].items()}
             time.sleep(3 * PUT_S)  # so that puts have found the same
-        wait_for("all well", lambda: set.union(*shown.now().values()) == {"AVAILABLE"}, LIMIT_S)
+        wait_for("all well", lambda: {states for _, states in shown.now()} == {WELL}, LIMIT_S)
     assert shown.silent_since() == {None}
     for zone, number, moment, state in shown.states:
         outcomes = puts.near((zone, number), moment)

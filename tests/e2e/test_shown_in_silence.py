@@ -116,7 +116,7 @@ def test_partitions_are_shown_as_puts_find_them(installation: Installation, way:
             assert since is not None
             query = "SELECT DISTINCT zone_name, partition_state FROM global_zone_partition_states"
             (told,) = installation.sql(query)
-            assert {(zone, state) for zone, state in told["rows"]} >= {*EXPECTED[way].items()}
+            assert {(zone, state) for zone, state in told["data"]} >= {*EXPECTED[way].items()}
             time.sleep(3 * PUT_S)  # so that puts have found the same
         wait_for("all well", lambda: {states for _, states in shown.now()} == {WELL}, LIMIT_S)
     assert shown.silent_since() == {None}

@@ -159,9 +159,8 @@ def _partitions(statement: Show, snapshot: SystemSnapshot) -> ResultSet:
     columns = {
         "ZONE_NAME": VARCHAR,
         "PARTITION_ID": INTEGER,
-        **dict.fromkeys(("STATE", "MOVE", "CAUSE"), VARCHAR),
+        **dict.fromkeys(("STATE", "MOVE", "CAUSE", "LEADER", "STABLE", "PENDING", "PLANNED"), VARCHAR),
         "SINCE": TIMESTAMP,
-        **dict.fromkeys(("LEADER", "STABLE", "PENDING", "PLANNED"), VARCHAR),
     }
     return result(columns, _partition_rows(zones, snapshot))
 
@@ -177,9 +176,9 @@ def _partition_rows(zones: Iterable[Zone], snapshot: SystemSnapshot) -> Iterator
                 state,
                 status.state.value,
                 status.cause or None,
-                timestamp_text(since_ms) if since_ms is not None else None,
                 seen.leader(snapshot.alive) or None,
                 *(assignments_text(assignments) for assignments in (seen.stable, seen.pending, seen.planned)),
+                timestamp_text(since_ms) if since_ms is not None else None,
             )
 
 

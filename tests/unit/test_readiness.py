@@ -427,9 +427,8 @@ async def test_views_of_states_are_unknown_then_as_well(tmp_path: Path, since_ms
             query = "SELECT DISTINCT partition_state, state_since FROM global_zone_partition_states"
             assert [*(await engine.execute(query, SessionContext())).rows] == [(whole, since)]
             shown = await engine.execute("SHOW PARTITIONS FROM orders", SessionContext())
-            names = [column.name for column in shown.columns]
-            assert names[2:6] == ["STATE", "MOVE", "CAUSE", "SINCE"]
-            assert {(row[2], row[5]) for row in shown.rows} == {(whole, since)}
+            assert [shown.columns[at].name for at in (2, -1)] == ["STATE", "SINCE"]
+            assert {(row[2], row[-1]) for row in shown.rows} == {(whole, since)}
         finally:
             engine.close()
 

@@ -80,7 +80,7 @@ async def test_the_cause_of_each_wait(world: World, limits: Limits, cause: str) 
     found = {each["cause"]: each["partitions"] for each in views.progress(ZoneId(1), 2)["causes"]}
     assert found[cause] == 3
     shown = views.partition(PartitionId(ZoneId(1), 2))["status"]
-    assert shown == {"state": "WAITING", "cause": cause}
+    assert shown == {"state": "WAITING", "cause": cause, "since": None}
 
 
 @pytest.mark.parametrize("chunk", [b"\xff\xfe", b'{"v":2}', b"\xff" * 16])

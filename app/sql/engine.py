@@ -429,7 +429,6 @@ class SqlEngine:
 
     async def _snapshot_of(self, catalog: CatalogSnapshot) -> SystemSnapshot:
         """For the caller; the keyspace as it is now."""
-        silence = await self._sight.silence()
         ownership = self._ownership() if self._ownership is not None else None
         at_ms = time.time_ns() // 1_000_000
         snapshot = SystemSnapshot(
@@ -440,7 +439,7 @@ class SqlEngine:
             queries=self._sandbox.queries,
             ownership=ownership,
             alerts=tuple(self._alerts()),
-            silence=silence,
+            silence=await self._sight.silence(),
             since_ms=self._sight.since_ms,
         )
         return visible(snapshot, current_caller())

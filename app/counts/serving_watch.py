@@ -27,6 +27,9 @@ FRESH_S = 15.0
 """An answer counts for so long."""
 PER_S = 50
 AT_ONCE = 32
+AGAIN_S = 1.0
+JITTER_MS = 1_000
+"""Of one moment, by two clocks."""
 KEY = ""
 """Nobody has it: keys are not empty."""
 
@@ -53,10 +56,12 @@ class ServingWatch:
         self._answers: dict[PartitionId, ServingAnswer] = {}
         self._asked_s: dict[PartitionId, float] = {}
         """In the order of time."""
+        self._since_ms: int | None = None
+        self._looked_s = 0.0
 
     async def silence(self) -> Silence | None:
         """See ``PartitionSight``."""
-        since_ms = await self._unknown_since_ms()
+        since_ms = await self._silent_since_ms()
         if since_ms is None:
             return None
         fresh_s = asyncio.get_running_loop().time() - FRESH_S
@@ -64,10 +69,22 @@ class ServingWatch:
             del self._asked_s[next(iter(self._asked_s))]
         return Silence(since_ms, {partition: self._answers[partition] for partition in self._asked_s})
 
+    async def _silent_since_ms(self) -> int | None:
+        """The same as long as the silence lasts. Whoever asks anew waits for a second: each answer counts for one."""
+        loop = asyncio.get_running_loop()
+        if self._since_ms is None or loop.time() - self._looked_s > AGAIN_S:
+            since_ms = await self._unknown_since_ms()
+            is_another = (
+                since_ms is None or self._since_ms is None or abs(since_ms - self._since_ms) > JITTER_MS
+            )
+            self._since_ms = since_ms if is_another else self._since_ms
+            self._looked_s = loop.time()
+        return self._since_ms
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            if await self._unknown_since_ms() is None:
+            if await self._silent_since_ms() is None:
                 self._answers.clear()
                 self._asked_s.clear()
                 await asyncio.sleep(LOOK_S)
@@ -85,7 +102,7 @@ class ServingWatch:
                     await places.acquire()
                     asking.create_task(self._ask(partition, places))
                     await asyncio.sleep(1 / PER_S)
-                if await self._unknown_since_ms() is None:
+                if await self._silent_since_ms() is None:
                     break
         await asyncio.sleep(max(begun + ROUND_S - loop.time(), 0.0))
 

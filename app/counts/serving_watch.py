@@ -70,7 +70,7 @@ class ServingWatch:
         return Silence(since_ms, {partition: self._answers[partition] for partition in self._asked_s})
 
     async def _silent_since_ms(self) -> int | None:
-        """The same as long as the silence lasts. Whoever asks anew waits for a second: each answer counts for one."""
+        """The same as long as the silence lasts; asked once a second at most."""
         loop = asyncio.get_running_loop()
         if self._since_ms is None or loop.time() - self._looked_s > AGAIN_S:
             since_ms = await self._unknown_since_ms()

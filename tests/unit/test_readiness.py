@@ -392,14 +392,14 @@ async def test_states_are_unknown_while_the_metastore_is_silent(tmp_path: Path) 
         assert await server.reader(world.metastore).unknown_since_ms() is None
         (zone,) = (await world.catalog.snapshot()).zones
         views = KeyspaceViews(world.mirror, world.keyspace)
-        (state,) = partition_states(views, zone, (), PartitionSight())
+        (state,) = partition_states(views, zone, ())
         assert state["state"] == "AVAILABLE"
         began_ms = time.time_ns() // 1_000_000
         silent = server.reader(SilentMetastore())
         since_ms = await silent.unknown_since_ms()
         assert since_ms is not None
         assert abs(since_ms - began_ms) < 60_000
-        (state,) = partition_states(views, zone, (), PartitionSight(), Silence(since_ms))
+        (state,) = partition_states(views, zone, (), silence=Silence(since_ms))
         assert (state["state"], state["since"], state["advice"]) == ("UNKNOWN", utc(since_ms), "")
         assert {replica["state"] for replica in state["replicas"]} == {"UNKNOWN"}
 

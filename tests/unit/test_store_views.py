@@ -12,7 +12,6 @@ from app.cli.follow import FollowProgress
 from app.views.published_map import map_json
 from app.views.recovery_views import partition_states
 from app.views.routing_view import RoutingView
-from app.views.sight import PartitionSight
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keys import PartitionId
 from rebalance.core.txn import Delete, Put, Txn
@@ -139,7 +138,7 @@ async def test_the_states_of_a_recovery_name_copies_and_who_is_in_sync(stored: S
     lost = PartitionOutcome(in_sync=("n2",), is_lost=True)
     await stored.commit([outcome(*names[:2], filling=names[2:]), lost, *stored.owned[2:]])
     (zone,) = (await stored.world.catalog.snapshot()).zones
-    filling, failed, whole = partition_states(stored.views, zone, [0, 1, 2], PartitionSight())
+    filling, failed, whole = partition_states(stored.views, zone, [0, 1, 2])
     assert (filling["voters"], filling["voters_alive"]) == (2, 2)
     roles = {replica["node"]: (replica["voter"], replica["reason"]) for replica in filling["replicas"]}
     assert roles == {

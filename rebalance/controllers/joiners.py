@@ -119,14 +119,19 @@ class JoinersAgain:
 
     async def note_left_out(self, zone_id: ZoneId, numbers: Collection[int]) -> None:
         """Writes down whom resets left out of partitions ``numbers``, where no record says so yet: they are
-        asked for as if one did. Raises NotYetError, MetastoreError and RecordNotReadableError."""
+        asked for as if one did. Raises NotYetError, MetastoreError, and RecordNotReadableError for what is not
+        of one partition."""
         try:
             reading = await ZoneReader(self._metastore, self._keyspace).read(zone_id)
         except RefusedError as error:
             raise NotYetError(error.message) from error
-        writes = []
+        writes: list[Txn] = []
         async for some in in_slices(sorted(numbers)):
-            writes += [write for number in some for write in _note(reading, PartitionId(zone_id, number))]
+            for partition in (PartitionId(zone_id, number) for number in some):
+                try:
+                    writes += _note(reading, partition)
+                except RecordNotReadableError as error:
+                    self._unreadable.waits(partition, error)
         for start in range(0, len(writes), NOTES_PER_REQUEST):
             await self._metastore.commit(Txn((), tuple(writes[start : start + NOTES_PER_REQUEST])))
 

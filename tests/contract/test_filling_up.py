@@ -19,7 +19,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.move_status import shortfall_of
 from rebalance.core.records import GivenUpRecord
 from rebalance.core.recovery import ResetTerms
-from rebalance.core.txn import Delete, Txn
+from rebalance.core.txn import Delete, Put, Txn
 from rebalance.core.withdrawal import decide_on_call_back
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
@@ -113,6 +113,17 @@ async def test_what_an_earlier_build_left_short_is_filled_up(world: RecoveryWorl
     assert await world.stable() == "a,b"
     await world.join("c")
     assert await world.stable() == "a,b,c"
+
+
+async def test_a_partition_that_cannot_be_read_holds_nobody_up(world: RecoveryWorld) -> None:
+    """Its zone is reconciled all the same."""
+    await lose(world, "ac")
+    await world.store.commit(
+        Txn((), (Delete(world.keyspace.given_up(P0)), Put(world.keyspace.member(P0, "b"), b"{")))
+    )
+    async with joiners_again(world) as (joiners, _):
+        await lead(world, joiners)
+    assert await world.store.get(world.keyspace.given_up(P0)) is None
 
 
 async def test_what_was_cancelled_is_not_asked_for_again(store: Metastore, keyspace: Keyspace) -> None:

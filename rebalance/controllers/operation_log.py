@@ -269,10 +269,12 @@ def _kind(
 
 
 def _causes_of(before: TargetPointer | None, data_nodes: DataNodes) -> str:
-    """``data nodes: n4 came, n2 went``."""
+    """``data nodes: n4 came, n2 went``; who returned was placed around while it was away."""
     was, now = set(before.nodes if before else ()), set(data_nodes.nodes)
     came, went = sorted(now - was), sorted(was - now)
     if before is not None and before.asked != data_nodes.asked and not (came or went):
         return "nodes are back that moves went on without"
-    changes = [f"{', '.join(names)} {word}" for names, word in ((came, "came"), (went, "went")) if names]
+    returned = sorted(set(before.gone if before else ()) - set(data_nodes.gone) - set(went))
+    words = (came, "came"), (went, "went"), (returned, "returned")
+    changes = [f"{', '.join(names)} {word}" for names, word in words if names]
     return "data nodes: " + ("; ".join(changes) or "weights, domains or who lives changed")

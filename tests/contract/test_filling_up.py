@@ -17,6 +17,7 @@ from rebalance.core.cause_table import row_of
 from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace
 from rebalance.core.move_status import shortfall_of
+from rebalance.core.operation import Operation
 from rebalance.core.records import GivenUpRecord
 from rebalance.core.recovery import ResetTerms
 from rebalance.core.txn import Delete, Put, Txn
@@ -178,6 +179,9 @@ async def test_what_is_back_does_not_wait_for_what_is_not(world: RecoveryWorld) 
         assert asked == []
     await world.join("c")
     assert await world.stable() == "a,b,c"
+    operations = (await world.store.range(world.keyspace.zone_operations(ZONE.zone_id))).items
+    newest = max((Operation.decode(item.value) for item in operations), key=lambda each: each.event_revision)
+    assert newest.reason == "data nodes: c returned"
 
 
 async def test_a_reset_that_leaves_nobody_out_asks_for_nobody(world: RecoveryWorld) -> None:

@@ -161,6 +161,7 @@ def main(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; everything that ends it early is one line on stderr."""
     try:
         _check_texts(arguments)
+        _warn_of_variables(arguments)
         result = _command()(arguments, prog_name="zonectl", standalone_mode=False)
     except typer.TyperException as error:
         return _usage(error)
@@ -184,6 +185,16 @@ def _check_texts(arguments: list[str]) -> None:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"{name} is not UTF-8 text: {text!a}") from error
+
+
+def _warn_of_variables(arguments: list[str]) -> None:
+    """An exported variable that earlier releases read is not passed over in silence."""
+    if not any(name.startswith("ZONEKEEPER_") for name in os.environ):
+        return
+    from app.cli.former_variables import former_variables
+
+    for variable, instead in former_variables(_command(), arguments, os.environ):
+        print(f"zonectl: {variable} is ignored; type {instead}", file=sys.stderr)
 
 
 @cache

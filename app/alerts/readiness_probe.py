@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.alerts.facts import InstallationFacts
@@ -39,46 +39,36 @@ def controller_name() -> str:
     return f"{platform.node()}/{os.getpid()}"
 
 
+@dataclass(frozen=True, slots=True)
 class ReadinessProbe:
     """``facts``: read anew, within so many seconds for a store to answer and for the mirror to follow.
     ``alerts``: as they were judged last. ``unprotected``: which protections are missing, in words.
     ``recoveries``: of administrators, in words."""
 
-    def __init__(
-        self,
-        facts: Callable[[float, float], Awaitable[InstallationFacts]],
-        alerts: Callable[[], Iterable[Alert]],
-        mirror: KeyspaceMirror,
-        keyspace: Keyspace,
-        stores: StoreGuard,
-        background: Background,
-        unprotected: tuple[str, ...] = (),
-        recoveries: Callable[[], Awaitable[list[str]]] | None = None,
-    ) -> None:
-        self._facts = facts
-        self._alerts = alerts
-        self._recoveries = recoveries
-        self._unprotected = unprotected
-        self._views = KeyspaceViews(mirror, keyspace)
-        self._stores = stores
-        self._mirror = mirror
-        self._keyspace = keyspace
-        self._background = background
+    facts: Callable[[float, float], Awaitable[InstallationFacts]]
+    alerts: Callable[[], Iterable[Alert]]
+    views: KeyspaceViews
+    mirror: KeyspaceMirror
+    keyspace: Keyspace
+    stores: StoreGuard
+    background: Background
+    unprotected: tuple[str, ...] = ()
+    recoveries: Callable[[], Awaitable[list[str]]] | None = None
 
     async def report(self) -> dict[str, Any]:
         """The body of ``/readyz``, as ``app.api.models.Readiness`` describes it."""
-        facts, recovered = await asyncio.gather(self._facts(TIME_LIMIT_S, SEEN_S), self._recovered())
+        facts, recovered = await asyncio.gather(self.facts(TIME_LIMIT_S, SEEN_S), self._recovered())
         agreement, is_heard = self._agreement(), facts.metastore == OK
-        takes_statements = facts.catalog == OK and self._mirror.is_loaded and agreement == OK
+        takes_statements = facts.catalog == OK and self.mirror.is_loaded and agreement == OK
         metastore = facts.metastore
         if is_heard:
-            metastore = agreement if self._mirror.is_loaded else "loading"
+            metastore = agreement if self.mirror.is_loaded else "loading"
         # What a silent metastore said last is of no use here: nobody renews anything in it.
         leader = facts.controller if is_heard else None
-        unreadable = self._views.unreadable() if is_heard else []
+        unreadable = self.views.unreadable() if is_heard else []
         status = self._engine(unreadable) if leader is not None else NO_CONTROLLER
         waiting = status.waiting
-        if waiting is not None and (zone := self._views.zone_unreadable(ZoneId(waiting.zone_id))) is not None:
+        if waiting is not None and (zone := self.views.zone_unreadable(ZoneId(waiting.zone_id))) is not None:
             unreadable.append(zone)
         lost_partitions = self._lost_partitions() if is_heard else []
         processes = [self._own(), *(self._others(unreadable) if is_heard else ())]
@@ -99,8 +89,8 @@ class ReadinessProbe:
                 "zone_oldest_seconds": _age_s(waiting),
                 "zone_id": waiting.zone_id if waiting is not None else None,
             },
-            "background": {"tasks": self._background.tasks, "processes": processes},
-            "unprotected": list(self._unprotected),
+            "background": {"tasks": self.background.tasks, "processes": processes},
+            "unprotected": list(self.unprotected),
             "recovered_administrators": recovered,
         }
         is_named = facts.divergence or facts.metastore_full
@@ -112,20 +102,20 @@ class ReadinessProbe:
             lost={lost["zone"]: lost["partitions"] for lost in lost_partitions},
             waiting=(self._zone_name(ZoneId(waiting.zone_id)), _age_s(waiting)) if waiting else None,
         )
-        return with_state(body, [cause.body for cause in judge(facts, self._alerts())])
+        return with_state(body, [cause.body for cause in judge(facts, self.alerts())])
 
     async def _recovered(self) -> list[str]:
         """Empty, too, where the catalog does not answer: that is reported anyhow."""
-        if self._recoveries is None:
+        if self.recoveries is None:
             return []
         try:
             async with asyncio.timeout(TIME_LIMIT_S):
-                return await self._recoveries()
+                return await self.recoveries()
         except (TimeoutError, StoreError):
             return []
 
     def _agreement(self) -> str:
-        state = self._stores.state
+        state = self.stores.state
         if state is None:
             return "not compared with the catalog yet"
         if state.unreadable is not None:
@@ -138,32 +128,32 @@ class ReadinessProbe:
         return {
             "process": OWN,
             "role": "server",
-            "troubles": [_body(trouble) for trouble in self._background.troubles()],
-            "defects": self._background.defects,
-            "last_defect": self._background.last_defect,
+            "troubles": [_body(trouble) for trouble in self.background.troubles()],
+            "defects": self.background.defects,
+            "last_defect": self.background.last_defect,
         }
 
     def _engine(self, unreadable: list[Unreadable]) -> EngineRecord:
         """Adds to ``unreadable`` what this build cannot read: readiness is reported all the same."""
-        record = read(self._mirror.get(self._keyspace.engine_status), EngineRecord.decode)
+        record = read(self.mirror.get(self.keyspace.engine_status), EngineRecord.decode)
         if isinstance(record, Unreadable):
             unreadable.append(record)
             return EngineRecord(UNKNOWN, record.cause)
         return record if record is not None else EngineRecord(UNKNOWN, "not told yet")
 
     def _lost_partitions(self) -> list[LostPartitions]:
-        ownership = self._views.ownership
+        ownership = self.views.ownership
         zones = sorted((zone, ownership.lost_partitions(zone)) for zone in ownership.ring.cluster.zones)
         return [{"zone": self._zone_name(zone), "partitions": count} for zone, count in zones if count]
 
     def _zone_name(self, zone_id: ZoneId) -> str:
-        intent = self._views.intent(zone_id)
+        intent = self.views.intent(zone_id)
         return intent.zone.name if intent is not None else str(zone_id)
 
     def _others(self, unreadable: list[Unreadable]) -> list[dict[str, Any]]:
         """Processes in which something has gone wrong. Adds to ``unreadable``."""
-        prefix, others = self._keyspace.processes, []
-        for item in self._mirror.below(prefix):
+        prefix, others = self.keyspace.processes, []
+        for item in self.mirror.below(prefix):
             name, record = item.key.removeprefix(prefix), read(item, ProcessRecord.decode)
             if isinstance(record, Unreadable):
                 unreadable.append(record)

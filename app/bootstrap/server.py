@@ -185,7 +185,7 @@ async def serve(
             sql=engine,
             snapshot=catalog.snapshot,
             readiness=ReadinessProbe(
-                *(facts.facts, lambda: alerts.alerts, mirror, keyspace, guard, background),
+                *(facts.facts, lambda: alerts.alerts, views, mirror, keyspace, guard, background),
                 unprotected=unprotected or left_open(has_login=settings.auth),
                 recoveries=partial(recovery_lines, catalog),
             ).report,

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Self, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from app.client.local_server import DATA_DIR
-from app.client.zone_client import Found, Mode, Read, Stored, ZoneClient
+from app.client.zone_client import Found, Mode, Read, Stored, WriteOptions, ZoneClient
 from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.hosting.tls import TlsFiles
 
@@ -64,28 +64,16 @@ class BlockingZoneClient:
         key: str,
         value: str,
         operation_id: str | None = None,
-        *,
-        if_revision: int | None = None,
-        if_absent: bool = False,
-        limit_s: float | None = None,
+        **options: Unpack[WriteOptions],
     ) -> Stored:
         """As ``ZoneClient.put``."""
-        put = partial(self._client.put, if_revision=if_revision, if_absent=if_absent, limit_s=limit_s)
-        return self._portal.call(put, zone, key, value, operation_id)
+        return self._portal.call(partial(self._client.put, zone, key, value, operation_id, **options))
 
     def delete(
-        self,
-        zone: str,
-        key: str,
-        operation_id: str | None = None,
-        *,
-        if_revision: int | None = None,
-        if_absent: bool = False,
-        limit_s: float | None = None,
+        self, zone: str, key: str, operation_id: str | None = None, **options: Unpack[WriteOptions]
     ) -> Stored:
         """As ``ZoneClient.delete``."""
-        delete = partial(self._client.delete, if_revision=if_revision, if_absent=if_absent, limit_s=limit_s)
-        return self._portal.call(delete, zone, key, operation_id)
+        return self._portal.call(partial(self._client.delete, zone, key, operation_id, **options))
 
     def get(
         self,

@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypedDict, TypeVar, Unpack
 
 import httpx
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
@@ -84,6 +84,15 @@ class Found:
     partition: int
 
 
+class WriteOptions(TypedDict, total=False):
+    """``if_revision``: only if the key was written last at this revision; ``if_absent``: only if there is no
+    such key. ``limit_s`` instead of the client's."""
+
+    if_revision: int | None
+    if_absent: bool
+    limit_s: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class _Write:
     """``value`` None deletes the key."""
@@ -142,55 +151,37 @@ class ZoneClient:
         key: str,
         value: str,
         operation_id: str | None = None,
-        *,
-        if_revision: int | None = None,
-        if_absent: bool = False,
-        limit_s: float | None = None,
+        **options: Unpack[WriteOptions],
     ) -> Stored:
         """Acknowledged means stored by a majority of the partition's voters; in a store zone by every copy that
         is in sync. It abandons earlier puts and deletes of the key by this client whose outcome is unknown.
 
         ``operation_id``: give one of your own to be able to repeat the put later; for how long that is safe is
-        said in ``rebalance/tech-notes/etcd-group.md``. ``if_revision``: only if the key was written last at
-        this revision; ``if_absent``: only if there is no such key. ``limit_s`` instead of the client's. Raises
-        ConditionFailedError, OutcomeUnknownError, ValueRefusedError, OperationAbandonedError (a later write has
-        abandoned this operation id) and ClientError; GenerationRefusedError when nothing was written, because
-        all members that answered are of another generation of the group than the routing map names, and
-        StoreRefusedError when the servers of a store zone refused it, and ServersUnavailableError or
-        NobodyAskedError when nobody could be asked in time; ValueError for a key of other than 1 to
-        1024 characters, and for what is no UTF-8.
+        said in ``rebalance/tech-notes/etcd-group.md``. Raises ConditionFailedError, OutcomeUnknownError,
+        ValueRefusedError, OperationAbandonedError (a later write has abandoned this operation id) and
+        ClientError; GenerationRefusedError when nothing was written, because all members that answered are of
+        another generation of the group than the routing map names, StoreRefusedError when the servers of a
+        store zone refused it, and ServersUnavailableError or NobodyAskedError when nobody could be asked in
+        time; ValueError for a key of other than 1 to 1024 characters, and for what is no UTF-8.
         """
         check_text("value", value)
-        write = self._write_of(zone, key, value, operation_id, WriteTerms(if_revision, if_absent), limit_s)
-        return await self._settled(write)
+        return await self._settled(self._write_of(zone, key, value, operation_id, options))
 
     async def delete(
-        self,
-        zone: str,
-        key: str,
-        operation_id: str | None = None,
-        *,
-        if_revision: int | None = None,
-        if_absent: bool = False,
-        limit_s: float | None = None,
+        self, zone: str, key: str, operation_id: str | None = None, **options: Unpack[WriteOptions]
     ) -> Stored:
         """As ``put``; a key that does not exist stays so."""
-        write = self._write_of(zone, key, None, operation_id, WriteTerms(if_revision, if_absent), limit_s)
-        return await self._settled(write)
+        return await self._settled(self._write_of(zone, key, None, operation_id, options))
 
     def _write_of(
-        self,
-        zone: str,
-        key: str,
-        value: str | None,
-        operation_id: str | None,
-        terms: WriteTerms,
-        limit_s: float | None,
+        self, zone: str, key: str, value: str | None, operation_id: str | None, options: WriteOptions
     ) -> _Write:
         check_key(key)
         operation = operation_id or uuid.uuid4().hex
         check_operation_id(operation)
-        terms = replace(terms, abandons=self._unsettled.of(zone, key, but=operation))
+        abandons = self._unsettled.of(zone, key, but=operation)
+        terms = WriteTerms(options.get("if_revision"), options.get("if_absent", False), abandons)
+        limit_s = options.get("limit_s")
         limit_s = self._time_limit_s if limit_s is None else limit_s
         return _Write(zone, key, value, operation, terms, limit_s)
 

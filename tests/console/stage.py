@@ -88,7 +88,7 @@ async def services_of(world: World, silence: AskSilence | None = None) -> AsyncI
             sql=world.engine,
             snapshot=world.catalog.snapshot,
             readiness=ReadinessProbe(
-                facts.facts, lambda: alerts.alerts, world.mirror, world.keyspace, guard, Background()
+                facts.facts, lambda: alerts.alerts, views, world.mirror, world.keyspace, guard, Background()
             ).report,
             sight=PartitionSight(
                 count.since_ms, silence or ServingWatch(facts.unknown_since_ms, router, count.sizes).silence

@@ -92,13 +92,17 @@ def seen_again(pages: list[Page]) -> Iterator[Callable[[], float]]:
         expect(page.get_by_text("Connection lost")).to_be_hidden()
 
 
+def are_cut_off(pages: list[Page]) -> None:
+    for page in pages:
+        expect(page.get_by_text("Connection lost")).to_be_visible()
+
+
 def test_pages_are_live_after_their_server_was_killed_and_is_back(
     server: SecureServer, pages: list[Page]
 ) -> None:
     with seen_again(pages) as seconds:
         server.kill()
-        for page in pages:
-            expect(page.get_by_text("Connection lost")).to_be_visible()
+        are_cut_off(pages)
         server.start()
         took = seconds()
     with seen_again(pages) as seconds:
@@ -115,8 +119,7 @@ def test_pages_that_were_cut_off_for_longer_than_the_server_keeps_them(
     """As of a laptop that slept."""
     with seen_again(pages) as seconds:
         way.cut()
-        for page in pages:
-            expect(page.get_by_text("Connection lost")).to_be_visible()
+        are_cut_off(pages)
         wait_for(
             "pages that the server has forgotten", lambda: not any(kept(server, page) for page in pages), 300
         )

@@ -186,12 +186,7 @@ async def test_what_is_back_does_not_wait_for_what_is_not(world: RecoveryWorld) 
 
 async def test_a_reset_that_leaves_nobody_out_asks_for_nobody(world: RecoveryWorld) -> None:
     """Other data nodes have taken the places; who returns is not missed."""
-    await world.join("d")
-    await world.join("e")
-    await world.carry_out()
-    stable = await world.assigned("stable")
-    assert stable is not None
-    lost = sorted(stable.nodes)[:2]
+    lost = (await world.placed_with("d", "e"))[:2]
     await lose(world, lost)
     for name in lost:
         await world.join(name)
@@ -201,13 +196,8 @@ async def test_a_reset_that_leaves_nobody_out_asks_for_nobody(world: RecoveryWor
 
 async def whole_of_five(world: RecoveryWorld) -> tuple[str, list[str], list[str]]:
     """One survivor of five nodes, the others of the placement, which are lost, and the rest, away as well."""
-    for name in "de":
-        await world.join(name)
-    await world.carry_out()
-    stable = await world.assigned("stable")
-    assert stable is not None
-    survivor, *lost = sorted(stable.nodes)
-    others = sorted(set("abcde") - stable.nodes)
+    survivor, *lost = await world.placed_with("d", "e")
+    others = sorted({*"abcde"} - {survivor, *lost})
     await world.leave(*others)
     await lose(world, lost)
     assert await world.stable() == survivor

@@ -40,14 +40,9 @@ async def refused(world: RecoveryWorld, *numbers: int, **how: Any) -> RefusedErr
 async def test_two_phases(world: RecoveryWorld) -> None:
     """S191, S201, IEP-059: pending is the most advanced copy, planned the full set with other data nodes, and
     the trigger advances; a dry run shows the same and writes nothing."""
-    await world.join("d")
-    await world.join("e")
-    zone, before = world.intent().zone, await world.trigger()
-    await world.carry_out()
-    stable = await world.assigned("stable")
-    assert stable is not None
-    lost = sorted(stable.nodes)[:2]
-    (survivor,) = stable.nodes - set(lost)
+    zone = world.intent().zone
+    *lost, survivor = await world.placed_with("d", "e")
+    before = await world.trigger()
     await world.leave(*lost)
     (shown,) = await world.recovery.reset(zone, dry_run=True)
     assert shown.plan is not None
@@ -103,12 +98,7 @@ async def test_a_reset_replaces_whatever_runs(world: RecoveryWorld, running: str
 
 async def test_an_ordinary_change_replaces_what_a_reset_has_planned(world: RecoveryWorld) -> None:
     """S193: the forced set runs, and a statement that follows takes the place of what was planned."""
-    await world.join("d")
-    await world.join("e")
-    await world.carry_out()
-    stable = await world.assigned("stable")
-    assert stable is not None
-    lost = sorted(stable.nodes)[:2]
+    lost = (await world.placed_with("d", "e"))[:2]
     await world.leave(*lost)
     world.moves = False
     await world.recovery.reset(world.intent().zone, terms=ResetTerms(confirmed_dead=frozenset(lost)))

@@ -22,6 +22,7 @@ from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving, with_data
 from tests.fixtures.databases import new_database
 from tests.fixtures.etcd_server import Etcd
+from tests.fixtures.trino_calls import connect, read_on, read_to_the_end
 
 _names = (f"T{number}" for number in itertools.count(1))
 
@@ -45,26 +46,6 @@ def zone() -> str:
 def connection(server: ApiServer) -> Iterator[trino.dbapi.Connection]:
     with connect(server) as opened:
         yield opened
-
-
-def connect(server: ApiServer, **more: Any) -> trino.dbapi.Connection:
-    named = {"host": "127.0.0.1", "port": server.port, "user": "tester", "schema": "system", **more}
-    return trino.dbapi.connect(**named)
-
-
-def read_on(request: trino.client.TrinoRequest, status: Any) -> None:
-    while status.next_uri:
-        status = request.process(request.get(status.next_uri))
-
-
-def read_to_the_end(client: httpx.Client, sql: str, headers: dict[str, str]) -> tuple[str, dict[str, Any]]:
-    """The last page, which is never the first, and its address."""
-    page: dict[str, Any] = client.post("/v1/statement", content=sql, headers=headers).json()
-    assert "error" not in page
-    address: str = page["nextUri"]
-    while "nextUri" in (page := client.get(address).raise_for_status().json()):
-        address = page["nextUri"]
-    return address, page
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,17 @@
-"""What counts as degraded, and what a server says of itself over its real parts."""
+"""What a server says of itself over its real parts."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.responses import JSONResponse
-from pydantic import TypeAdapter
 from structlog.testing import capture_logs
 
-from app.alerts.alert_rows import BY_NAME, STALE_S
-from app.alerts.fact_reader import FactReader
-from app.alerts.facts import InstallationFacts
-from app.alerts.readiness_judge import LATE_S, judge
-from app.alerts.readiness_probe import ReadinessProbe
-from app.contract.health import InstallationPart
-from app.contract.health import Readiness as Body
-from app.counts.partition_count import PartitionCount
 from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
 from app.views.keyspace_views import KeyspaceViews
@@ -31,246 +19,22 @@ from app.views.recovery_views import partition_states
 from app.views.scrape_targets import scrape_targets
 from app.views.sight import PartitionSight, Silence
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
-from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.ring_mirror import RingReader
-from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.admission import utc
-from rebalance.core.alert_state import Alert, AlertState
 from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
 from rebalance.core.drain import Drain
 from rebalance.core.keys import PartitionId
 from rebalance.core.self_reports import EngineRecord, ProcessRecord, WaitingZone
-from rebalance.core.txn import Delete, Put, Txn, TxnResult
+from rebalance.core.txn import Delete, Put, Txn
 from rebalance.hosting.background import Background
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.metastore.trouble_report import TroubleReport
-from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
-from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.fixtures.alert_faults import FAULTS
 from tests.fixtures.committed_ring import CommittedRing, outcome
-from tests.unit.sql_world import DEFAULT_NODES, World, opened
+from tests.unit.readiness_world import SilentMetastore, reporting
+from tests.unit.sql_world import DEFAULT_NODES
 
 STORE_NODES = tuple(Node(name, engines=(("bulk", STORE_ENGINE),)) for name in ("n1", "n2"))
-WELL = InstallationFacts(controller="c1", nodes=3)
-SILENT = replace(WELL, metastore="no answer within 1 s", controller=None, nodes=0, unserved={"ORDERS": 1})
 PARTITION = PartitionId(ZoneId(1), 0)
-LOST = Alert("PartitionWithoutMajority", (("zone", "ORDERS"),), AlertState.FIRING, 1_000, "1 partition", 2_000)
-
-
-@pytest.mark.parametrize(
-    ("change", "part", "cause"),
-    [
-        (
-            {"not_agreed": "loading"},
-            InstallationPart.METASTORE,
-            "METASTORE_UNAVAILABLE: loading",
-        ),
-        (
-            {"mirror_age_s": STALE_S + 1},
-            InstallationPart.METASTORE,
-            "METASTORE_UNAVAILABLE: what this server knows of the metastore is 16 s old",
-        ),
-        (
-            {"spark": "down", "spark_message": "no Java"},
-            InstallationPart.SPARK,
-            "SPARK_DOWN: no Java; placements are computed without it",
-        ),
-        ({"nodes": 0}, InstallationPart.NODES, "NO_NODE: no node is alive"),
-        (
-            {"unserved": {"BULK": 2}},
-            InstallationPart.ZONES,
-            "LEADER_UNKNOWN: 2 partitions take no writes yet in zone BULK",
-        ),
-        (
-            {"lost": {"BULK": 2}},
-            InstallationPart.ZONES,
-            "PARTITION_LOST: 2 partitions have no in-sync copy left in zone BULK",
-        ),
-        (
-            {"unserved": None},
-            InstallationPart.ZONES,
-            "NOT_COUNTED: partitions have not been counted yet since the server started",
-        ),
-        (
-            {"waiting": ("BULK", 61.2)},
-            InstallationPart.QUEUE,
-            "ZONE_LATE: zone BULK has waited for its placement for 61 s",
-        ),
-        (
-            {"unreadable": ("RECORD_NOT_READABLE: z/topology: format 2",)},
-            InstallationPart.METASTORE,
-            "RECORD_NOT_READABLE: z/topology: format 2",
-        ),
-        (
-            {"tasks": (("n2", "mirrors", "ValueError: x"),)},
-            InstallationPart.BACKGROUND,
-            "TASK_ENDED: n2, mirrors: ValueError: x",
-        ),
-        (
-            {"tasks": (("n2 store", "start", "STORE_DAMAGED: x"),)},
-            InstallationPart.NODES,
-            "STORE_DAMAGED: x",
-        ),
-    ],
-)
-def test_one_part_one_cause(change: dict[str, Any], part: InstallationPart, cause: str) -> None:
-    assert judge(WELL) == ()
-    (found,) = judge(replace(WELL, **change))
-    assert (found.body["part"], found.body["cause"]) == (part.value, cause)
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_what_an_alert_is_about_is_told_at_once_and_while_it_fires(name: str) -> None:
-    """So nothing is ready beside an alert, be it pending or firing."""
-    change, findings = FAULTS[name]
-    row = BY_NAME[name]
-    told = {cause.labels: cause for cause in judge(replace(WELL, **change))}
-    firing = [Alert(name, labels, AlertState.FIRING, 7_000, text, 8_000) for labels, text in findings.items()]
-    if row.is_ordinary:
-        assert not told
-    else:
-        assert {labels: cause.detail for labels, cause in told.items()} == findings
-        assert {cause.cause for cause in told.values()} == {row.cause}
-    for facts in (replace(WELL, **change), WELL, SILENT):
-        fired = {each.labels: each.body for each in judge(facts, firing) if each.alert == name}
-        assert {labels: body["since"] for labels, body in fired.items()} == dict.fromkeys(
-            findings, "1970-01-01T00:00:07Z"
-        )
-        assert {body["severity"] for body in fired.values()} == {row.severity.value}
-
-
-@pytest.mark.parametrize(
-    ("lost", "causes"),
-    [
-        (2, ["PARTITION_LOST: 2 partitions have no in-sync copy left in zone ORDERS"]),
-        (
-            1,
-            [
-                "NO_MAJORITY: 1 partition without a majority of voters in zone ORDERS",
-                "PARTITION_LOST: 1 partition has no in-sync copy left in zone ORDERS",
-            ],
-        ),
-        # Counted a moment later.
-        (3, ["PARTITION_LOST: 3 partitions have no in-sync copy left in zone ORDERS"]),
-    ],
-)
-@pytest.mark.parametrize("alerts", [(), (LOST,)], ids=["before", "firing"])
-def test_a_lost_partition_is_told_once(lost: int, causes: list[str], alerts: tuple[Alert, ...]) -> None:
-    """With the alert that fires for it, which counts it among those without a majority."""
-    facts = replace(WELL, without_majority={"ORDERS": 2}, unserved={"ORDERS": 2}, lost={"ORDERS": lost})
-    told = [cause.body for cause in judge(facts, alerts)]
-    assert [body["cause"] for body in told] == causes
-    fired = [(body["alert"], body["since"]) for body in told]
-    assert fired == [(LOST.name, "1970-01-01T00:00:01Z") if alerts else (None, None)] * len(causes)
-
-
-@pytest.mark.parametrize("fires", [False, True])
-def test_what_is_short_for_want_of_matching_nodes_is_told_once(fires: bool) -> None:
-    alerts = (replace(LOST, name="ReplicasMissing"),) if fires else ()
-    facts = replace(WELL, replicas_missing={"ORDERS": 3, "BULK": 1}, below_quorum={"ORDERS": 3})
-    told = {cause.body["cause"]: cause.body["alert"] for cause in judge(facts, alerts)}
-    assert told == {
-        "REPLICAS_MISSING: 1 partition with fewer replicas than wanted in zone BULK": None,
-        "QUORUM_EXCEEDS_DATA_NODES: 3 partitions with fewer voters than QUORUM SIZE in zone ORDERS": (
-            "ReplicasMissing" if fires else None
-        ),
-    }
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"spark": "starting"}, {"relay_lag_s": LATE_S - 1}, {"waiting": ("ORDERS", LATE_S - 1)}],
-)
-def test_what_is_ordinary_is_not_degraded(change: dict[str, Any]) -> None:
-    assert judge(replace(WELL, **change)) == ()
-
-
-def test_what_is_over_or_pending_no_more_is_not_told() -> None:
-    assert (
-        judge(WELL, [replace(LOST, state=AlertState.RESOLVED), replace(LOST, state=AlertState.PENDING)]) == ()
-    )
-
-
-def test_a_silent_metastore_is_one_cause_beside_what_fires() -> None:
-    """Who leads and who lives cannot be seen then."""
-    assert [each.part for each in judge(SILENT)] == [InstallationPart.METASTORE]
-    assert [each.cause for each in judge(SILENT, [LOST])] == [Cause.NO_MAJORITY, Cause.METASTORE_UNAVAILABLE]
-
-
-class SilentMetastore(MemoryMetastore):
-    """Nobody is there."""
-
-    async def commit(self, txn: Txn) -> TxnResult:
-        raise MetastoreUnavailableError("not there")
-
-
-class Reporting:
-    """A server's readiness over a catalog and a metastore in memory."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.background = Background()
-        self.guard = StoreGuard(
-            world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once
-        )
-        self.count = PartitionCount(world.mirror, world.keyspace, RingReader(world.mirror, world.keyspace))
-        self.readiness = self.over(world.relay)
-
-    def over(self, relay: OutboxRelay) -> ReadinessProbe:
-        world = self.world
-        return ReadinessProbe(
-            self.reader(world.metastore, relay).facts,
-            lambda: (),
-            world.mirror,
-            world.keyspace,
-            self.guard,
-            self.background,
-        )
-
-    def reader(self, metastore: Metastore, relay: OutboxRelay | None = None) -> FactReader:
-        world = self.world
-        stores = (metastore, world.mirror, self.count, world.keyspace, self.guard)
-        return FactReader(self.snapshot, *stores, relay or world.relay)
-
-    catalog_error: Exception | None = None
-
-    async def snapshot(self) -> CatalogSnapshot:
-        if self.catalog_error is not None:
-            raise self.catalog_error
-        return await self.world.catalog.snapshot()
-
-    async def report(self) -> dict[str, Any]:
-        """Read by the model that documents it, after all was counted."""
-        await self.count.round()
-        found = await self.readiness.report()
-        assert TypeAdapter(Body).validate_python(found) == found
-        return found
-
-    async def put(self, key: str, value: bytes) -> None:
-        await self.world.metastore.commit(Txn((), (Put(key, value),)))
-        assert await self.world.mirror.wait_until(lambda: self.world.mirror.value(key) == value, 30.0)
-
-    async def remove(self, key: str) -> None:
-        await self.world.metastore.commit(Txn((), (Delete(key),)))
-        assert await self.world.mirror.wait_until(lambda: self.world.mirror.value(key) is None, 30.0)
-
-    async def lead(self) -> None:
-        keys = self.world.keyspace
-        await self.put(keys.controller_leader, b"c1")
-        status = {"v": 1, "state": "ready", "message": "local", "driver_pid": 7, "waiting": None}
-        await self.put(keys.engine_status, json.dumps(status).encode())
-
-
-@asynccontextmanager
-async def reporting(directory: Path) -> AsyncIterator[Reporting]:
-    async with opened(directory) as world:
-        found = Reporting(world)
-        await found.guard.check()
-        await found.lead()
-        yield found
 
 
 async def test_all_is_well(tmp_path: Path) -> None:

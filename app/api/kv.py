@@ -97,7 +97,9 @@ async def _write_options(
 ) -> WriteOptions:
     operation = operation_id or uuid.uuid4().hex
     try:
-        terms = WriteTerms(if_revision, if_absent, tuple(abandons.split(" ")) if abandons else ())
+        terms = WriteTerms(
+            if_revision, if_absent, tuple(dict.fromkeys(abandons.split(" "))) if abandons else ()
+        )
         terms.check_operation(operation)
     except ValueError as error:
         raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error

@@ -10,8 +10,7 @@ import fcntl
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from app.cli.contexts import contexts_file, origin_of
@@ -39,16 +38,18 @@ class GivenUpWrites:
         return tuple(ids[-ABANDONED_MAX:])
 
     def add(self, operation: str) -> None:
-        with _changed() as writes:
-            writes.setdefault(self._place, {})[operation] = time.time()
+        _change(lambda writes: writes.setdefault(self._place, {}).update({operation: time.time()}))
 
     def settle(self, operations: Iterable[str]) -> None:
-        known = _read().get(self._place, {})
-        if not known.keys() & set(operations):
+        settled = set(operations)
+        if not _read().get(self._place, {}).keys() & settled:
             return
-        with _changed() as writes:
-            for operation in operations:
-                writes.get(self._place, {}).pop(operation, None)
+
+        def settle(writes: Writes) -> None:
+            ids = writes.get(self._place, {})
+            writes[self._place] = {name: at for name, at in ids.items() if name not in settled}
+
+        _change(settle)
 
 
 def _file() -> Path:
@@ -68,15 +69,14 @@ def _read() -> Writes:
         return {}
 
 
-@contextmanager
-def _changed() -> Iterator[Writes]:
+def _change(change: Callable[[Writes], object]) -> None:
     path = _file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with path.with_name(f"{FILE_NAME}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             writes = _read()
-            yield writes
+            change(writes)
             kept = {place: ids for place, ids in writes.items() if ids}
             replace_privately(path, json.dumps(kept).encode())
     except OSError as error:

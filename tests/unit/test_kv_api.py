@@ -69,7 +69,7 @@ async def test_terms_and_time_reach_the_data_path(http: httpx.AsyncClient, route
     router.gate.set()
     plain = await http.put(PATH, json={"value": "v"})
     assert (plain.status_code, plain.json()["revision"]) == (200, 12)
-    headers = {"Idempotency-Key": "c", "Zonekeeper-Abandons": "a b", "Zonekeeper-Timeout": "2.5"}
+    headers = {"Idempotency-Key": "c", "Zonekeeper-Abandons": "a b a", "Zonekeeper-Timeout": "2.5"}
     assert (await http.delete(PATH, params={"if_revision": 9}, headers=headers)).status_code == 200
     (_, value, own_s, terms), (operation, nothing, limit_s, named) = router.writes
     assert (value, terms, operation, nothing) == (b"v", ANY, "c", None)

@@ -63,6 +63,19 @@ def test_no_answer_in_time_is_given_up(api: ApiStub, capsys: pytest.CaptureFixtu
     assert [request.headers.get("Zonekeeper-Timeout") for request in api.requests] == ["0.100", None]
 
 
+def test_a_file_that_cannot_be_written_is_told_and_no_more(
+    api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = contexts_file().with_name(FILE_NAME)
+    file.parent.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.write_text("in the place of the directory")
+    api.problem(f"PUT {KEY}", 504, "OUTCOME_UNKNOWN", "no majority answered", sqlState="40003")
+    assert main([*PUT, "A", "--operation-id", "a"]) == 4
+    warning, *answer = capsys.readouterr().err.splitlines()
+    assert warning.endswith("; the next put does not abandon this one")
+    assert answer[-1] == "repeat it with --operation-id a"
+
+
 def test_conditions_are_sent_and_do_not_go_together(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.problem(f"PUT {KEY}?if_absent=true", 409, "KEY_EXISTS", "the key is at revision 9", sqlState="23505")
     api.answers[f"DELETE {KEY}?if_revision=9"] = (200, STORED)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 from sqlglot import exp
 
 from parser.time_zones import offset_minutes, zone_of
 
 DECIMAL_DIGITS_MAX = 38
+_QUOTIENTS = Context(prec=4 * DECIMAL_DIGITS_MAX, rounding=ROUND_HALF_UP)
+"""As many digits as a quotient of two decimals can have."""
 _MICROS_DIGITS = 6
 _INTEGER_DIGITS, _BIGINT_DIGITS, _INTEGER_MAX = 10, 19, 2**31 - 1
 _ZONE = re.compile(r"[0-9)]\s+([A-Za-z][\w/+:-]*)$|([+-]\d\d:\d\d)$")
@@ -68,16 +70,22 @@ def column_type(node: exp.Expr) -> TrinoColumn:
         )
     if not isinstance(node, exp.Cast) or isinstance(node, exp.TryCast):
         return TrinoColumn()
-    kind, sizes = node.to.this.name, [size.name for size in node.to.expressions]
-    if kind in _TEXTS and (len(sizes) == 1 or kind == "CHAR"):
-        return TrinoColumn(f"{kind.lower()}({sizes[0] if sizes else 1})")
-    if kind in _CLOCKS and len(sizes) == 1 and int(sizes[0]) <= 9:
+    kind, length = node.to.this.name, _size(node.to)
+    if kind in _TEXTS and (length is not None or kind == "CHAR"):
+        return TrinoColumn(f"{kind.lower()}({1 if length is None else length})")
+    if kind in _CLOCKS and length is not None and length <= 9:
         zoned = kind == "TIMESTAMPTZ"
-        digits = min(int(sizes[0]), 6) if zoned or kind == "TIME" else int(sizes[0])
+        digits = min(length, 6) if zoned or kind == "TIME" else length
         match = _ZONE.search(node.this.name.strip()) if zoned and node.this.is_string else None
         zone = zone_of(match[1] or match[2]) if match else ""
         return TrinoColumn(f"{_CLOCKS[kind]}({digits}){' with time zone' * zoned}", zone)
     return TrinoColumn()
+
+
+def _size(kind: exp.DataType) -> int | None:
+    """The only number behind the type's name; None: there is no such."""
+    (size,) = kind.expressions if len(kind.expressions) == 1 else (None,)
+    return int(size.name) if size is not None and size.name.isdecimal() else None
 
 
 def trino_value(node: exp.Expr) -> exp.Expr:
@@ -128,10 +136,10 @@ def _is_date(node: exp.Expr) -> bool:
 
 def _rounded(node: exp.Cast) -> exp.Expr:
     """Half of the last digit more; what is behind that digit is not shown."""
-    sizes = [size.name for size in node.to.expressions]
-    if node.to.this.name not in _CLOCKS or len(sizes) != 1 or int(sizes[0]) >= _MICROS_DIGITS:
+    size = _size(node.to)
+    if node.to.this.name not in _CLOCKS or size is None or size >= _MICROS_DIGITS:
         return node
-    half = 5 * 10 ** (_MICROS_DIGITS - 1 - int(sizes[0]))
+    half = 5 * 10 ** (_MICROS_DIGITS - 1 - size)
     interval = exp.Interval(this=exp.Literal.string(str(half)), unit=exp.Var(this="MICROSECOND"))
     return exp.Paren(this=exp.Add(this=Inner(), expression=interval))
 
@@ -157,8 +165,11 @@ def _quotient(node: exp.Div) -> exp.Expr | None:
         return None
     (dividend, p1, s1), (divisor, _, s2) = left, right
     scale = max(s1, s2)
+    if scale > DECIMAL_DIGITS_MAX:
+        # Refused as it stands there.
+        return None
     precision = min(DECIMAL_DIGITS_MAX, p1 + s2 + max(s2 - s1, 0))
-    value = (dividend / divisor).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+    value = _QUOTIENTS.quantize(_QUOTIENTS.divide(dividend, divisor), Decimal(1).scaleb(-scale))
     kind = exp.DataType.build(f"DECIMAL({max(precision, scale, 1)}, {scale})", dialect="duckdb")
     return exp.Cast(this=exp.Literal.string(format(value, "f")), to=kind)
 

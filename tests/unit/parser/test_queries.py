@@ -190,3 +190,18 @@ def test_what_a_query_may_not_hold(text: str, kind: ErrorKind, column: int | Non
 def test_only_queries_are_queries(text: str) -> None:
     with pytest.raises(ParseError):
         prepared(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sql"),
+    [
+        ("123456789012345678901234567890.0/1", "CAST('123456789012345678901234567890.0' AS DECIMAL(31, 1))"),
+        (f"1.0/0.{'0' * 36}1", f"CAST('1{'0' * 37}.{'0' * 37}' AS DECIMAL(38, 37))"),
+        (f"1.0/0.{'0' * 40}1", f"1.0 / 0.{'0' * 40}1"),
+        ("cast(a as time(b))", "CAST(A AS TIME)"),
+        ("cast(a as timestamp(b))", "CAST(A AS TIMESTAMP(B))"),
+    ],
+)
+def test_quotients_and_sizes_that_do_not_fit_are_no_defect(text: str, sql: str) -> None:
+    """What a number cannot hold the query engine refuses."""
+    assert prepared(f"SELECT {text}").removesuffix(' AS "_COL0"') == f"SELECT {sql}"

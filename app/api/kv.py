@@ -33,13 +33,12 @@ from rebalance.groups.router import READ_AT_LIMIT_S, TIME_LIMIT_S
 from rebalance.ports.groups import (
     GenerationRefusedError,
     GroupFullError,
-    NobodyAskedError,
     OutcomeUnknownError,
     ReplicaBehindError,
     RevisionGoneError,
     ValueRefusedError,
 )
-from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
+from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError, OperationAbandonedError
 from rebalance.store.core.store_messages import AnswerCode
 from rebalance.store.shell.store_client import StoreRefusedError
 

@@ -10,9 +10,9 @@ ClientError
 
 and, from ``rebalance.ports.groups``, OutcomeUnknownError (40003: no answer to a put within the time limit, it
 may have been applied; repeat it with the same operation id, or write the key anew), GenerationRefusedError
-(40001: only members of another generation of the group answered a put, nothing was written), NobodyAskedError
-(58000: no member was known in time, nothing was written), ValueRefusedError (the value is too large) and
-GroupFullError (53100); from ``rebalance.ports.write_refusals``, ConditionFailedError (the key is not as the
-write wanted it) and OperationAbandonedError; from ``rebalance.store.shell.store_client``, StoreRefusedError:
-the servers of a store zone refused, or none was reached, and nothing was written.
+(40001: only members of another generation of the group answered a put, nothing was written), ValueRefusedError
+(the value is too large) and GroupFullError (53100); from ``rebalance.ports.write_refusals``, NobodyAskedError
+(58000: no member was known in time, nothing was written), ConditionFailedError (the key is not as the write
+wanted it) and OperationAbandonedError; from ``rebalance.store.shell.store_client``, StoreRefusedError: the
+servers of a store zone refused, or none was reached, and nothing was written.
 """

@@ -36,8 +36,8 @@ from rebalance.core.write_terms import WriteTerms
 from rebalance.groups.key_text import check_key, check_operation_id, check_text
 from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import GenerationRefusedError, NobodyAskedError, OutcomeUnknownError
-from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
+from rebalance.ports.groups import GenerationRefusedError, OutcomeUnknownError
+from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError, OperationAbandonedError
 from rebalance.store.shell.store_client import StoreRefusedError
 
 KEY_NOT_FOUND = "KEY_NOT_FOUND"

@@ -30,11 +30,10 @@ from rebalance.ports.groups import (
     EndpointSource,
     GenerationRefusedError,
     GroupFullError,
-    NobodyAskedError,
     OutcomeUnknownError,
     ValueRefusedError,
 )
-from rebalance.ports.write_refusals import ConditionFailedError
+from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError
 
 log = logging.getLogger(__name__)
 """Users' programs route by this, too: what they print is theirs."""

@@ -26,11 +26,10 @@ class GroupError(Exception):
     ├── MemberUnavailableError  the own member gave no usable answer; asking again is right
     ├── DataDirectoryInUseError another process holds this node's data directory
     ├── OutcomeUnknownError     40003: a put was repeated until its time limit; it may have been applied
-    ├── NobodyAskedError        58000: no member was known within the time limit; nothing happened
     ├── GenerationRefusedError  40001: another life of the group answered until the time limit; nothing happened
     ├── ValueRefusedError       the group will never take this value (too large)
     ├── GroupFullError          53100: a member's store is full, nothing was written
-    ├── (``write_refusals``)    ConditionFailedError, OperationAbandonedError: by a write's own terms
+    ├── (``write_refusals``)    NobodyAskedError, ConditionFailedError, OperationAbandonedError
     ├── ReplicaBehindError      no replica has what a read wants, within its time limit
     └── RevisionGoneError       a read wants a revision that is compacted
     """
@@ -53,12 +52,6 @@ class OutcomeUnknownError(GroupError):
     as ids are kept (see ``rebalance/tech-notes/etcd-group.md``)."""
 
     code = 40003
-
-
-class NobodyAskedError(GroupError):
-    """No member of the group was known within the time limit: nothing was sent. Asking again is right."""
-
-    code = 58000
 
 
 class GenerationRefusedError(GroupError):
@@ -453,6 +446,5 @@ class EndpointSource(Protocol):
         ...
 
     def doubt(self, partition: PartitionId) -> None:
-        """A member that was listed did not answer, or is of another group or generation: what is known may be
-        old. Returns at once."""
+        """A listed member did not answer, or is of another group or generation. Returns at once."""
         ...

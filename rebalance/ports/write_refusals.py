@@ -1,8 +1,14 @@
-"""Why a write is not carried out that the group itself would take."""
+"""Why a request is not carried out that the group itself would take."""
 
 from __future__ import annotations
 
 from rebalance.ports.groups import GroupError
+
+
+class NobodyAskedError(GroupError):
+    """58000: no member of the group was known in time, so nothing was sent. Asking again is right."""
+
+    code = 58000
 
 
 class ConditionFailedError(GroupError):

@@ -15,8 +15,8 @@ from app.application import build_app
 from catalog.core.zone import ZoneId
 from rebalance.core.write_terms import ANY, WriteTerms
 from rebalance.groups.data_client import AppliedWrite
-from rebalance.ports.groups import NobodyAskedError, OutcomeUnknownError
-from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
+from rebalance.ports.groups import OutcomeUnknownError
+from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError, OperationAbandonedError
 from tests.fixtures.partial_services import services_with
 from tests.fixtures.served_app import served
 

@@ -211,6 +211,10 @@ class CatalogExecutor:
         """One call of the statement log. Raises StoreError."""
         return await self._call(act, self._store.statements)
 
+    async def settled(self) -> None:
+        """Once the thread has done all that it was asked for before, whoever waits for it or not."""
+        await self._thread.last(lambda: None)
+
     async def history(self, version: int) -> tuple[VersionRecord, ...]:
         """The statements that led to ``version``, oldest first. Raises StoreError."""
         return await self._call(self._read_history, version)

@@ -72,6 +72,8 @@ class CatalogThread(Protocol):
 
     async def snapshot(self) -> CatalogSnapshot: ...
 
+    async def settled(self) -> None: ...
+
 
 @dataclass
 class RunningJob:
@@ -265,6 +267,7 @@ class StatementJobs:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._catalog.settled()
         for statement_id in jobs:
             try:
                 row = await self._row(statement_id)

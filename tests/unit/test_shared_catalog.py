@@ -59,6 +59,25 @@ async def test_long_scripts_of_one_user_leave_room_for_another(world: World) -> 
     assert ended.index("anna") == 0
 
 
+async def test_what_nobody_waits_for_any_more_is_done_before_the_catalog_is_settled(world: World) -> None:
+    """Though others come before it, who have had less."""
+    release = threading.Event()
+    with acting(Actor("anna")):
+        busy = asyncio.ensure_future(world.catalog.on_log(lambda _: release.wait(LIMIT_S)))
+        await asyncio.sleep(0)
+        change = asyncio.create_task(world.catalog.run(parse_ddl("CREATE USER orla"), ()))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        change.cancel()
+        await asyncio.sleep(0)
+    settled = asyncio.ensure_future(world.catalog.settled())
+    await asyncio.sleep(0)
+    release.set()
+    await asyncio.gather(busy, settled)
+    assert change.cancelled()
+    assert (await world.catalog.grants()).user("orla") is not None
+
+
 def run_of(name: str, commands: int, base_version: int | None = None) -> ScriptRun:
     script = parse_ddl("; ".join(f"DROP ZONE z{number}" for number in range(commands)))
     return ScriptRun(CommandScript(script, (), tuple(map(str, range(commands))), Actor(name), base_version))

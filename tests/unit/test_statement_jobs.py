@@ -34,6 +34,9 @@ class Catalog:
     def __init__(self, store: CatalogStore) -> None:
         self.store = store
 
+    async def settled(self) -> None:
+        """Each call is done when it returns."""
+
     async def on_log(self, act: Callable[[SqlStatementLog], T]) -> T:
         return act(self.store.statements)
 

@@ -26,15 +26,12 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.admission_world import eventually
 from tests.fixtures.local_engine import LocalPlacementEngine
-from tests.fixtures.recovery_world import P0, STRONG, ZONE, RecoveryWorld
+from tests.fixtures.recovery_world import P0, STRONG, ZONE, RecoveryWorld, strong_world
 
 
 @pytest.fixture
 async def world(store: Metastore, keyspace: Keyspace) -> RecoveryWorld:
-    running = RecoveryWorld(store, keyspace)
-    running.positions = {"a": 5, "b": 9, "c": 9}
-    await running.with_nodes(STRONG, "a", "b", "c")
-    return running
+    return await strong_world(store, keyspace)
 
 
 async def lose(world: RecoveryWorld, names: Iterable[str]) -> None:

@@ -17,17 +17,14 @@ from rebalance.core.recovery import ResetTerms
 from rebalance.core.recovery_candidates import CandidateKind
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.ports.metastore import Metastore
-from tests.fixtures.recovery_world import P0, STRONG, ZONE, RecoveryWorld
+from tests.fixtures.recovery_world import P0, ZONE, RecoveryWorld, strong_world
 
 EMPTY = ResetTerms(empty=True)
 
 
 @pytest.fixture
 async def world(store: Metastore, keyspace: Keyspace) -> RecoveryWorld:
-    running = RecoveryWorld(store, keyspace)
-    running.positions = {"a": 5, "b": 9, "c": 9}
-    await running.with_nodes(STRONG, "a", "b", "c")
-    return running
+    return await strong_world(store, keyspace)
 
 
 async def refused(world: RecoveryWorld, *numbers: int, **how: Any) -> RefusedError:

@@ -27,6 +27,18 @@ def lost(policy: LossPolicy) -> StoreScene:
     return scene
 
 
+def waiting() -> StoreScene:
+    """Nothing is lost: partition 0 waits for c alone, and partition 3 for c, too, which went last."""
+    scene = StoreScene("abc", LISTS)
+    scene.fill(1)
+    for name in "abc":
+        scene.crash(name)
+    for name in "ab":
+        scene.join(name)
+    assert not scene.worker("a").held.lost
+    return scene
+
+
 @pytest.mark.row("PME-094", "PME-095", shows="service")
 @pytest.mark.parametrize("policy", list(LossPolicy)[1:], ids=lambda policy: policy.value)
 def test_all_owners_die(policy: LossPolicy) -> None:
@@ -68,13 +80,7 @@ def test_a_loss_that_is_ignored() -> None:
 @pytest.mark.row("PME-097", shows="service")
 def test_a_loss_is_looked_for_when_somebody_goes() -> None:
     """PME-097: and only then: an owner that has not come back yet after all were away is waited for."""
-    scene = StoreScene("abc", LISTS)
-    scene.fill(1)
-    for name in "abc":
-        scene.crash(name)
-    for name in "ab":
-        scene.join(name)
-    assert not scene.worker("a").held.lost
+    scene = waiting()
     waits = scene.get("a", 0, "k0")
     assert scene.code(waits) == "WAITING_FOR_OWNERS"
     assert scene.answers[waits].detail == "in-sync copies are on c"
@@ -172,18 +178,6 @@ def test_an_owner_that_left_before_it_reported_is_waited_for() -> None:
     assert not scene.worker("a").held.lost
     scene.join("c")
     assert scene.code(scene.get("c", 0, "k0")) == "DONE"
-
-
-def waiting() -> StoreScene:
-    """Partition 0 waits for c alone, and partition 3 for c, too, which went last; nothing is lost."""
-    scene = StoreScene("abc", LISTS)
-    scene.fill(1)
-    for name in "abc":
-        scene.crash(name)
-    for name in "ab":
-        scene.join(name)
-    assert scene.code(scene.get("a", 0, "k0")) == "WAITING_FOR_OWNERS"
-    return scene
 
 
 @pytest.mark.parametrize("dead", ["", "b"])

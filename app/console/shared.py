@@ -19,7 +19,7 @@ from app.security.statement_policy import only_zones
 from app.services import Services
 from app.sql.results import ResultSet, SessionContext
 from app.sql.view_snapshot import SystemSnapshot
-from app.views.sight import Silence
+from app.views.sight import MetastoreSilence
 from catalog.core.audit import AuditFilter
 from catalog.core.errors import RefusedError, StatementError
 from catalog.core.names import written
@@ -55,7 +55,7 @@ class Site:
     feed: PartitionFeed
     _readiness: dict[str, Any] = field(default_factory=dict)
     _readiness_at: float = -READINESS_S
-    _silence: Silence | None = None
+    _silence: MetastoreSilence | None = None
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _judged_ms: int = 0
     _alerts: list[Alert] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Site:
                 self._readiness_at = time.monotonic()
             return self._readiness
 
-    async def silence(self) -> Silence | None:
+    async def silence(self) -> MetastoreSilence | None:
         """Of the metastore, asked with the readiness: what pages show of zones, partitions and nodes is as of
         its beginning."""
         await self.readiness()

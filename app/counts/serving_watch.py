@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import count, islice
 from typing import Protocol
 
-from app.views.sight import ServingAnswer, Silence
+from app.views.sight import MetastoreSilence, ServingAnswer
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.ports.groups import GroupError
@@ -59,7 +59,7 @@ class ServingWatch:
         self._since_ms: int | None = None
         self._looked_s = 0.0
 
-    async def silence(self) -> Silence | None:
+    async def silence(self) -> MetastoreSilence | None:
         """See ``PartitionSight``."""
         since_ms = await self._silent_since_ms()
         if since_ms is None:
@@ -67,7 +67,7 @@ class ServingWatch:
         fresh_s = asyncio.get_running_loop().time() - FRESH_S
         while self._asked_s and next(iter(self._asked_s.values())) < fresh_s:
             del self._asked_s[next(iter(self._asked_s))]
-        return Silence(since_ms, {partition: self._answers[partition] for partition in self._asked_s})
+        return MetastoreSilence(since_ms, {partition: self._answers[partition] for partition in self._asked_s})
 
     async def _silent_since_ms(self) -> int | None:
         """The same as long as the silence lasts; asked once a second at most."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from app.sql.query_line import QueryEntry
 from app.views.keyspace_views import KeyspaceViews
 from app.views.placed_zone import PlacedZone
-from app.views.sight import Silence
+from app.views.sight import MetastoreSilence
 from app.views.store_copies import ServerCopies
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
@@ -72,7 +72,7 @@ class SystemSnapshot:
     """What each store server says; empty when no view needs it."""
     seen: frozenset[ZoneId] | None = None
     """The zones that whoever asks may see; None: all, those that are gone as well."""
-    silence: Silence | None = None
+    silence: MetastoreSilence | None = None
     """Of the metastore; None: partitions are as the keyspace says."""
     since_ms: Callable[[PartitionId], int | None] = lambda _: None
     """See ``PartitionSight``."""

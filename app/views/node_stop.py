@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.views.keyspace_views import KeyspaceViews
-from app.views.sight import Silence, as_of
+from app.views.sight import MetastoreSilence, as_of
 from catalog.core.zone import ZoneId
 from rebalance.core.drain import DrainLoss, losses
 
@@ -15,7 +15,7 @@ SHOWN_MAX = 1_000
 
 
 def can_stop(
-    node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str], silence: Silence | None = None
+    node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str], silence: MetastoreSilence | None = None
 ) -> dict[str, Any]:
     """``zones``: names by id; partitions of other zones are being dropped, and count for nothing. Nobody
     can tell while the metastore is silent: it cannot stop."""

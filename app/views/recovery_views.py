@@ -15,7 +15,7 @@ from app.contract.recovery import (
     RestartBody,
 )
 from app.views.keyspace_views import KeyspaceViews
-from app.views.sight import NO_SIGHT, PartitionSight, Silence, shown_state
+from app.views.sight import NO_SIGHT, MetastoreSilence, PartitionSight, shown_state
 from app.views.view_bodies import roles
 from catalog.core.zone import Zone
 from rebalance.controllers.planned_resets import PartitionReset
@@ -36,7 +36,7 @@ def partition_states(
     zone: Zone,
     numbers: Sequence[int],
     sight: PartitionSight = NO_SIGHT,
-    silence: Silence | None = None,
+    silence: MetastoreSilence | None = None,
 ) -> Iterator[PartitionStateBody]:
     """Global and local states, partition by partition (``rebalance.core.partition_state``). ``silence``: as
     ``sight`` has it."""

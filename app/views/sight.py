@@ -22,7 +22,7 @@ class ServingAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class MetastoreSilence:
     """Of the metastore, which was heard last at ``since_ms``, Unix: what the mirror holds is as of then.
     ``answers``: what was asked of those who serve a short time ago; the rest is unknown."""
 
@@ -38,11 +38,11 @@ class Silence:
         return self.since_ms if answer is None else answer.since_ms
 
 
-AskSilence = Callable[[], Awaitable[Silence | None]]
+AskSilence = Callable[[], Awaitable[MetastoreSilence | None]]
 """None: the metastore has answered within a second."""
 
 
-async def _heard() -> Silence | None:
+async def _heard() -> MetastoreSilence | None:
     """Where nothing but a mirror is looked at."""
     return None
 
@@ -62,7 +62,7 @@ NO_SIGHT = PartitionSight()
 
 
 def shown_state(
-    partition: PartitionId, state: Enum, since_ms: int | None, silence: Silence | None
+    partition: PartitionId, state: Enum, since_ms: int | None, silence: MetastoreSilence | None
 ) -> tuple[str, int | None]:
     """What is told of a partition, and since when it is so: ``state`` and ``since_ms`` are the mirror's, which
     says nothing of who serves while the metastore is silent."""
@@ -71,6 +71,6 @@ def shown_state(
     return silence.state(partition), silence.state_since_ms(partition)
 
 
-def as_of(body: Mapping[str, Any], silence: Silence | None) -> dict[str, Any]:
+def as_of(body: Mapping[str, Any], silence: MetastoreSilence | None) -> dict[str, Any]:
     """``body``, which was read from the mirror, and as of when it is so (``contract.zones.AsOf``)."""
     return {**body, "metastore_silent_since": utc(silence.since_ms) if silence is not None else None}

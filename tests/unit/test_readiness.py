@@ -17,7 +17,7 @@ from app.sql.results import SessionContext
 from app.views.keyspace_views import KeyspaceViews
 from app.views.recovery_views import partition_states
 from app.views.scrape_targets import scrape_targets
-from app.views.sight import PartitionSight, Silence
+from app.views.sight import MetastoreSilence, PartitionSight
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.core.admission import utc
@@ -163,15 +163,15 @@ async def test_states_are_unknown_while_the_metastore_is_silent(tmp_path: Path) 
         since_ms = await silent.unknown_since_ms()
         assert since_ms is not None
         assert abs(since_ms - began_ms) < 60_000
-        (state,) = partition_states(views, zone, (), silence=Silence(since_ms))
+        (state,) = partition_states(views, zone, (), silence=MetastoreSilence(since_ms))
         assert (state["state"], state["since"], state["advice"]) == ("UNKNOWN", utc(since_ms), "")
         assert {replica["state"] for replica in state["replicas"]} == {"UNKNOWN"}
 
 
 @pytest.mark.parametrize("since_ms", [None, 1_000])
 async def test_views_of_states_are_unknown_then_as_well(tmp_path: Path, since_ms: int | None) -> None:
-    async def silence() -> Silence | None:
-        return None if since_ms is None else Silence(since_ms)
+    async def silence() -> MetastoreSilence | None:
+        return None if since_ms is None else MetastoreSilence(since_ms)
 
     async with reporting(tmp_path) as server:
         world = server.world

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from app.counts.serving_watch import AT_ONCE, PER_S, ServingWatch, in_turn
-from app.views.sight import Silence
+from app.views.sight import MetastoreSilence
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.ports.groups import OutcomeUnknownError
@@ -56,7 +56,7 @@ async def watching(partitions: Partitions) -> AsyncIterator[ServingWatch]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def until(watch: ServingWatch, condition: Callable[[Silence], bool]) -> Silence:
+async def until(watch: ServingWatch, condition: Callable[[MetastoreSilence], bool]) -> MetastoreSilence:
     async with asyncio.timeout(WAIT_S):
         while (silence := await watch.silence()) is None or not condition(silence):
             await asyncio.sleep(0.02)
@@ -91,7 +91,7 @@ async def test_nobody_is_asked_while_the_metastore_answers() -> None:
         assert await watch.silence() is None
         assert partitions.asked == []
         partitions.since_ms = SINCE_MS
-        assert await watch.silence() == Silence(SINCE_MS)
+        assert await watch.silence() == MetastoreSilence(SINCE_MS)
         await until(watch, lambda silence: len(silence.answers) == 3)
 
 

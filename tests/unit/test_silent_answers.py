@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.views.sight import PartitionSight, ServingAnswer, Silence
+from app.views.sight import MetastoreSilence, PartitionSight, ServingAnswer
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import utc
 from rebalance.core.keys import PartitionId
@@ -31,9 +31,9 @@ ANSWERS = (
 class Told:
     """What a server knows of its metastore."""
 
-    silence: Silence | None = None
+    silence: MetastoreSilence | None = None
 
-    async def ask(self) -> Silence | None:
+    async def ask(self) -> MetastoreSilence | None:
         return self.silence
 
 
@@ -53,7 +53,7 @@ async def api(tmp_path: Path, told: Told) -> AsyncIterator[OperationsWorld]:
 
 async def test_answers_say_as_of_when_they_are(api: OperationsWorld, told: Told) -> None:
     (operation,) = (await api.get("/operations"))["operations"]
-    for silence, since in ((None, None), (Silence(SINCE_MS), utc(SINCE_MS))):
+    for silence, since in ((None, None), (MetastoreSilence(SINCE_MS), utc(SINCE_MS))):
         told.silence = silence
         for path in ANSWERS:
             answer = await api.get(path.format(operation=operation["operation_id"]))
@@ -62,7 +62,7 @@ async def test_answers_say_as_of_when_they_are(api: OperationsWorld, told: Told)
 
 async def test_nobody_can_tell_then_whether_a_node_can_stop(api: OperationsWorld, told: Told) -> None:
     assert (await api.get("/nodes/n1/can-stop"))["can_stop"]
-    told.silence = Silence(SINCE_MS)
+    told.silence = MetastoreSilence(SINCE_MS)
     assert not (await api.get("/nodes/n1/can-stop"))["can_stop"]
 
 
@@ -79,7 +79,7 @@ async def test_who_was_asked_says_whether_it_serves(api: OperationsWorld, told: 
         PartitionId(zone, 0): ServingAnswer(serves=True, since_ms=SINCE_MS + 1_000),
         PartitionId(zone, 1): ServingAnswer(serves=False, since_ms=SINCE_MS + 2_000),
     }
-    told.silence = Silence(SINCE_MS, answers)
+    told.silence = MetastoreSilence(SINCE_MS, answers)
     shown = (await api.get("/zones/orders/recovery/states"))["partitions"]
     assert [(each["state"], each["since"]) for each in shown] == [
         ("SERVING", utc(SINCE_MS + 1_000)),

@@ -10,7 +10,7 @@ import pytest
 
 from app.alerts.burn_rows import ALERT_ROWS
 from app.alerts.runbook import runbook_page
-from app.views.sight import Silence
+from app.views.sight import MetastoreSilence
 from tests.fixtures.console_socket import PageSocket
 from tests.fixtures.open_console import OpenConsole, open_console
 
@@ -40,9 +40,9 @@ async def test_open_pages_show_an_alert_once_it_is_judged(tmp_path: Path) -> Non
     """The overview, the page of alerts, and the badge of a page that shows none. Nothing else happens: the
     scene's node is down from the beginning. Then the metastore is silent: all pages say as of when they are,
     also to who sees one zone only."""
-    silence: list[Silence | None] = [None]
+    silence: list[MetastoreSilence | None] = [None]
 
-    async def told() -> Silence | None:
+    async def told() -> MetastoreSilence | None:
         return silence[0]
 
     async with (
@@ -61,7 +61,7 @@ async def test_open_pages_show_an_alert_once_it_is_judged(tmp_path: Path) -> Non
         await other.wait(lambda: "pending</a>" in text(other))
         sockets = (overview, alerts, other)
         assert not any(SILENT in text(socket) for socket in sockets)
-        silence[0] = Silence(1_700_000_000_000)
+        silence[0] = MetastoreSilence(1_700_000_000_000)
         for socket in sockets:
             await socket.wait(lambda socket=socket: SILENT in text(socket))
             assert "as of 2023-11-14 22:13:20 UTC" in text(socket)

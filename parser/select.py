@@ -124,6 +124,9 @@ class QueryDialect(Trino):
             known = bool(at) and at.token_type.name != "SENTINEL"
             raise _PlacedError(message, at.start if known else None)
 
+        def _warn_unsupported(self) -> None:
+            """The text of a statement, which sqlglot would log, is its sender's."""
+
 
 class _Generator(DuckDBGenerator):
     budget: ReadingBudget
@@ -206,7 +209,8 @@ def _parse(source: SourceMap) -> tuple[exp.Query | exp.Values, ReadingBudget]:
         offset = end if error.offset is None else error.offset
         word = "the end of the statement" if error.offset is None else _word_at(tokens, error.offset)
         raise source.fail(offset, f"{_plain(str(error))}, found {word}") from error
-    except SqlglotError as error:
+    except (SqlglotError, ValueError) as error:
+        # Among them a size of a type that is a name without characters.
         raise source.fail(0, "the query cannot be read") from error
     if len(trees) != 1 or not isinstance(trees[0], exp.Query | exp.Values):
         raise source.fail(0, "only SELECT, WITH and VALUES can be queried", ErrorKind.QUERY_NOT_ALLOWED)

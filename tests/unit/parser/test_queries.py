@@ -152,6 +152,7 @@ def test_a_cte_hides_a_view_only_where_it_is_visible() -> None:
         ("SELECT a FROM zones WHERE", ErrorKind.SYNTAX_ERROR, 26),
         ("SELECT " + "(" * 5000 + "1" + ")" * 5000, ErrorKind.QUERY_INVALID, None),
         ("SELECT " + "NOT " * 5000 + "true", ErrorKind.QUERY_INVALID, None),
+        ('SELECT cast(1 as varchar("" 7))', ErrorKind.SYNTAX_ERROR, 1),
         ("SELECT 1" + " + 1" * 20_000, ErrorKind.QUERY_INVALID, None),
         ("SELECT '" + "x" * QUERY_CHARS_MAX + "'", ErrorKind.QUERY_INVALID, None),
     ],

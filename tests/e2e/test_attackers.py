@@ -151,15 +151,16 @@ def test_attackers_hold_nobody_up(installation: Installation, run: Run) -> None:
                 administrator.work(run.seconds, attacked)
                 most = max(most, server.memory_info().rss)
             wait_for("the end of what attackers have sent", lambda: NONE_WAIT in metrics(installation))
+        medians = {name: (statistics.median(alone[name]), statistics.median(attacked[name])) for name in alone}
+        print(
+            f"\n{dict(attackers.rounds)}\nmedians in ms, alone and attacked: "
+            + ", ".join(f"{name} {one * 1e3:.1f} {two * 1e3:.1f}" for name, (one, two) in medians.items())
+            + f"\nmemory in MB: {memory >> 20}, {most >> 20} attacked"
+        )
         assert servers(installation) == before_pids
         wait_for("the memory", lambda: server.memory_info().rss <= (1 + MEMORY_PART) * memory)
+        print(f"{server.memory_info().rss >> 20} after")
         administrator.work(1.0, {})
-    medians = {name: (statistics.median(alone[name]), statistics.median(attacked[name])) for name in alone}
-    print(
-        f"\n{dict(attackers.rounds)}\nmedians in ms, alone and attacked: "
-        + ", ".join(f"{name} {one * 1e3:.1f} {two * 1e3:.1f}" for name, (one, two) in medians.items())
-        + f"\nmemory in MB: {memory >> 20}, {most >> 20} attacked, {server.memory_info().rss >> 20} after"
-    )
     assert attackers.failures == []
     assert all(attackers.rounds[kind] for kind in KINDS if getattr(run.strength, kind))
     assert not {

@@ -15,7 +15,7 @@ from typing import Self, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from app.client.local_server import DATA_DIR
-from app.client.zone_client import Found, Mode, Read, Stored, WriteOptions, ZoneClient
+from app.client.zone_client import Found, KeyWriteOptions, Mode, Read, Stored, ZoneClient
 from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.hosting.tls import TlsFiles
 
@@ -64,13 +64,13 @@ class BlockingZoneClient:
         key: str,
         value: str,
         operation_id: str | None = None,
-        **options: Unpack[WriteOptions],
+        **options: Unpack[KeyWriteOptions],
     ) -> Stored:
         """As ``ZoneClient.put``."""
         return self._portal.call(partial(self._client.put, zone, key, value, operation_id, **options))
 
     def delete(
-        self, zone: str, key: str, operation_id: str | None = None, **options: Unpack[WriteOptions]
+        self, zone: str, key: str, operation_id: str | None = None, **options: Unpack[KeyWriteOptions]
     ) -> Stored:
         """As ``ZoneClient.delete``."""
         return self._portal.call(partial(self._client.delete, zone, key, operation_id, **options))

@@ -84,7 +84,7 @@ class Found:
     partition: int
 
 
-class WriteOptions(TypedDict, total=False):
+class KeyWriteOptions(TypedDict, total=False):
     """``if_revision``: only if the key was written last at this revision; ``if_absent``: only if there is no
     such key. ``limit_s`` instead of the client's."""
 
@@ -151,7 +151,7 @@ class ZoneClient:
         key: str,
         value: str,
         operation_id: str | None = None,
-        **options: Unpack[WriteOptions],
+        **options: Unpack[KeyWriteOptions],
     ) -> Stored:
         """Acknowledged means stored by a majority of the partition's voters; in a store zone by every copy that
         is in sync. It abandons earlier puts and deletes of the key by this client whose outcome is unknown.
@@ -168,13 +168,13 @@ class ZoneClient:
         return await self._settled(self._write_of(zone, key, value, operation_id, options))
 
     async def delete(
-        self, zone: str, key: str, operation_id: str | None = None, **options: Unpack[WriteOptions]
+        self, zone: str, key: str, operation_id: str | None = None, **options: Unpack[KeyWriteOptions]
     ) -> Stored:
         """As ``put``; a key that does not exist stays so."""
         return await self._settled(self._write_of(zone, key, None, operation_id, options))
 
     def _write_of(
-        self, zone: str, key: str, value: str | None, operation_id: str | None, options: WriteOptions
+        self, zone: str, key: str, value: str | None, operation_id: str | None, options: KeyWriteOptions
     ) -> _Write:
         check_key(key)
         operation = operation_id or uuid.uuid4().hex

@@ -63,9 +63,14 @@ _COMPLETE = """async (id, words) => {
     const typed = context.matchBefore(/["'][^"']*|\\w+/);
     if (!typed && !context.explicit) return null;
     const start = typed ? typed.text.toUpperCase() : '';
+    const isQuoted = typed && !/\\w/.test(start[0]);
+    // A quote that closes a name or a text begins none.
+    if (isQuoted && context.state.sliceDoc(0, typed.from).split(start[0]).length % 2 === 0) return null;
     const named = new Set(context.state.sliceDoc(0, 100000).toUpperCase().split(/\\W+/));
     const isOffered = ({label, views}) =>
-      label.toUpperCase().startsWith(start) && (!views?.length || views.some((name) => named.has(name)));
+      label.toUpperCase().startsWith(start) &&
+      label.length > start.length &&
+      (!views?.length || views.some((name) => named.has(name)));
     const zones = JSON.parse(document.getElementById('sql-zones').dataset.names);
     const offeredZones = zones.map((label) => ({label, type: 'variable', detail: 'zone'}));
     const options = [...offeredZones, ...words].filter(isOffered);

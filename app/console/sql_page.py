@@ -56,6 +56,8 @@ _LABEL_EDITOR = """function label() {
 
 
 _COMPLETE = """async (id, words) => {
+  // Its script comes some moments after the page.
+  while (!getElement(id)?.editorPromise) await new Promise((go) => setTimeout(go, 50));
   const editor = getElement(id);
   const view = await editor.editorPromise;
   const sql = await editor.findLanguage('SQL').load();

@@ -18,7 +18,7 @@ from tests.fixtures.etcd_server import EtcdServer
 
 pytestmark = pytest.mark.timeout(600)
 
-WAIT_S = 120.0
+WAIT_S = 240.0
 NOBODY_SERVES = {"NOT_SERVING"}
 """While the metastore is silent: there is no node, and so nobody to be asked."""
 

@@ -8,7 +8,7 @@ output, one after the other::
                streams
     ready    = {"ready": true}
     answer   = {"columns": [[name, type], ...]}, JSON texts of at most ROWS_IN_BLOB rows each;
-               or {"error", "message", "near"}
+               or {"error", "message", "near"}, with "detail" where only DuckDB's own words say what is wrong
 
 Why a process: DuckDB's own memory limit does not count every string that a function builds, and such a function
 cannot be interrupted. Here the kernel limits memory, and the server ends a query by ending the process. What a
@@ -26,7 +26,7 @@ import struct
 import sys
 from typing import IO, Any
 
-from app.sql.query_errors import own_words
+from app.sql.query_errors import general_words, own_words
 from app.sql.sandbox_values import as_written, query_text, rows_and_types, wire_type
 
 LENGTH = struct.Struct(">I")
@@ -115,14 +115,17 @@ def run_query(database: Any, header: dict[str, Any], tables: dict[str, bytes]) -
         values = connection.fetchmany(header["rows_max"] + 1)
         if len(values) > header["rows_max"]:
             return _error("RESULT_TOO_LARGE", f"a result has at most {header['rows_max']} rows")
-        rows, names = rows_and_types(values, types)
+        try:
+            rows, names = rows_and_types(values, types)
+        except OverflowError as error:
+            return _error("QUERY_FAILED", str(error))
         return {"columns": [list(column) for column in zip(relation.columns, names, strict=True)]}, _blobs(rows)
     except MemoryError:
         return _error("QUERY_MEMORY_LIMIT", "the query needs more memory than a query may use")
     except _TooLargeError:
         return _error("RESULT_TOO_LARGE", f"a result has at most {RESULT_BYTES_MAX // 2**20} MiB")
     except OverflowError as error:
-        return _error("QUERY_FAILED", own_words(str(error)))
+        return _error("QUERY_FAILED", general_words("QUERY_FAILED"), detail=str(error))
     except duckdb.Error as error:
         return _duckdb_error(error)
     finally:
@@ -155,11 +158,11 @@ def _blobs(rows: list[list[Any]]) -> dict[str, bytes]:
 
 
 def _duckdb_error(error: Exception) -> _Answer:
-    """Of the first line of DuckDB's message; the others are hints, which name its internals."""
+    """Of the first line of DuckDB's message; the others are hints."""
     import duckdb
 
     message = str(error).split("\n", 1)[0]
-    detail = (message.partition("Error: ")[2] or message).partition(" Use TRY(")[0]
+    detail = message.partition("Error: ")[2] or message
     kinds: tuple[tuple[type[Exception], str], ...] = (
         (duckdb.OutOfMemoryException, "QUERY_MEMORY_LIMIT"),
         (duckdb.PermissionException, "QUERY_NOT_ALLOWED"),
@@ -175,12 +178,14 @@ def _duckdb_error(error: Exception) -> _Answer:
         r"column .*(not found|does not exist)|does not have a column", detail
     ):
         name = "COLUMN_NOT_FOUND"
-    near = _NEAR.search(detail) or _QUOTED.search(detail)
-    return _error(name, own_words(detail), next(filter(None, near.groups())).strip("!.") if near else None)
+    match = _NEAR.search(detail) or _QUOTED.search(detail)
+    near = next(filter(None, match.groups())).strip("!.") if match else None
+    words = own_words(detail)
+    return _error(name, words, near) if words else _error(name, general_words(name), near, detail)
 
 
-def _error(name: str, message: str, near: str | None = None) -> _Answer:
-    return {"error": name, "message": message, "near": near}, {}
+def _error(name: str, message: str, near: str | None = None, detail: str | None = None) -> _Answer:
+    return {"error": name, "message": message, "near": near, "detail": detail}, {}
 
 
 def _open(time_zone: str) -> Any:

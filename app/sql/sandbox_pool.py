@@ -319,5 +319,8 @@ def _not_started() -> StatementError:
 
 def _refusal(answer: dict[str, Any], query: PreparedQuery) -> RefusedError:
     kind = ErrorKind[answer["error"]]
+    if answer.get("detail"):
+        # It may have literals of the query.
+        log.debug("a query's error has no words of ours", error=kind.name, detail=answer["detail"])
     position: Position | None = query.places.get(str(answer.get("near") or "").rpartition(".")[2].lower())
     return RefusedError(kind, answer["message"], position)

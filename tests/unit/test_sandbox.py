@@ -225,7 +225,10 @@ async def test_errors_have_places(pool: SandboxPool) -> None:
         ("SELECT CAST('x' AS INTEGER)", "'x' is no value of the type INTEGER"),
         ("SELECT CAST(300 AS TINYINT)", "300 is beyond the type TINYINT"),
         ("SELECT 9223372036854775807 + 1", "overflow in the addition of two values of the type BIGINT"),
-        ("SELECT count(DISTINCT *)", "STAR expression is only allowed as the root element of an expression"),
+        (
+            "SELECT count(DISTINCT *)",
+            "* stands for columns in the list of SELECT and in count(*) alone",
+        ),
         ('SELECT "current_role"', "there is no column current_role"),
         ('SELECT "current_schema"', "there is no column current_schema"),
     ],

@@ -17,8 +17,10 @@ import structlog
 
 from app.alerts.alert_rows import BY_NAME, Severity, findings_of, for_ms
 from app.alerts.facts import InstallationFacts
+from app.alerts.silences import Silences
 from app.views.answer_state import OK
 from rebalance.controllers.controller_leadership import ControllerLeadership
+from rebalance.core.alert_silence import is_told
 from rebalance.core.alert_state import (
     Alert,
     AlertRecord,
@@ -60,8 +62,8 @@ async def _until_lost() -> None:
 
 class AlertWatch:
     """``name``: of this server, among those that campaign. ``divisor`` shortens every time alike: for trials.
-    ``send`` gets what fires and what was resolved lately, after each look, where this server is the one to
-    send; it must return at once."""
+    ``send`` gets what fires and what was resolved lately, without what is silenced, after each look, where this
+    server is the one to send; it must return at once."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class AlertWatch:
         self._metastore = metastore
         self._mirror = mirror
         self._keyspace = keyspace
+        self.silences = Silences(metastore, mirror, keyspace)
         self._leadership = ControllerLeadership(metastore, keyspace, name, LEASE_S, keyspace.alert_sender)
         self._pause_s = max(JUDGE_S / divisor, JUDGE_LEAST_S)
         self._for_ms = partial(for_ms, divisor=divisor)
@@ -122,7 +125,9 @@ class AlertWatch:
         if self._leadership.is_leader and has_metastore:
             await self._store()
         if self._leadership.is_leader or not has_metastore:
-            await self._send(tuple(alert for alert in self.alerts if alert.state is not AlertState.PENDING))
+            begun = (alert for alert in self.alerts if alert.state is not AlertState.PENDING)
+            silences = self.silences.now()
+            await self._send(tuple(alert for alert in begun if is_told(alert, silences)))
 
     def _measure(self, facts: InstallationFacts) -> None:
         firing = [alert for alert in self._alerts.values() if alert.state is AlertState.FIRING]

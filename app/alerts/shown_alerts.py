@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from app.alerts.alert_rows import BY_NAME
-from app.contract.alerts import AlertBody
+from app.contract.alerts import AlertBody, SilenceBody
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import utc
+from rebalance.core.alert_silence import Silence
 from rebalance.core.alert_state import Alert
 from rebalance.core.operation import parse_operation_id
 
 
-def alert_body(alert: Alert) -> AlertBody:
+def alert_body(alert: Alert, silence: Silence | None = None) -> AlertBody:
+    """``silence``: what holds it back."""
     row = BY_NAME[alert.name]
     return {
         "name": alert.name,
@@ -27,6 +29,19 @@ def alert_body(alert: Alert) -> AlertBody:
         "ends_at": utc(alert.ends_ms) if alert.ends_ms else None,
         "fingerprint": alert.fingerprint,
         "runbook": row.page,
+        "silence": silence_body(silence) if silence is not None else None,
+    }
+
+
+def silence_body(silence: Silence) -> SilenceBody:
+    return {
+        "silence_id": silence.silence_id,
+        "alert": silence.name or None,
+        "labels": dict(silence.labels),
+        "since": utc(silence.since_ms),
+        "until": utc(silence.until_ms),
+        "by": silence.by,
+        "reason": silence.reason,
     }
 
 

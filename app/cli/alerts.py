@@ -1,61 +1,160 @@
-"""``zonectl alerts``: what fires, and what is about to."""
+"""``zonectl alerts``: what fires, what is about to and what has ended; ``silence | silences | unsilence``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from app.cli.connection import Api, client_command
-from app.cli.exits import ExitCode
-from app.cli.options import option
+import typer
+
+from app.cli.connection import Api, client_command, object_command
+from app.cli.exits import ExitCode, UsageError
+from app.cli.options import ByOption, argument, option
+from app.cli.rebalance_run import seconds_of
+from app.cli.say import counted, say
+from rebalance.core.alert_silence import silenced_text
 
 if TYPE_CHECKING:
-    from app.contract.alerts import AlertBody
+    from app.contract.alerts import AlertBody, SilenceBody
 
 RESOLVED = "resolved"
+app = typer.Typer()
 
 
+@app.callback(invoke_without_command=True)
 @client_command
 def alerts(
     api: Api,
+    context: typer.Context,
     every: Annotated[bool, option("--all", "Also alerts that were resolved within 15 minutes.")] = False,
+    is_over: Annotated[
+        bool, option("--ended", "Only alerts that have ended: the last 100, newest first.")
+    ] = False,
 ) -> int:
     """List the alerts that fire or are pending, with the page of the runbook for each.
 
     A pending alert fires when its condition has held for the time that its page
     says. Every server judges the alerts by itself; rules for Prometheus in
     monitoring/rules say the same. An alert whose state nobody can tell now is
-    marked "?": it stays as it was.
+    marked "?": it stays as it was. A silenced alert is listed as such; nobody is
+    told of it.
 
-    Exit code 1 when an alert fires or is pending.
+    Exit code 1 when an alert fires or is pending that is not silenced.
 
     \b
     Examples:
       zonectl alerts
       zonectl alerts --format json | jq -r '.[] | select(.state == "firing").name'
-      zonectl alerts --all
+      zonectl alerts --ended
+      zonectl alerts silence NodeDown node=n3 --for 2h --reason "new disks"
+      zonectl alerts silences
     """
+    if context.invoked_subcommand is not None:
+        return ExitCode.OK
+    if every and is_over:
+        raise UsageError("zonectl alerts: choose --all or --ended")
     with api.client() as client:
-        listed = client.alerts()["alerts"]
+        listed = client.alerts(RESOLVED if is_over else None)["alerts"]
     going_on = [alert for alert in listed if alert["state"] != RESOLVED]
-    shown = listed if every else going_on
+    shown = listed if every or is_over else going_on
     if not shown and api.is_table:
-        from app.cli.say import say
-
-        say("no alert fires or is pending")
+        say("no alert has ended" if is_over else "no alert fires or is pending")
     else:
+        ends = {"ended": lambda alert: alert["ends_at"] or ""} if is_over else {}
         api.show(
             shown,
             {
                 "alert": "name",
-                "state": lambda alert: alert["state"] + ("" if alert["known"] else " ?"),
+                "state": _state,
                 "severity": "severity",
                 "since": lambda alert: alert["starts_at"] or alert["since"],
+                **ends,
                 "what": "text",
                 "runbook": "runbook",
             },
         )
-    return ExitCode.FAILED if going_on else ExitCode.OK
+    return ExitCode.FAILED if any(not alert.get("silence") for alert in going_on) else ExitCode.OK
+
+
+@app.command()
+@object_command
+def silence(
+    api: Api,
+    alerts: Annotated[
+        list[str],
+        argument("ALERT|LABEL=VALUE", "Name of an alert, labels that it has, or both: NodeDown node=n3."),
+    ],
+    for_time: Annotated[
+        str, option("--for", "Time until it ends by itself, at most 7d: 90s, 30m, 2h or 1d.", "TIME")
+    ],
+    reason: Annotated[str, option("--reason", "Reason shown with the silence, and in the audit log.", "TEXT")],
+    by: ByOption = None,
+) -> int:
+    """Silence alerts for a time: nobody is told of them.
+
+    Silenced are alerts with this name and all of these labels: a name alone
+    silences each alert of the name, a label alone every alert about that zone,
+    node or operation. They stay in lists, marked as silenced, with the state that
+    they have. They are not sent to the webhook, and count neither in the console's
+    badge nor in the exit code of `zonectl alerts`. `zonectl status`, readiness and
+    the rules for Prometheus are as without it. A second silence of the same alerts
+    gives the first one a new end.
+
+    \b
+    Examples:
+      zonectl alerts silence NodeDown node=n3 --for 2h --reason "new disks"
+      zonectl alerts silence zone=orders --for 30m --reason "load test"
+      zonectl alerts silence SparkAway --for 1d --reason "Spark comes on Monday"
+    """
+    name, labels = _silenced(alerts)
+    body = {"alert": name, "labels": labels, "for_s": seconds_of(for_time), "by": by, "reason": reason}
+    with api.client() as client:
+        begun = client.silence_alerts(body)
+    now = counted(begun["alerts"], "alert") if begun["alerts"] else "no alert"
+    api.show_one(
+        begun,
+        f"silence {begun['silence_id']} of {_subject(begun)} until {begun['until']}; it holds back {now} now",
+    )
+    return ExitCode.OK
+
+
+@app.command()
+@client_command
+def silences(api: Api) -> int:
+    """List the silences that hold: of which alerts, until when, by whom and why.
+
+    \b
+    Examples:
+      zonectl alerts silences
+      zonectl alerts silences --format json | jq -r '.[].silence_id'
+    """
+    with api.client() as client:
+        listed = client.silences()
+    if not listed and api.is_table:
+        say("no alert is silenced")
+    else:
+        columns = {"until": "until", "by": "by", "reason": "reason"}
+        api.show(listed, {"id": "silence_id", "alerts": _subject, "since": "since", **columns})
+    return ExitCode.OK
+
+
+@app.command()
+@object_command
+def unsilence(
+    api: Api,
+    silence_id: Annotated[str, argument("ID", "ID of a silence, as listed by `zonectl alerts silences`.")],
+    reason: Annotated[str, option("--reason", "Reason recorded in the audit log.", "TEXT")] = "",
+) -> int:
+    """End a silence before its time: what fires still is sent again.
+
+    \b
+    Example:
+      zonectl alerts unsilence 5a3c0c62d6f1b8e4
+    """
+    with api.client(reason) as client:
+        ended = client.end_silence(silence_id)
+    api.show_one(ended, f"silence {silence_id} {'ended' if ended['changed'] else 'did not hold'}")
+    return ExitCode.OK
 
 
 def alert_lines(alerts: Sequence[AlertBody]) -> Iterator[str]:
@@ -63,6 +162,27 @@ def alert_lines(alerts: Sequence[AlertBody]) -> Iterator[str]:
     for alert in alerts:
         if alert["state"] != RESOLVED:
             doubt = "" if alert["known"] else " (cannot be told now)"
+            silence = alert.get("silence")
+            held = f" (silenced until {silence['until']}: {silence['reason']})" if silence else ""
             state = "ALERT" if alert["state"] == "firing" else "PENDING ALERT"
             since = alert["starts_at"] or alert["since"]
-            yield f"{state} {alert['name']} since {since}: {alert['text']}{doubt}; see {alert['runbook']}"
+            yield f"{state} {alert['name']} since {since}: {alert['text']}{doubt}{held}; see {alert['runbook']}"
+
+
+def _state(alert: AlertBody) -> str:
+    silenced = ", silenced" if alert.get("silence") else ""
+    return alert["state"] + silenced + ("" if alert["known"] else " ?")
+
+
+def _silenced(words: Sequence[str]) -> tuple[str | None, Mapping[str, str]]:
+    """The name, and labels. Raises UsageError."""
+    pairs = [word.partition("=") for word in words]
+    names = [name for name, sign, _ in pairs if not sign]
+    labels = {name: value for name, sign, value in pairs if sign}
+    if len(names) > 1 or len(names) + len(labels) < len(words) or not all(labels.values()):
+        raise UsageError(f"give one alert and labels as node=n3, each once, not {' '.join(words)}")
+    return names[0] if names else None, labels
+
+
+def _subject(silence: SilenceBody) -> str:
+    return silenced_text(silence["alert"], silence["labels"])

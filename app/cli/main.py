@@ -36,7 +36,7 @@ COMMANDS = {
         "kv": ("app.cli.kv", "Put and get keys of a zone."),
         "verify": ("app.cli.verify", "Compare sample keys on all replicas of a zone."),
         "status": ("app.cli.status", "Show the health of the installation, its nodes and zones."),
-        "alerts": ("app.cli.alerts", "List the alerts that fire."),
+        "alerts": ("app.cli.alerts", "List the alerts that fire, and silence some for a time."),
         "operations": ("app.cli.operations", "List, watch and control operations that move data."),
         "log": ("app.cli.log", "Show and change the log levels of all processes."),
         "audit": ("app.cli.audit", "List changes, who made them, and why."),

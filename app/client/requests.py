@@ -14,7 +14,7 @@ from app.client.problem import JsonObject
 from rebalance.core.write_terms import ANY, WriteTerms
 
 if TYPE_CHECKING:
-    from app.contract.alerts import Alerts
+    from app.contract.alerts import Alerts, SilenceBegun, SilenceBody, SilenceEnded
     from app.contract.audit import AuditRecords
     from app.contract.keys import GetResult, PutResult, RoutingMapBody, VerifyBody
     from app.contract.log_levels import LevelChange, LevelReset, LogLevels
@@ -207,9 +207,23 @@ def act_on_operation(name: str, action: str, body: Mapping[str, object]) -> Requ
     return _post(f"{_operation(name)}/{action}", body)
 
 
-def alerts() -> Request[Alerts]:
-    """As the server that answers judges them."""
-    return _get("/api/v1/alerts")
+def alerts(state: str | None = None) -> Request[Alerts]:
+    """As the server that answers judges them; ``state``: only these, of ``resolved`` the last that ended."""
+    return _get("/api/v1/alerts", {} if state is None else {"state": state})
+
+
+def silences() -> Request[Sequence[SilenceBody]]:
+    return _list("/api/v1/alerts/silences", "silences")
+
+
+def silence_alerts(body: Mapping[str, object]) -> Request[SilenceBegun]:
+    """Repeating it changes nothing more, but its time begins anew."""
+    return _post("/api/v1/alerts/silences", body)
+
+
+def end_silence(silence_id: str) -> Request[SilenceEnded]:
+    """Repeating it changes nothing more."""
+    return Request("DELETE", f"/api/v1/alerts/silences/{segment(silence_id)}", _whole)
 
 
 def audit(query: Mapping[str, str | int]) -> Request[AuditRecords]:

@@ -15,20 +15,26 @@ from typing import Any, TypeVar
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
+from app.api import alerts as alerts_api
 from app.api import audit as audit_api
 from app.api import nodes, rebalance, recovery
 from app.api import operations as operations_api
 from app.api.operation_models import ActionRequest, OperationPause
+from app.console.fragments import when
 from app.console.shared import Site
 from app.console.viewer import require, sees
 from app.contract.operations import KindName, StateName
 from app.security.policy import PageControl
 from app.views.node_stop import can_stop
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.names import written
 from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
+from rebalance.core.alert_state import Labels
 
 Json = dict[str, Any]
+Silenced = tuple[str, Labels]
+"""Name (empty: any) and labels of alerts."""
 AUDIT_ROWS = 50
 """Of a page."""
 M = TypeVar("M", bound=BaseModel)
@@ -86,6 +92,23 @@ async def resume_zone(site: Site, zone: str, by: str, reason: str) -> str:
     await site.zone(zone)
     await change_limits(site, {"zone_pauses": {zone: None}})
     return f"Moves of zone {zone} are resumed."
+
+
+async def silence_alerts(site: Site, silenced: Silenced, for_s: int, by: str, reason: str) -> str:
+    require(PageControl.SILENCE_ALERTS)
+    name, labels = silenced
+    named = {label: written(text) if label == "zone" else text for label, text in labels}
+    request = _checked(
+        alerts_api.SilenceRequest, alert=name or None, labels=named, for_s=for_s, by=by, reason=reason
+    )
+    begun = body(await alerts_api.silence_alerts(request, site.services))
+    return f"Silenced until {when(begun['until'])}: {begun['alerts']} of the alerts that fire or are pending."
+
+
+async def end_silence(site: Site, silence_id: str, by: str, reason: str) -> str:
+    require(PageControl.SILENCE_ALERTS)
+    ended = body(await alerts_api.end_silence(silence_id, site.services))
+    return "The silence is ended." if ended["changed"] else "There is no such silence any more."
 
 
 async def activate_zone(site: Site, zone: str, by: str, reason: str) -> str:

@@ -1,19 +1,28 @@
-"""``/console/alerts``: what fires, what is about to, what ended lately; and the runbook's page of each."""
+"""``/console/alerts``: what fires, what is about to, what ended lately, silences; and the runbook's page of
+each."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from fastapi import Request
+from nicegui import ui
 
+from app.alerts.alert_rows import BY_NAME
 from app.alerts.runbook import runbook_page
-from app.api.alerts import shown_alerts
-from app.console.controls import action_link
+from app.api.alerts import shown_alerts, shown_silences
+from app.console import actions
+from app.console.controls import action_link, button, choice_field, confirm
 from app.console.feed import Topic
 from app.console.fragments import Fragment, link, render
-from app.console.frame import console_page, page_frame
+from app.console.frame import PageFrame, console_page, page_frame
 from app.console.shared import Site
+from app.console.viewer import may_use
+from app.contract.alerts import AlertBody, SilenceBody
+from app.security.policy import PageControl
 from catalog.core.errors import ErrorKind, RefusedError
+from rebalance.core.alert_silence import silenced_text
 from rebalance.core.alert_state import ENDED_MAX, AlertState
 
 NOTE = "What is wrong now, since when, and what to do. A pending alert fires when it has held for long."
@@ -22,15 +31,87 @@ PARTS = (
     (AlertState.PENDING, "Pending", "No alert is pending.", "Holds since"),
     (AlertState.RESOLVED, f"Ended, the last {ENDED_MAX}", "No alert has ended yet.", "Fired at"),
 )
+LENGTHS = {
+    **{str(hours * 3_600): f"{hours} hour{'' if hours == 1 else 's'}" for hours in (1, 2, 4, 8)},
+    **{str(days * 86_400): f"{days} day{'' if days == 1 else 's'}" for days in (1, 3, 7)},
+}
+"""Of a silence, by seconds."""
+CONSEQUENCE = (
+    "Nobody is told of these alerts until the time is over. Lists show them as silenced; readiness and the "
+    "rules for Prometheus do not change."
+)
+
+
+def silence_choices(alerts: Iterable[AlertBody]) -> dict[str, actions.Silenced]:
+    """What can be silenced, by its text: each alert that is going on, and then all of a name."""
+    going_on = (alert for alert in alerts if alert["state"] != AlertState.RESOLVED.value)
+    single = {
+        silenced_text(alert["name"], alert["labels"]): (alert["name"], tuple(alert["labels"].items()))
+        for alert in going_on
+        if alert["labels"]
+    }
+    return {**single, **{f"every {name}": (name, ()) for name in sorted(BY_NAME)}}
+
+
+class _Silences:
+    """Buttons, and the list of those that hold."""
+
+    def __init__(self, site: Site, frame: PageFrame) -> None:
+        self._site, self._frame = site, frame
+        self._silences: dict[str, str] = {}
+        self._may_change = may_use(PageControl.SILENCE_ALERTS)
+        with ui.row().classes("tools"):
+            self._begin = button("Silence alerts", self._ask)
+            self._end = button("End a silence", self._ask_to_end)
+        self._begin.visible = self._may_change
+        self._panel = Fragment("panel")
+
+    async def draw(self) -> None:
+        silences: list[SilenceBody] = await shown_silences(self._site.services)
+        rows = [
+            {**silence, "subject": silenced_text(silence["alert"], silence["labels"])} for silence in silences
+        ]
+        self._silences = {str(row["silence_id"]): f"{row['subject']}, until {row['until']}" for row in rows}
+        self._end.visible = self._may_change and bool(rows)
+        self._panel.show(render("silences", silences=rows))
+
+    async def _ask(self) -> None:
+        choices = silence_choices(await shown_alerts(self._site.services))
+        fields: list[ui.select] = []
+
+        def build() -> None:
+            fields.append(choice_field("Alerts", list(choices), None, width="wide"))
+            fields.append(choice_field("For", LENGTHS, "7200", width="wide"))
+
+        async def act(by: str, reason: str) -> str:
+            chosen, for_s = (str(field.value) for field in fields)
+            if chosen not in choices or for_s not in LENGTHS:
+                raise RefusedError(ErrorKind.INVALID_REQUEST, "choose alerts and a time")
+            return await actions.silence_alerts(self._site, choices[chosen], int(for_s), by, reason)
+
+        confirm(self._frame, "Silence alerts", CONSEQUENCE, "Silence", act, more=build, needs_reason=True)
+
+    def _ask_to_end(self) -> None:
+        fields: list[ui.select] = []
+
+        def build() -> None:
+            fields.append(choice_field("Silence", self._silences, None, width="wide"))
+
+        async def act(by: str, reason: str) -> str:
+            return await actions.end_silence(self._site, str(fields[0].value), by, reason)
+
+        confirm(self._frame, "End a silence", "What fires still is sent again.", "End", act, more=build)
 
 
 def register(site: Site) -> None:
     @console_page("/alerts")
     async def alerts(request: Request) -> None:
         with page_frame(site, request, "Alerts", "alerts", note=NOTE) as frame:
+            silences = _Silences(site, frame)
             panels = [Fragment("panel") for _ in PARTS]
 
             async def draw() -> None:
+                await silences.draw()
                 for panel, (state, title, nothing, since) in zip(panels, PARTS, strict=True):
                     shown = await shown_alerts(site.services, state)
                     is_over = state is AlertState.RESOLVED

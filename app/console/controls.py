@@ -117,14 +117,14 @@ def confirm(
     *,
     danger: bool = False,
     more: Callable[[], None] | None = None,
-    takes_reason: bool = True,
+    needs_reason: bool | None = None,
 ) -> None:
     """Opens a dialog. What ``act`` refuses (StatementError) is shown in it, and nothing is lost: Escape closes
     it, a click beside it does not. The first field that can be filled in has the focus.
 
-    ``more`` builds further fields of it. ``takes_reason``: False for what needs none, whatever the setting."""
+    ``more`` builds further fields of it. ``needs_reason``: None: where the setting says so."""
     audit = frame.site.services.audit
-    needs_reason = takes_reason and audit.requires_reason
+    is_required = audit.requires_reason if needs_reason is None else needs_reason
     with ui.dialog().props("no-backdrop-dismiss") as dialog, ui.card().classes("ask") as card:
         dialog.props["aria-label"] = title
         html(render("heading", title=title))
@@ -133,7 +133,7 @@ def confirm(
             more()
         by = text_field("Your name", frame.actor.name, width="wide").props("maxlength=100")
         by.enabled = not frame.actor.verified
-        reason = text_field("Reason (required)" if needs_reason else "Reason", width="wide")
+        reason = text_field("Reason (required)" if is_required else "Reason", width="wide")
         reason.props("maxlength=500")
         refusal = ui.label("").classes("refusal").props('role="alert"')
         refusal.visible = False
@@ -156,7 +156,7 @@ def confirm(
                 return
             held(True)
             try:
-                if takes_reason:
+                if needs_reason is None:
                     audit.require_reason(why)
                 with acting(frame.actor.named(name).because(why)):
                     outcome = await act(name, why)

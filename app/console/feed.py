@@ -51,7 +51,7 @@ class Topic(Enum):
     NODES = "nodes and drains"
     LIMITS = "limits and pauses"
     OPERATIONS = "operations"
-    ALERTS = "alerts that fire or are pending, as this server judges them"
+    ALERTS = "alerts that fire or are pending, as this server judges them, and silences"
     STATEMENTS = "statements that were run and what was audited, of which the keyspace need not say anything"
 
 

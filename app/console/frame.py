@@ -187,9 +187,10 @@ class PageFrame:
 
 
 async def _badge(site: Site) -> Markup:
-    """How many alerts fire or are pending, on every page."""
-    firing = await shown_alerts(site.services, AlertState.FIRING)
-    pending = await shown_alerts(site.services, AlertState.PENDING)
+    """How many alerts fire or are pending and are not silenced, on every page."""
+    alerts = [alert for alert in await shown_alerts(site.services) if alert["silence"] is None]
+    firing = [alert for alert in alerts if alert["state"] == AlertState.FIRING.value]
+    pending = [alert for alert in alerts if alert["state"] == AlertState.PENDING.value]
     is_page = any(alert["severity"] == Severity.PAGE.value for alert in firing)
     return render("badge", firing=len(firing), pending=len(pending), is_page=is_page)
 

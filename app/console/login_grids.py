@@ -74,7 +74,7 @@ class LoginGrids:
     def _ask(self, word: str, name: str, consequence: str, end: End) -> None:
         act = partial(end, self._site, name)
         title = f"{word} {name}?"
-        confirm(self._frame, title, consequence, word, act, danger=True, takes_reason=False)
+        confirm(self._frame, title, consequence, word, act, danger=True, needs_reason=False)
 
 
 _NOTE = text_column("note", "Note")

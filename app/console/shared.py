@@ -25,6 +25,7 @@ from catalog.core.errors import RefusedError, StatementError
 from catalog.core.names import written
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone
+from rebalance.core.alert_silence import Silence
 from rebalance.core.alert_state import Alert
 
 log = structlog.get_logger(__name__)
@@ -57,7 +58,7 @@ class Site:
     _readiness_at: float = -READINESS_S
     _silence: MetastoreSilence | None = None
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _judged_ms: int = 0
+    _judged: tuple[int, tuple[Silence, ...]] = (0, ())
     _alerts: list[Alert] = field(default_factory=list)
     _catalog_version: int = -1
     _audited: int = -1
@@ -83,11 +84,13 @@ class Site:
         return self._silence
 
     def look_at_alerts(self) -> None:
-        """They are judged beside the keyspace, so nothing else says that they have changed."""
+        """They are judged beside the keyspace, and silences end by themselves, so nothing else says that they
+        have changed."""
         alerts = self.services.alerts
-        if alerts.judged_ms != self._judged_ms:
-            self._judged_ms, before, self._alerts = alerts.judged_ms, self._alerts, alerts.alerts
-            if self._alerts != before:
+        before, self._judged = self._judged, (alerts.judged_ms, alerts.silences.now())
+        if self._judged != before:
+            shown, self._alerts = self._alerts, alerts.alerts
+            if self._alerts != shown or self._judged[1] != before[1]:
                 self.feed.note(Topic.ALERTS)
 
     async def _look_at_catalog(self) -> None:

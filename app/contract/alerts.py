@@ -9,10 +9,35 @@ from typing_extensions import TypedDict
 from app.contract.marks import About, OneOf
 from rebalance.core.alert_state import AlertState
 
+AlertStateName = Annotated[str, OneOf(AlertState)]
+
+
+class SilenceBody(TypedDict):
+    silence_id: Annotated[str, About("the same for the same alerts", examples=["5a3c0c62d6f1b8e4"])]
+    alert: Annotated[str | None, About("name of the alerts that it holds back; null: of any name")]
+    labels: Annotated[dict[str, str], About("labels that an alert has if it is held back")]
+    since: Annotated[str, About("UTC")]
+    until: Annotated[str, About("when it ends by itself, UTC")]
+    by: str
+    reason: str
+
+
+class SilenceBegun(SilenceBody):
+    alerts: Annotated[int, About("alerts that fire or are pending and that it holds back now")]
+
+
+class SilenceEnded(TypedDict):
+    silence_id: str
+    changed: Annotated[bool, About("false: there was no such silence, or it was over")]
+
+
+class SilenceList(TypedDict):
+    silences: Annotated[list[SilenceBody], About("those that hold, the one that ends first first")]
+
 
 class AlertBody(TypedDict):
     name: Annotated[str, About("as in the rules for Prometheus", examples=["PartitionWithoutMajority"])]
-    state: Annotated[str, OneOf(AlertState)]
+    state: AlertStateName
     known: Annotated[bool, About("false: nobody can tell now whether it still holds, so it stays as it was")]
     severity: Annotated[str, About("page: now; ticket: within a working day")]
     group: Annotated[str, About("alerts of one group that are sent together")]
@@ -23,6 +48,7 @@ class AlertBody(TypedDict):
     ends_at: Annotated[str | None, About("when it was resolved, UTC; null: it was not")]
     fingerprint: Annotated[str, About("the same on every server and after each restart")]
     runbook: Annotated[str, About("the page that says what to do")]
+    silence: Annotated[SilenceBody | None, About("what holds it back: nobody is told of it; null: nothing")]
 
 
 class Alerts(TypedDict):

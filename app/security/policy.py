@@ -119,6 +119,9 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", f"{_API}/rebalance/limits"): _needs(SEE_SYSTEM),
     ("PATCH", f"{_API}/rebalance/limits"): _needs((Privilege.OPERATE, Subject.SYSTEM)),
     ("GET", f"{_API}/alerts"): _needs(SEE_SYSTEM),
+    ("GET", f"{_API}/alerts/silences"): _needs(SEE_SYSTEM),
+    ("POST", f"{_API}/alerts/silences"): _needs((Privilege.OPERATE, Subject.SYSTEM)),
+    ("DELETE", f"{_API}/alerts/silences/{{silence_id:segment}}"): _needs((Privilege.OPERATE, Subject.SYSTEM)),
     ("GET", f"{_API}/audit"): _needs((Privilege.AUDIT, Subject.SYSTEM)),
     ("GET", f"{_API}/log-levels"): _needs(SEE_SYSTEM),
     ("PUT", f"{_API}/log-levels/{{module:segment}}"): _needs((Privilege.ADMIN, Subject.SYSTEM)),
@@ -181,6 +184,7 @@ class PageControl(Enum):
     DRAIN_NODE = "drain or undrain a node"
     CHECK_STOP = "check whether a node can stop"
     CHANGE_LIMITS = "set the limits, pause and resume"
+    SILENCE_ALERTS = "silence alerts, and end a silence"
     REST_ZONE = "activate or deactivate a zone"
     CREATE_ZONE = "create a zone"
     ALTER_ZONE = "alter a zone"
@@ -196,6 +200,7 @@ CONTROLS: dict[PageControl, tuple[Need, ...]] = {
     PageControl.DRAIN_NODE: ((Privilege.OPERATE, Subject.SYSTEM),),
     PageControl.CHECK_STOP: (SEE_SYSTEM, SEE_ALL_ZONES),
     PageControl.CHANGE_LIMITS: ((Privilege.OPERATE, Subject.SYSTEM),),
+    PageControl.SILENCE_ALERTS: ((Privilege.OPERATE, Subject.SYSTEM),),
     PageControl.REST_ZONE: ((Privilege.OPERATE, Subject.ZONE),),
     PageControl.CREATE_ZONE: ((Privilege.CREATE, Subject.ALL_ZONES),),
     PageControl.ALTER_ZONE: ((Privilege.ALTER, Subject.ZONE),),

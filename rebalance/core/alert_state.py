@@ -57,9 +57,8 @@ class Alert(Extensible):
 
     @property
     def fingerprint(self) -> str:
-        """The same for one alert on every server and after each restart: 16 hexadecimal digits."""
-        parts = [self.name, *(f"{name}={value}" for name, value in self.labels)]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        """The same for one alert on every server and after each restart."""
+        return fingerprint(self.name, self.labels)
 
     @property
     def is_over(self) -> bool:
@@ -67,6 +66,12 @@ class Alert(Extensible):
 
 
 Alerts = Mapping[tuple[str, Labels], Alert]
+
+
+def fingerprint(name: str, labels: Labels) -> str:
+    """16 hexadecimal digits."""
+    parts = [name, *(f"{label}={value}" for label, value in labels)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

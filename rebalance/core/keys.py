@@ -98,6 +98,12 @@ class Keyspace:
     alerts = KeyBelow("alerts")
     ended_alerts = KeyBelow("ended-alerts")
     alert_sender = KeyBelow("leader/alerts")
+    # Alerts that nobody is told of for a time, one key for each set of them.
+    silences = KeyBelow("silences/")
+
+    def silence(self, silence_id: str) -> str:
+        return f"{self.silences}{silence_id}"
+
     processes = KeyBelow("processes/")
 
     def process(self, name: str) -> str:

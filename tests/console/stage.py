@@ -4,8 +4,9 @@
 ``touch 100`` has as many partitions change their leader, ``down n3`` ends a node, ``sql CREATE ZONE ...`` runs
 a statement and the controllers' work after it, ``reconcile`` does that work for what pages have changed,
 ``fail n1 ORDERS 5 REFUSED: no`` has n1 tell of a change, ``found ORDERS`` has its groups do what pending asks
-for, by a reset too, ``require reasons`` refuses changes without one. Each is answered by a line. With
-``--login`` users log in, over HTTPS, and ``link`` is answered by a link that logs in as an administrator.
+for, by a reset too, ``require reasons`` refuses changes without one, ``up`` has all nodes live, and ``judge``
+has the server judge its alerts, which fire at once. Each is answered by a line. With ``--login`` users log in,
+over HTTPS, and ``link`` is answered by a link that logs in as an administrator.
 """
 
 from __future__ import annotations
@@ -64,13 +65,16 @@ from tests.fixtures.known_users import user_of
 from tests.fixtures.login_gate import login_gate
 from tests.unit.sql_world import World, opened
 
+AT_ONCE = 1e9
 ALL_SCENES = {**SCENES, **LOST_SCENES}
 
 
 @asynccontextmanager
-async def services_of(world: World, silence: AskSilence | None = None) -> AsyncIterator[Services]:
+async def services_of(
+    world: World, silence: AskSilence | None = None, divisor: float = 1.0
+) -> AsyncIterator[Services]:
     """What the routes and pages need, over the world's stores. ``silence``: of the metastore, in place of the
-    world's, which always speaks."""
+    world's, which always speaks. ``divisor``: of the times of alerts."""
     guard = StoreGuard(world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once)
     groups = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
     count = PartitionCount(world.mirror, world.keyspace, RingReader(world.mirror, world.keyspace))
@@ -79,9 +83,10 @@ async def services_of(world: World, silence: AskSilence | None = None) -> AsyncI
     ring = RingReader(world.mirror, world.keyspace)
     endpoints = ZoneEndpoints(world.mirror, ring, groups, views.is_store)
     router, jobs = ZoneRouter(endpoints), StatementJobs(world.catalog)
-    stores = (world.metastore, world.mirror, count, world.keyspace)
-    facts = FactReader(world.catalog.snapshot, *stores, guard, world.relay)
-    alerts = AlertWatch(facts.facts, world.metastore, world.mirror, world.keyspace, "stage")
+    counted = (world.metastore, world.mirror, count, world.keyspace)
+    facts = FactReader(world.catalog.snapshot, *counted, guard, world.relay)
+    stores = (world.metastore, world.mirror, world.keyspace)
+    alerts = AlertWatch(facts.facts, *stores, "stage", divisor=divisor)
     watching = asyncio.gather(guard.run(), jobs.run(), count.run())
     try:
         yield Services(
@@ -121,9 +126,13 @@ async def services_of(world: World, silence: AskSilence | None = None) -> AsyncI
         await router.close()
 
 
-async def _obey(world: World, line: str) -> None:
+async def _obey(world: World, services: Services, line: str) -> None:
     word, _, rest = line.partition(" ")
-    if word == "touch":
+    if word == "judge":
+        await services.alerts.look()
+    elif word == "up":
+        await world.set_nodes(*world.nodes)
+    elif word == "touch":
         await touch(world, int(rest))
     elif word == "down":
         await kill_node(world, rest)
@@ -138,7 +147,7 @@ async def _obey(world: World, line: str) -> None:
     elif word == "require":
         world.catalog.requires_reason = rest == "reasons"
     else:
-        raise ValueError(f"{line!r} is not known: touch, down, sql, reconcile, fail, found, require")
+        raise ValueError(f"{line!r} is not known: see what this module says")
 
 
 async def _fail(world: World, node: str, zone: str, partition: str, cause: str) -> None:
@@ -163,14 +172,14 @@ async def _reconcile(world: World) -> None:
 
 async def _play(scene: str, port: int) -> None:
     with tempfile.TemporaryDirectory() as directory, listen("127.0.0.1", port) as listener:
-        async with opened(Path(directory), nodes=()) as world, services_of(world) as services:
+        async with opened(Path(directory), nodes=()) as world, services_of(world, divisor=AT_ONCE) as services:
             await ALL_SCENES[scene](world)
             console = Console()
             app = build_app(services, console=console)
             async with _serving(app, listener, console, services) as url:
                 print(url, flush=True)
                 while line := await _line():
-                    await _obey(world, line)
+                    await _obey(world, services, line)
                     print("done", flush=True)
 
 
@@ -179,7 +188,7 @@ async def _play_with_login(scene: str, port: int) -> None:
     trustme.CA().issue_cert("127.0.0.1").configure_cert(tls)
     console = Console()
     with tempfile.TemporaryDirectory() as directory, listen("127.0.0.1", port) as listener:
-        async with opened(Path(directory), nodes=()) as world, services_of(world) as services:
+        async with opened(Path(directory), nodes=()) as world, services_of(world, divisor=AT_ONCE) as services:
             await ALL_SCENES[scene](world)
             for sql in (f"CREATE USER {LOCAL_ADMIN}", f"GRANT administrator TO {LOCAL_ADMIN}"):
                 await world.run(sql)
@@ -188,7 +197,7 @@ async def _play_with_login(scene: str, port: int) -> None:
                     print(url, flush=True)
                     while line := await _line():
                         if line != "link":
-                            await _obey(world, line)
+                            await _obey(world, services, line)
                             print("done", flush=True)
                         else:
                             owner = await user_of(world.catalog, LOCAL_ADMIN)

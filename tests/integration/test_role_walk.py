@@ -64,6 +64,7 @@ def address(path: str, zone_id: int) -> str:
         "{key:key}": "k?read=unknown&if_revision=0",
         "{node:segment}": "nowhere",
         "{module:segment}": "app.edge",
+        "{silence_id:segment}": "5a3c0c62d6f1b8e4",
         "{statement_id:segment}": "unknown",
         "{token_id:segment}": "unknown",
         "{token}": "0",

@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from app.alerts.alert_watch import AlertWatch
+from app.alerts.facts import InstallationFacts
 from app.application import build_app
 from app.log_levels import LogLevelKeeper
 from app.request_audit import Audit
@@ -98,6 +100,11 @@ class OperationsWorld:
         return found[0]
 
 
+async def _facts() -> InstallationFacts:
+    """Nobody judges here."""
+    raise AssertionError
+
+
 @asynccontextmanager
 async def operations_world(directory: Path, sight: PartitionSight = NO_SIGHT) -> AsyncIterator[OperationsWorld]:
     async with opened(directory) as world:
@@ -119,6 +126,7 @@ async def operations_world(directory: Path, sight: PartitionSight = NO_SIGHT) ->
             "limits": LimitsKeeper(world.metastore, world.keyspace, 5),
             "drains": DrainKeeper(world.metastore, world.keyspace),
             "log_levels": LogLevelKeeper(world.metastore, world.keyspace),
+            "alerts": AlertWatch(_facts, world.metastore, world.mirror, world.keyspace, "api"),
             "operations": control,
             "audit": Audit(world.catalog, world.catalog.snapshot),
             "reverse": OperationReverse(world.catalog, control, world.mirror, world.keyspace, views),

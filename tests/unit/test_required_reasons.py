@@ -31,6 +31,8 @@ CHANGES: dict[tuple[str, str], dict[str, Any] | None] = {
     ("PATCH", f"{API}/rebalance/limits"): {"pause": {"by": "ann"}},
     ("PUT", f"{API}/log-levels/{{module:segment}}"): {"level": "debug"},
     ("DELETE", f"{API}/log-levels/{{module:segment}}"): None,
+    ("POST", f"{API}/alerts/silences"): {"alert": "NodeDown", "for_s": 60},
+    ("DELETE", f"{API}/alerts/silences/{{silence_id:segment}}"): None,
     ("POST", f"{API}/metastore/adopt"): {"epoch": 1, "kind": "", "reason": ""},
 }
 OF_NO_CHANGE = (
@@ -65,6 +67,7 @@ async def test_a_change_without_a_reason_is_refused_and_does_nothing(
 ) -> None:
     operation = (await api.newest())["operation_id"]
     names = {"zone": "ORDERS", "operation": operation, "node": "n3", "module": "app.edge"}
+    names["silence_id"] = "5a3c0c62d6f1b8e4"
     path = route[1].replace(":segment", "").format(**names)
     before = await api.world.dump()
     for headers in ({}, {"Zonekeeper-Reason": "%20"}):

@@ -47,6 +47,11 @@ DEEDS: dict[Callable[..., object], tuple[str, Deed]] = {
     actions.undrain: ("OPERATE ON SYSTEM", lambda site, _: actions.undrain(site, "nowhere", "x", "why")),
     actions.stop_check: ("SEE ON SYSTEM; SEE ON ALL_ZONES", lambda site, _: actions.stop_check(site, "n2")),
     actions.change_limits: ("OPERATE ON SYSTEM", lambda site, _: actions.change_limits(site, {"unknown": 1})),
+    actions.silence_alerts: (
+        "OPERATE ON SYSTEM",
+        lambda site, _: actions.silence_alerts(site, ("Nothing", ()), 60, "x", "why"),
+    ),
+    actions.end_silence: ("OPERATE ON SYSTEM", lambda site, _: actions.end_silence(site, "none", "x", "why")),
     actions.pause_zone: (
         "SEE ON ZONE; OPERATE ON SYSTEM",
         lambda site, _: actions.pause_zone(site, "ORDERS", "x", "why"),

@@ -204,6 +204,8 @@ DEEDS: dict[str, Deed] = {
     "undrain": lambda site: actions.undrain(site, "n8", "vera", "why"),
     "stop check": lambda site: actions.stop_check(site, "n2"),
     "limits": lambda site: actions.change_limits(site, {"cluster_moves": 1, "reason": "why"}),
+    "silence": lambda site: actions.silence_alerts(site, ("NodeDown", ()), 60, "vera", "why"),
+    "end silence": lambda site: actions.end_silence(site, "5a3c0c62d6f1b8e4", "vera", "why"),
     "pause zone": lambda site: actions.pause_zone(site, "ORDERS", "vera", "why"),
     "resume zone": lambda site: actions.resume_zone(site, "ORDERS", "vera", "why"),
     "activate": lambda site: actions.activate_zone(site, "ORDERS", "vera", "why"),

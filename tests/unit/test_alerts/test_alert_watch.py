@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,18 +17,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from app.alerts.alert_rows import STALE_S
-from app.alerts.alert_watch import AlertWatch
-from app.alerts.fact_reader import FactReader
-from app.alerts.facts import InstallationFacts
-from app.counts.partition_count import PartitionCount
 from app.metrics.exposition import Exposition
 from app.metrics.partition_gauges import PartitionGauges
 from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import ZoneId
-from rebalance.controllers.ring_mirror import RingReader
-from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.alert_state import Alert, AlertRecord, AlertState
 from rebalance.core.assignments import Assignments
 from rebalance.core.drain import Drain
@@ -41,14 +34,13 @@ from rebalance.core.operation_movement import STUCK_MS, Movement
 from rebalance.core.records import MemberRecord, MemberState
 from rebalance.core.self_reports import EngineRecord
 from rebalance.core.txn import Delete, Txn, TxnResult
-from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
+from rebalance.ports.metastore import MetastoreUnavailableError
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.fixtures.judging_server import Judged, judging, running
 from tests.fixtures.scraped import value
-from tests.unit.sql_world import DEFAULT_NODES, World, opened
+from tests.unit.sql_world import DEFAULT_NODES, World
 
 ONE_DOWN = {"NodeDown": {"node": "n3"}, "PartitionDegraded": {"zone": "ORDERS"}}
-AT_ONCE = 1e9
-"""A divisor that leaves no time between pending and firing."""
 PATIENCE_S = 60.0
 
 
@@ -57,76 +49,6 @@ class SilentMetastore(MemoryMetastore):
 
     async def commit(self, txn: Txn) -> TxnResult:
         raise MetastoreUnavailableError("nobody answers")
-
-
-class Judged:
-    """A server's alerts over a world with a zone ORDERS of 4 partitions, 3 replicas each, all running."""
-
-    def __init__(self, world: World, certificate: Path | None = None) -> None:
-        self.world = world
-        self.guard = StoreGuard(
-            world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once
-        )
-        self.sent: list[tuple[Alert, ...]] = []
-        self.count = PartitionCount(world.mirror, world.keyspace, RingReader(world.mirror, world.keyspace))
-        self.reader = self.reading(world.metastore, certificate)
-        self.metrics = Exposition((ProcessRole.SERVER,))
-        self.watch = self.server("s1")
-
-    catalog_error: Exception | None = None
-
-    async def snapshot(self) -> object:
-        if self.catalog_error is not None:
-            raise self.catalog_error
-        return await self.world.catalog.snapshot()
-
-    def reading(self, metastore: Metastore, certificate: Path | None = None) -> FactReader:
-        world = self.world
-        stores = (metastore, world.mirror, self.count, world.keyspace, self.guard)
-        return FactReader(self.snapshot, *stores, world.relay, certificate)
-
-    def server(self, name: str, sent: list[tuple[Alert, ...]] | None = None) -> AlertWatch:
-        messages = self.sent if sent is None else sent
-
-        async def send(alerts: tuple[Alert, ...]) -> None:
-            messages.append(alerts)
-
-        world = self.world
-        return AlertWatch(
-            *(self.reader.facts, world.metastore, world.mirror, world.keyspace, name),
-            divisor=AT_ONCE,
-            send=send,
-            measures=self.metrics,
-        )
-
-    async def settle(self) -> None:
-        """Everything has happened, and was counted."""
-        await self.world.settle()
-        await self.count.round()
-
-    async def facts(self) -> InstallationFacts:
-        await self.settle()
-        return await self.reader.facts()
-
-    async def firing(self) -> dict[str, dict[str, str]]:
-        """Labels by name, after another look."""
-        await self.settle()
-        await self.watch.look()
-        return {
-            alert.name: dict(alert.labels) for alert in self.watch.alerts if alert.state is AlertState.FIRING
-        }
-
-
-@asynccontextmanager
-async def judging(directory: Path, certificate: Path | None = None) -> AsyncIterator[Judged]:
-    async with opened(directory) as world:
-        judged = Judged(world, certificate)
-        await world.run("CREATE ZONE orders (PARTITIONS 4, REPLICAS 3)")
-        await world.serve(1, 4)
-        await judged.guard.check()
-        await world.put(world.keyspace.controller_leader, b"c1")
-        await world.put(world.keyspace.engine_status, EngineRecord("ready", "").encode())
-        yield judged
 
 
 @pytest.fixture
@@ -393,17 +315,6 @@ async def test_the_view_shows_what_the_server_judges(judged: Judged) -> None:
     assert row[:4] == ("NodeDown", "firing", True, "ticket")
     assert row[5:] == ("docs/runbook/NodeDown.md", False)
     assert degraded[0] == "PartitionDegraded"
-
-
-@asynccontextmanager
-async def running(watch: AlertWatch) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(watch.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def removed(world: World, key: str) -> None:

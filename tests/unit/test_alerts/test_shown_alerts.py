@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +16,12 @@ from app.application import build_app
 from app.cli.alerts import alert_lines
 from app.contract.alerts import Alerts
 from catalog.core.zone import ZoneId
+from rebalance.core.alert_silence import Silence
 from rebalance.core.alert_state import Alert
 from tests.fixtures.alert_faults import DOWN, EVERY, LOST, OVER, STUCK
 from tests.fixtures.partial_services import services_with
+
+SILENCE = Silence("NodeDown", (("node", "n3"),), 0, 3_600_000, "alice", "new disks")
 
 
 @pytest.mark.parametrize(
@@ -39,14 +43,33 @@ async def test_the_route_answers_without_a_catalog_as_it_documents() -> None:
     async def no_catalog() -> Any:
         raise AssertionError("nobody has to log in, so nobody's zones are asked for")
 
-    watch = SimpleNamespace(alerts=EVERY, judged_ms=120_000)
+    ended = [OVER, replace(OVER, name="NodeDown", labels=(("node", "n9"),), ends_ms=1_500)]
+    silences = SimpleNamespace(now=lambda: (SILENCE,))
+    watch = SimpleNamespace(alerts=EVERY, ended=ended, judged_ms=120_000, silences=silences)
     app = build_app(services_with(alerts=watch, snapshot=no_catalog))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         body = (await client.get("/api/v1/alerts")).json()
+        states = {
+            state: (await client.get("/api/v1/alerts", params={"state": state})).json()
+            for state in ("firing", "pending", "resolved", "over")
+        }
     assert TypeAdapter(Alerts).validate_python(body) == body
     assert body["judged_at"] == "1970-01-01T00:02:00Z"
     assert [alert["name"] for alert in body["alerts"]] == [alert.name for alert in EVERY]
+    (silenced,) = [alert for alert in body["alerts"] if alert["silence"]]
+    assert (silenced["name"], silenced["state"], silenced["silence"]["reason"]) == (
+        *("NodeDown", "pending"),
+        "new disks",
+    )
+    names = {state: [alert["name"] for alert in answer.get("alerts", ())] for state, answer in states.items()}
+    assert names == {
+        "firing": ["PartitionWithoutMajority", "MoveStuck"],
+        "pending": ["NodeDown"],
+        "resolved": ["RelayLag", "NodeDown"],
+        "over": [],
+    }
+    assert states["over"]["name"] == "INVALID_REQUEST"
 
 
 def test_a_body_says_since_when_and_where_to_read_on() -> None:
@@ -66,4 +89,11 @@ def test_status_has_a_line_for_what_fires_and_for_what_is_pending() -> None:
         "ALERT MoveStuck since 1970-01-01T00:00:01Z: it stands (cannot be told now); "
         "see docs/runbook/MoveStuck.md",
         "PENDING ALERT NodeDown since 1970-01-01T00:00:00Z: 1 replica not served; see docs/runbook/NodeDown.md",
+    ]
+
+
+def test_status_says_what_is_silenced() -> None:
+    assert list(alert_lines([alert_body(DOWN, SILENCE)])) == [
+        "PENDING ALERT NodeDown since 1970-01-01T00:00:00Z: 1 replica not served (silenced until "
+        "1970-01-01T01:00:00Z: new disks); see docs/runbook/NodeDown.md"
     ]

@@ -39,7 +39,8 @@ COMMANDS += [
     "console-link",
     "admin recover",
 ]
-COMMANDS += ["operations cancel", "operations reverse", "audit", "alerts"]
+COMMANDS += ["operations cancel", "operations reverse", "audit"]
+COMMANDS += ["alerts", *(f"alerts {each}" for each in ("silence", "silences", "unsilence"))]
 COMMANDS += ["log levels", "log level", "log reset"]
 COMMANDS += ["node drain", "node undrain", "node can-stop"]
 COMMANDS += ["doctor", "debug zip"]

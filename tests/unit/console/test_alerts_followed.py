@@ -1,0 +1,113 @@
+"""Open pages follow alerts from begin to end, and one is silenced by who may."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from catalog.core.audit import AuditFilter
+from tests.fixtures.console_socket import PageSocket, button_in, field_in
+from tests.fixtures.open_console import OpenConsole, open_console
+
+QUIET = "No alert fires or is pending."
+DOWN = "/console/alerts/NodeDown"
+WAIT_S = 60.0
+
+
+def text(socket: PageSocket) -> str:
+    return json.dumps(list(socket.elements.values()))
+
+
+async def judged(console: OpenConsole, *, is_down: bool) -> str:
+    """Until the server has judged that a node is down, or that none is. Returns what the badge says then."""
+    going_on: list[str] = []
+    async with asyncio.timeout(WAIT_S):
+        while not going_on or ("NodeDown" in going_on) is not is_down:
+            await asyncio.sleep(0.02)
+            await console.services.alerts.look()
+            going_on = [one.name for one in console.services.alerts.alerts if not one.is_over]
+    return badge(len(going_on))
+
+
+def badge(count: int) -> str:
+    return f">{count} pending</a>"
+
+
+@pytest.mark.timeout(300)
+async def test_open_pages_show_when_an_alert_begins_and_ends(tmp_path: Path) -> None:
+    """The overview, the page of alerts, and the badge of a page that shows none. Nothing else happens but that
+    a node comes back: the scene's is down from the beginning."""
+    async with (
+        open_console(tmp_path) as console,
+        console.browser("olga") as browser,
+        console.page(browser, "/console/") as overview,
+        console.page(browser, "/console/alerts") as alerts,
+        console.page(browser, "/console/zones") as other,
+    ):
+        assert QUIET in text(overview)
+        assert "pending</a>" not in text(other)
+        begun = await judged(console, is_down=True)
+        for page in (overview, alerts):
+            await page.wait(lambda page=page: DOWN in text(page))
+        for page in (overview, other):
+            await page.wait(lambda page=page: begun in text(page))
+        await console.world.set_nodes(*console.world.nodes)
+        left = await judged(console, is_down=False)
+        assert left != begun
+        for page in (overview, alerts):
+            await page.wait(lambda page=page: DOWN not in text(page))
+        for page in (overview, other):
+            await page.wait(lambda page=page: left in text(page))
+
+
+@pytest.mark.timeout(300)
+async def test_an_operator_silences_an_alert_on_its_page(tmp_path: Path) -> None:
+    """It stays in the lists, counts in no badge, and whoever does not see a zone sees no silence of it."""
+    async with (
+        open_console(tmp_path) as console,
+        console.browser("olga") as operator,
+        console.browser("vera") as viewer,
+        console.page(operator, "/console/alerts") as page,
+        console.page(operator, "/console/") as overview,
+        console.page(viewer, "/console/alerts") as seen,
+    ):
+        begun = await judged(console, is_down=True)
+        await overview.wait(lambda: begun in text(overview))
+        await confirmed(page, "Silence alerts", "Silence", "Reason (required)", "new disks")
+        (silence,) = console.services.alerts.silences.now()
+        assert (silence.subject, silence.by, silence.reason) == ("NodeDown node=n7", "olga", "new disks")
+        assert silence.until_ms - silence.since_ms == 2 * 3_600_000
+        await seen.wait(lambda: "Silenced until" in text(seen))
+        await overview.wait(lambda: begun not in text(overview) and ", silenced" in text(overview))
+        hidden = replace(silence, name="", labels=(("zone", "SESSIONS"),), reason="hidden work")
+        await console.services.alerts.silences.begin(hidden)
+        await page.wait(lambda: "hidden work" in text(page))
+        assert "new disks" in text(seen)
+        assert [word for word in ("hidden work", "SESSIONS") if word in text(seen)] == []
+        assert button_in(seen.elements, "Silence alerts") is button_in(seen.elements, "End a silence") is None
+        await confirmed(page, "End a silence", "End", "Reason", "disks are in")
+        assert [one.reason for one in console.services.alerts.silences.now()] == ["hidden work"]
+        assert await console.services.alerts.silences.end(hidden.silence_id, lambda _: True)
+        await overview.wait(lambda: begun in text(overview))
+        for one in (page, seen):
+            await one.wait(lambda one=one: "Silenced until" not in text(one))
+        records = await console.world.catalog.audit(AuditFilter(by="olga"), 5)
+        assert [record.entry.action for record in records] == ["UNSILENCE ALERTS", "SILENCE ALERTS"]
+
+
+async def confirmed(page: PageSocket, button: str, word: str, label: str, reason: str) -> None:
+    """A dialog, as it is proposed."""
+    before, told = set(page.elements), len(page.notices)
+    number = button_in(page.elements, button)
+    assert number is not None
+    await page.click(number)
+    dialog = await page.dialog(before)
+    await page.type_into(field_in(dialog, label), reason)
+    sure = button_in(dialog, word)
+    assert sure is not None
+    await page.click(sure)
+    await page.wait(lambda: len(page.notices) > told)

@@ -5,6 +5,8 @@ from __future__ import annotations
 SETTLE_S = 3.0
 """Leases end, and store servers leave and come back, only once the metastore answers again: what it says is
 taken as so after that long."""
+LEASE_S = 4.0
+"""Leases are of five seconds and more by default: a silence that was shorter ends none."""
 
 
 class MetastoreHearing:
@@ -19,7 +21,11 @@ class MetastoreHearing:
     def heard(self, asked_s: float, now_s: float) -> None:
         """A question of ``asked_s`` is answered now."""
         self._heard_s = max(self._heard_s or asked_s, asked_s)
-        if self._silent_since_s is not None and self._back_s is None:
+        if self._silent_since_s is None or self._back_s is not None:
+            return
+        if now_s - self._silent_since_s < LEASE_S:
+            self._silent_since_s = None
+        else:
             self._back_s = now_s
 
     def missed(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.alerts.metastore_hearing import SETTLE_S, MetastoreHearing
+from app.alerts.metastore_hearing import LEASE_S, SETTLE_S, MetastoreHearing
 
 
 def test_while_it_answers_all_is_known() -> None:
@@ -50,3 +50,12 @@ def test_silence_that_comes_back_counts_from_its_first_moment() -> None:
     hearing.heard(170.0, 170.0)
     assert hearing.unknown_since_s(171.0) == 101.0
     assert hearing.unknown_since_s(170.0 + SETTLE_S) is None
+
+
+def test_a_late_answer_ends_no_lease() -> None:
+    hearing = MetastoreHearing(100.0)
+    hearing.heard(101.0, 101.0)
+    hearing.missed()
+    assert hearing.unknown_since_s(103.0) == 101.0
+    hearing.heard(104.0, 100.9 + LEASE_S)
+    assert hearing.unknown_since_s(100.9 + LEASE_S) is None

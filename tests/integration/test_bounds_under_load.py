@@ -28,7 +28,8 @@ from tests.fixtures.server_load import SlowConnections, client_from, watched
 from tests.fixtures.waiting import until
 
 ADMIN = "the-administrator"
-USERS = ("the-administrator", "the-operator")
+USERS = ("the-administrator", "the-operator", "the-stranger", "the-reader")
+"""Enough for all places: of one user a part of them runs at once."""
 ADDRESSES = tuple(f"127.0.0.{number}" for number in range(11, 19))
 SLOW_ADDRESSES = tuple(f"127.0.0.{number}" for number in range(21, 29))
 WATCH_ADDRESS, OTHER_ADDRESS = "127.0.0.31", "127.0.0.32"
@@ -97,7 +98,7 @@ class Clients:
         self.first = self._clients[0]
 
     def submit(self, texts: Sequence[str]) -> list[str]:
-        """The ids of logged statements that are not waited for. Every other client is an administrator's."""
+        """The ids of logged statements that are not waited for. Changes are sent by an administrator."""
         with ThreadPoolExecutor(len(ADDRESSES)) as threads:
             return list(threads.map(self._submitted, range(len(texts)), texts))
 

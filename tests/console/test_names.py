@@ -140,6 +140,30 @@ def test_a_node_is_drained_by_its_name(named: Visit) -> None:
         expect(page.locator(".q-notification").first).to_contain_text(NODE)
 
 
+def test_a_reason_that_is_required_is_marked_and_asked_for(named: Visit, named_stage: Stage) -> None:
+    """Here nobody logs in, so a name is asked for, too, and has the focus."""
+    named_stage.tell("require reasons")
+    page = named.open("rebalance")
+    page.get_by_role("button", name="Pause all moves").click()
+    dialog = page.get_by_role("dialog")
+    name, reason = dialog.get_by_label("Your name"), dialog.get_by_label("Reason (required)")
+    expect(name).to_be_focused()
+    name.fill("")
+    dialog.get_by_role("button", name="Pause").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("A name is required")
+    name.fill(NASTY_PERSON)
+    dialog.get_by_role("button", name="Pause").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Say why, in one line: nothing was changed.")
+    reason.fill("new disks")
+    page.keyboard.press("Enter")
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_text("new disks")).to_be_visible()
+    named_stage.tell("require nothing")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    answer(page, "Resume")
+    expect(page.get_by_role("button", name="Pause all moves")).to_be_visible()
+
+
 def test_a_plan_is_run_while_all_moves_are_paused(named: Visit, named_stage: Stage) -> None:
     """It leads to the operation at once: the page says what it waits for before a controller has seen it."""
     zone = NASTY_ZONES[1]
@@ -172,24 +196,3 @@ def test_every_zone_can_be_dropped_by_its_name(named: Visit) -> None:
     type_into_editor(page, "SELECT count(*) AS left_over FROM zones")
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator(".ag-root-wrapper").get_by_role("gridcell")).to_have_text("0")
-
-
-def test_a_reason_that_is_required_is_marked_and_asked_for(named: Visit, named_stage: Stage) -> None:
-    """Here nobody logs in, so a name is asked for, too, and has the focus."""
-    named_stage.tell("require reasons")
-    page = named.open("rebalance")
-    page.get_by_role("button", name="Pause all moves").click()
-    dialog = page.get_by_role("dialog")
-    name, reason = dialog.get_by_label("Your name"), dialog.get_by_label("Reason (required)")
-    expect(name).to_be_focused()
-    name.fill("")
-    dialog.get_by_role("button", name="Pause").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("A name is required")
-    name.fill(NASTY_PERSON)
-    dialog.get_by_role("button", name="Pause").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("Say why, in one line: nothing was changed.")
-    reason.fill("new disks")
-    page.keyboard.press("Enter")
-    expect(dialog).to_be_hidden()
-    expect(page.get_by_text("new disks")).to_be_visible()
-    named_stage.tell("require nothing")

@@ -15,7 +15,7 @@ from app.actor import current_actor, current_principal
 from app.sql.query_line import LineLimits, QueryClient, QueryLine
 
 RUNNING_MAX = 64
-OF_CLIENT_MAX = 16
+OF_CLIENT_MAX = 24
 """What has begun holds its statements and their results in memory."""
 WAITING_MAX = 1_000
 

@@ -79,6 +79,6 @@ def test_damaged_copies_and_a_dead_store_server_are_told_until_they_are_mended(
         assert asked.returncode == 0, asked.stdout + asked.stderr
         wait_for("the end of all", lambda: not told("firing") | told("pending"), LIMIT_S, pause_s=0.5)
         assert told("resolved") >= EXPECTED
-        assert member_url(installation, "n2")
+        wait_for("the member", lambda: member_url(installation, "n2"))
     assert writer.errors == []
     writer.read_back()

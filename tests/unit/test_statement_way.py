@@ -8,7 +8,7 @@ import inspect
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
@@ -103,6 +103,16 @@ async def test_an_alter_passes_at_most_nine_functions_from_its_route_to_the_comm
         assert len(way) <= FRAMES_MAX
 
 
+def holding(begun: threading.Event, release: threading.Event) -> Callable[[object], bool]:
+    """Work that keeps the catalog's thread until it is released."""
+
+    def hold(_: object) -> bool:
+        begun.set()
+        return release.wait(60)
+
+    return hold
+
+
 async def test_statements_that_wait_together_are_one_commit(tmp_path: Path) -> None:
     """Each with its own version, actor and answer, in the order of arrival; one that fails fails alone."""
     texts = [f"CREATE ZONE z{number} (PARTITIONS 1)" for number in range(15)]
@@ -110,8 +120,9 @@ async def test_statements_that_wait_together_are_one_commit(tmp_path: Path) -> N
     commits: list[str] = []
 
     async with opened(tmp_path) as world:
-        release = threading.Event()
-        busy = asyncio.ensure_future(world.catalog.on_log(lambda _: release.wait(60)))
+        begun, release = threading.Event(), threading.Event()
+        busy = asyncio.ensure_future(world.catalog.on_log(holding(begun, release)))
+        assert await asyncio.to_thread(begun.wait, 60)
 
         async def run(number: int, text: str) -> Sequence[Any]:
             with acting(Actor(f"person {number}")):
@@ -139,8 +150,9 @@ async def test_statements_that_wait_together_are_one_commit(tmp_path: Path) -> N
 async def test_whoever_leaves_the_line_is_carried_out_nevertheless(tmp_path: Path) -> None:
     """What has begun comes to its end, and the first cancellation hears how."""
     async with opened(tmp_path) as world:
-        release = threading.Event()
-        busy = asyncio.ensure_future(world.catalog.on_log(lambda _: release.wait(60)))
+        begun, release = threading.Event(), threading.Event()
+        busy = asyncio.ensure_future(world.catalog.on_log(holding(begun, release)))
+        assert await asyncio.to_thread(begun.wait, 60)
         texts = ("CREATE ZONE a", "CREATE ZONE b", "CREATE ZONE c")
         once, twice, never = (asyncio.create_task(world.engine.run_script(text)) for text in texts)
         await asyncio.sleep(0)

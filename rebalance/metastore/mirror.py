@@ -16,7 +16,7 @@ from rebalance.core.txn import KeyValue
 from rebalance.ports.metastore import Metastore, WatchBatch, WatchReset
 
 NOTED_S, KEPT_S = 0.5, 60.0
-"""How often it is noted what the revision is, and for how long."""
+"""How often it is noted what the revision is, and for how long; the last note before that stays, too."""
 
 Listener = Callable[[frozenset[str]], None]
 """Called with the changed keys after each batch, in the event loop; it must not block or raise."""
@@ -150,7 +150,7 @@ class KeyspaceMirror(KeyspaceCopy):
             self._noted.clear()  # the store was restored
         if not self._noted or now_s - self._noted[-1][0] >= NOTED_S:
             self._noted.append((now_s, self.revision))
-        while now_s - self._noted[0][0] > KEPT_S:
+        while len(self._noted) > 1 and now_s - self._noted[1][0] > KEPT_S:
             self._noted.popleft()
 
     def _reset(self, reset: WatchReset) -> frozenset[str]:

@@ -14,6 +14,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.txn import KeyValue, Put, Txn
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from rebalance.simulation.virtual_time import run_virtually
 from tests.fixtures.committed_ring import CommittedRing, incarnation_of, outcome
 
 KEYSPACE = Keyspace("z/")
@@ -68,3 +69,23 @@ async def test_a_mirror_and_its_copies_know_how_old_their_revision_is() -> None:
         assert 0 < keys.revision_before(0.0) <= mirror.revision
         assert keys.revision_before(3_600.0) == 0
     running.cancel()
+
+
+def test_what_was_reached_before_a_long_silence_is_remembered() -> None:
+    async def story() -> tuple[int, int]:
+        metastore = MemoryMetastore()
+        mirror = KeyspaceMirror(metastore, "z/")
+        running = asyncio.create_task(mirror.run())
+        await mirror.loaded()
+        await metastore.commit(Txn((), (Put("z/a", b"1"),)))
+        assert await mirror.wait_until(lambda: mirror.value("z/a") == b"1", 5.0)
+        before = mirror.revision_before(0.0)
+        for _ in range(2):
+            await asyncio.sleep(100.0)
+            await metastore.commit(Txn((), (Put("z/a", b"2"),)))
+            await asyncio.sleep(1.0)
+        running.cancel()
+        return before, mirror.revision_before(50.0)
+
+    before, remembered = run_virtually(story())
+    assert remembered > before > 0

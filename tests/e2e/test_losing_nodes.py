@@ -50,6 +50,7 @@ def stable_peers(installation: Installation) -> list[list[str]]:
 def test_placement_follows_a_node_that_leaves_and_returns(five_nodes: Installation) -> None:
     """S038: with timers of 0 a node that is silent for its lease is replaced, and takes its place again when it
     is back; the data is readable throughout. Its members go on meanwhile, and one of them leads."""
+    wait_for("every node", five_nodes.is_whole)
     five_nodes.execute("CREATE ZONE followed (PARTITIONS 2, REPLICAS 3, AUTO SCALE UP 0, AUTO SCALE DOWN 0)")
     before = stable_peers(five_nodes)
     gone = before[0][0]

@@ -12,7 +12,7 @@ from pydantic import Field
 from app.actor import current_actor, current_caller
 from app.alerts.shown_alerts import alert_body, is_seen, seen_alerts, silence_body
 from app.alerts.silences import check_silenced
-from app.api.bodies import Person, Reason, RequestBody, whole_between
+from app.api.bodies import Person, Reason, RequestBody, Whole
 from app.api.metastore_calls import answered
 from app.api.problems import answers
 from app.contract.alerts import (
@@ -57,7 +57,7 @@ class SilenceRequest(RequestBody):
         description="alerts that have all of these labels; a zone is named as in SQL",
         examples=[{"node": "n3"}],
     )
-    for_s: whole_between(1, FOR_S_MAX) = Field(  # type: ignore[valid-type]  # bounds from the table of the core
+    for_s: Annotated[Whole, Field(ge=1, le=FOR_S_MAX)] = Field(
         description="seconds after which it ends by itself"
     )
     by: Person | None = Field(None, description="name recorded in the audit log")

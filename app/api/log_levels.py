@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from app.actor import current_actor
-from app.api.bodies import Person, Reason, RequestBody, whole_between
+from app.api.bodies import Person, Reason, RequestBody, Whole
 from app.api.metastore_calls import answered
 from app.api.problems import answers
 from app.contract.log_levels import LevelChange, LevelReset, LogLevels
@@ -43,7 +43,7 @@ Module = Annotated[
 
 class LevelRequest(RequestBody):
     level: Literal["debug", "info", "warning", "error"] = Field(description="the least that is written")
-    for_s: whole_between(1, FOR_S_MAX) = Field(  # type: ignore[valid-type]  # bounds from the table of the core
+    for_s: Annotated[Whole, Field(ge=1, le=FOR_S_MAX)] = Field(
         FOR_S_DEFAULT, description="seconds after which the default holds again"
     )
     by: Person | None = Field(None, description="name recorded in the audit log")

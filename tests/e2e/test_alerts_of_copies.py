@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
-from tests.fixtures.fault_scenes import log_flipped, members
+from tests.fixtures.fault_scenes import held_down, log_flipped, members
 from tests.fixtures.judged_alerts import ServerJudge
 
 LIMIT_S = 300
@@ -23,23 +21,9 @@ EXPECTED = {
 pytestmark = pytest.mark.timeout(900)
 
 
-@contextmanager
-def no_store_server(installation: Installation, name: str) -> Iterator[None]:
+def no_store_server(installation: Installation, name: str) -> AbstractContextManager[None]:
     """Its agent starts it, and it does not live long."""
-    stopped = threading.Event()
-
-    def hold() -> None:
-        while not stopped.wait(0.2):
-            for process in installation.processes("app.cli", " store serve ", f"--name {name}"):
-                process.kill()
-
-    killer = threading.Thread(target=hold)
-    killer.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        killer.join(60)
+    return held_down(lambda: installation.processes("app.cli", " store serve ", f"--name {name}"))
 
 
 def member_url(installation: Installation, node: str) -> str:

@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import httpx
@@ -14,7 +14,7 @@ import pytest
 
 from rebalance.groups.key_hash import partition_of
 from tests.e2e.installation import Installation, wait_for
-from tests.fixtures.fault_scenes import metastore
+from tests.fixtures.fault_scenes import held_down, metastore, suspended
 
 PARTITIONS = 3
 ZONES = ("GROUPED", "FENCED", "KEPT")
@@ -128,29 +128,8 @@ def test_partitions_are_shown_as_puts_find_them(installation: Installation, way:
             assert False in outcomes, (zone, number, moment)
 
 
-@contextmanager
-def silent(installation: Installation, way: str) -> Iterator[None]:
+def silent(installation: Installation, way: str) -> AbstractContextManager[None]:
     """Of a metastore that is started anew it takes each one."""
-    stopped = threading.Event()
-
-    def hold() -> None:
-        while not stopped.wait(0.1):
-            for process in installation.processes("--name zonekeeper "):
-                process.kill()
-
     if way == "hangs":
-        process = metastore(installation)
-        process.suspend()
-        try:
-            yield
-        finally:
-            if process.is_running():
-                process.resume()
-        return
-    killer = threading.Thread(target=hold)
-    killer.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        killer.join(60)
+        return suspended(metastore(installation))
+    return held_down(lambda: installation.processes("--name zonekeeper "))

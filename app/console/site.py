@@ -118,6 +118,9 @@ async def serving(services: Services, background: Background) -> AsyncIterator[A
         for task in works:
             task.cancel()
         await asyncio.gather(*works, return_exceptions=True)
+        # What sends to a page may miss its cancellation, and would keep the process from its end.
+        for client in list(Client.instances.values()):
+            client.delete()
 
 
 async def _kept(page: str) -> Response:

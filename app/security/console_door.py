@@ -25,7 +25,7 @@ from app.login import Login, logged_in
 from app.security.credentials import LinkCredential, PasswordCredential
 from app.security.login_check import LoginCheck
 from app.security.policy import CONSOLE_DOOR, Guard
-from app.security.refusing import refuse, uncached
+from app.security.refusing import is_navigation, refuse, uncached
 from app.security.session_view import SessionView
 from app.security.token_secrets import SECRET_BYTES
 from catalog.core.access_tokens import digest_of
@@ -100,7 +100,7 @@ class ConsoleDoor:
         try:
             login = await self._sessions.login(cookies.get(SESSION_COOKIE, ""))
         except RefusedError:
-            if not _is_navigation(scope):
+            if not is_navigation(scope):
                 raise
             await RedirectResponse(f"{LOGIN}?next={quote(_address(scope), safe='')}", 303)(scope, receive, send)
             return
@@ -207,11 +207,6 @@ def _cookies(fields: Fields) -> dict[str, str]:
             if equals and name not in cookies:
                 cookies[name] = value.strip('"')
     return cookies
-
-
-def _is_navigation(scope: Scope) -> bool:
-    is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-    return is_read and "text/html" in Fields.of(scope).first(b"accept")
 
 
 def _address(scope: Scope) -> str:

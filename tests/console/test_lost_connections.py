@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error, Page, expect
 
 from rebalance.core.keys import Keyspace
 from tests.e2e.installation import wait_for
@@ -90,7 +90,11 @@ def seen_again(pages: list[Page]) -> Iterator[Callable[[], float]]:
     def seconds() -> float:
         since = time.monotonic()
         for page in pages:
-            page.wait_for_function(f"!window.isOld && {LIVE}")
+            try:
+                page.wait_for_function(f"!window.isOld && {LIVE}")
+            except Error as error:
+                shown = page.evaluate("[location.href, !!window.isOld, document.body?.innerText]")
+                raise AssertionError(shown) from error
         return time.monotonic() - since
 
     yield seconds

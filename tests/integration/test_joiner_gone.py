@@ -5,7 +5,7 @@ never returns."""
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 from rebalance.core.admission import Limits
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GivenUpRecord, MemberRole, MemberState, Stage
+from rebalance.groups.etcd_api import CallFailedError
 from tests.fixtures.held_joiner import TUNING, HeldHost
 from tests.fixtures.joiners import CELLS, FOUNDERS, JOINER, OTHER, SECOND, Cell, Joiners, partition_of
 from tests.fixtures.node_cluster import NodeCluster, Writer, node_cluster
@@ -58,8 +59,13 @@ def is_converged(cluster: NodeCluster, cell: Cell) -> bool:
 
 
 async def voters(cluster: NodeCluster, partition: PartitionId) -> frozenset[str]:
-    """As the group itself says; there is no learner."""
-    members = await cluster.nodes["n1"].host.configuration(partition, linearizable=True)
+    """As the group itself says, once nobody is elected in it; there is no learner."""
+    async with asyncio.timeout(CONVERGENCE_S):
+        while True:
+            with suppress(CallFailedError):
+                members = await cluster.nodes["n1"].host.configuration(partition, linearizable=True)
+                break
+            await asyncio.sleep(0.1)
     assert all(each.role is MemberRole.VOTER for each in members)
     return frozenset(each.node for each in members)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,26 +9,10 @@ import pytest
 
 from catalog.core.audit import AuditFilter
 from tests.fixtures.console_socket import PageSocket, button_in, field_in
-from tests.fixtures.open_console import OpenConsole, open_console
+from tests.fixtures.open_console import open_console
 
 QUIET = "No alert fires or is pending."
 DOWN = "/console/alerts/NodeDown"
-WAIT_S = 60.0
-
-
-def text(socket: PageSocket) -> str:
-    return json.dumps(list(socket.elements.values()))
-
-
-async def judged(console: OpenConsole, *, is_down: bool) -> str:
-    """Until the server has judged that a node is down, or that none is. Returns what the badge says then."""
-    going_on: list[str] = []
-    async with asyncio.timeout(WAIT_S):
-        while not going_on or ("NodeDown" in going_on) is not is_down:
-            await asyncio.sleep(0.02)
-            await console.services.alerts.look()
-            going_on = [one.name for one in console.services.alerts.alerts if not one.is_over]
-    return badge(len(going_on))
 
 
 def badge(count: int) -> str:
@@ -48,20 +30,19 @@ async def test_open_pages_show_when_an_alert_begins_and_ends(tmp_path: Path) -> 
         console.page(browser, "/console/alerts") as alerts,
         console.page(browser, "/console/zones") as other,
     ):
-        assert QUIET in text(overview)
-        assert "pending</a>" not in text(other)
-        begun = await judged(console, is_down=True)
+        assert QUIET in overview.text()
+        assert "pending</a>" not in other.text()
+        begun = badge(await console.judged("NodeDown"))
         for page in (overview, alerts):
-            await page.wait(lambda page=page: DOWN in text(page))
+            await page.wait(lambda page=page: DOWN in page.text())
         for page in (overview, other):
-            await page.wait(lambda page=page: begun in text(page))
+            await page.wait(lambda page=page: begun in page.text())
         await console.world.set_nodes(*console.world.nodes)
-        left = await judged(console, is_down=False)
-        assert left != begun
+        await console.judged("NodeDown", is_so=False)
         for page in (overview, alerts):
-            await page.wait(lambda page=page: DOWN not in text(page))
+            await page.wait(lambda page=page: DOWN not in page.text())
         for page in (overview, other):
-            await page.wait(lambda page=page: left in text(page))
+            await page.wait(lambda page=page: begun not in page.text())
 
 
 @pytest.mark.timeout(300)
@@ -75,26 +56,26 @@ async def test_an_operator_silences_an_alert_on_its_page(tmp_path: Path) -> None
         console.page(operator, "/console/") as overview,
         console.page(viewer, "/console/alerts") as seen,
     ):
-        begun = await judged(console, is_down=True)
-        await overview.wait(lambda: begun in text(overview))
+        begun = badge(await console.judged("NodeDown"))
+        await overview.wait(lambda: begun in overview.text())
         await confirmed(page, "Silence alerts", "Silence", "Reason (required)", "new disks")
         (silence,) = console.services.alerts.silences.now()
         assert (silence.subject, silence.by, silence.reason) == ("NodeDown node=n7", "olga", "new disks")
         assert silence.until_ms - silence.since_ms == 2 * 3_600_000
-        await seen.wait(lambda: "Silenced until" in text(seen))
-        await overview.wait(lambda: begun not in text(overview) and ", silenced" in text(overview))
+        await seen.wait(lambda: "Silenced until" in seen.text())
+        await overview.wait(lambda: begun not in overview.text() and ", silenced" in overview.text())
         hidden = replace(silence, name="", labels=(("zone", "SESSIONS"),), reason="hidden work")
         await console.services.alerts.silences.begin(hidden)
-        await page.wait(lambda: "hidden work" in text(page))
-        assert "new disks" in text(seen)
-        assert [word for word in ("hidden work", "SESSIONS") if word in text(seen)] == []
+        await page.wait(lambda: "hidden work" in page.text())
+        assert "new disks" in seen.text()
+        assert [word for word in ("hidden work", "SESSIONS") if word in seen.text()] == []
         assert button_in(seen.elements, "Silence alerts") is button_in(seen.elements, "End a silence") is None
         await confirmed(page, "End a silence", "End", "Reason", "disks are in")
         assert [one.reason for one in console.services.alerts.silences.now()] == ["hidden work"]
         assert await console.services.alerts.silences.end(hidden.silence_id, lambda _: True)
-        await overview.wait(lambda: begun in text(overview))
+        await overview.wait(lambda: begun in overview.text())
         for one in (page, seen):
-            await one.wait(lambda one=one: "Silenced until" not in text(one))
+            await one.wait(lambda one=one: "Silenced until" not in one.text())
         records = await console.world.catalog.audit(AuditFilter(by="olga"), 5)
         assert [record.entry.action for record in records] == ["UNSILENCE ALERTS", "SILENCE ALERTS"]
 

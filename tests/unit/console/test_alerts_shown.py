@@ -3,7 +3,6 @@ and as of when the keyspace is."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from app.alerts.burn_rows import ALERT_ROWS
 from app.alerts.runbook import runbook_page
 from app.views.sight import MetastoreSilence
-from tests.fixtures.console_socket import PageSocket
-from tests.fixtures.open_console import OpenConsole, open_console
+from tests.fixtures.open_console import open_console
 
 QUIET = "No alert fires or is pending."
 SILENT = "The metastore has been silent since then"
@@ -20,19 +18,6 @@ PAGES = (
     *("zones/ORDERS", "zones/ORDERS/partitions/0", "map", "nodes", "nodes/n1"),
     *("operations", "recovery", "rebalance", "sql"),
 )
-
-
-def text(socket: PageSocket) -> str:
-    return json.dumps(list(socket.elements.values()))
-
-
-async def looked(console: OpenConsole, alert: str) -> None:
-    """Until the server has judged it to be so."""
-    for _ in range(200):
-        await console.services.alerts.look()
-        if any(one.name == alert for one in console.services.alerts.alerts):
-            return
-    raise AssertionError(console.services.alerts.alerts)
 
 
 @pytest.mark.timeout(300)
@@ -52,26 +37,26 @@ async def test_open_pages_show_an_alert_once_it_is_judged(tmp_path: Path) -> Non
         console.page(browser, "/console/alerts") as alerts,
         console.page(browser, "/console/zones") as other,
     ):
-        assert QUIET in text(overview)
-        assert "pending</a>" not in text(other)
-        await looked(console, "NodeDown")
-        await overview.wait(lambda: "NodeDown" in text(overview))
-        await alerts.wait(lambda: "/console/alerts/NodeDown" in text(alerts))
-        await overview.wait(lambda: "pending</a>" in text(overview))
-        await other.wait(lambda: "pending</a>" in text(other))
+        assert QUIET in overview.text()
+        assert "pending</a>" not in other.text()
+        await console.judged("NodeDown")
+        await overview.wait(lambda: "NodeDown" in overview.text())
+        await alerts.wait(lambda: "/console/alerts/NodeDown" in alerts.text())
+        await overview.wait(lambda: "pending</a>" in overview.text())
+        await other.wait(lambda: "pending</a>" in other.text())
         sockets = (overview, alerts, other)
-        assert not any(SILENT in text(socket) for socket in sockets)
+        assert not any(SILENT in socket.text() for socket in sockets)
         silence[0] = MetastoreSilence(1_700_000_000_000)
         for socket in sockets:
-            await socket.wait(lambda socket=socket: SILENT in text(socket))
-            assert "as of 2023-11-14 22:13:20 UTC" in text(socket)
+            await socket.wait(lambda socket=socket: SILENT in socket.text())
+            assert "as of 2023-11-14 22:13:20 UTC" in socket.text()
         for page in PAGES:
             assert SILENT in (await browser.open(f"/console/{page}")).text, page
         async with console.browser("vera") as vera:
             assert SILENT in (await vera.open("/console/zones/ORDERS")).text
         silence[0] = None
         for socket in sockets:
-            await socket.wait(lambda socket=socket: SILENT not in text(socket))
+            await socket.wait(lambda socket=socket: SILENT not in socket.text())
 
 
 def test_each_alert_has_its_page() -> None:

@@ -87,6 +87,8 @@ class PartitionFeed:
         self._recount = Recount(mirror, keyspace)
         self._demand = asyncio.Event()
         self._watched_until = 0.0
+        self._reading = 0
+        """Partitions of the batch that is being read: of neither side."""
         self._seen: Counter[Topic] = Counter()
 
     @property
@@ -139,7 +141,7 @@ class PartitionFeed:
     @property
     def unread(self) -> int:
         """Partitions whose newest state is not in the arrays yet."""
-        return sum(map(len, self._dirty.values()))
+        return self._reading + sum(map(len, self._dirty.values()))
 
     def watch(self) -> None:
         """Somebody looks: what changed is read from now on, for a while."""
@@ -180,7 +182,11 @@ class PartitionFeed:
             if batch is None:
                 return
             begun = time.monotonic()
-            readings = await asyncio.to_thread(self._read, batch)
+            self._reading = len(batch.numbers)
+            try:
+                readings = await asyncio.to_thread(self._read, batch)
+            finally:
+                self._reading = 0
             self._recount.spent(time.monotonic() - begun)
             grid = self._grids.get(batch.zone_id)
             if grid is not None:

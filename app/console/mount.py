@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.security.refusing import AGAIN_S
 from rebalance.hosting.background import Background
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Serving = Callable[[Services, Background], AbstractAsyncContextManager[ASGIApp]]
 
 START_S = 20.0
-AGAIN_S = 2
 REST_S = 3.0
 """After the server's start: first everything else is there, then the pages."""
 

@@ -13,6 +13,7 @@ from app.security.login_check import LoginLimitedError
 from catalog.core.errors import StatementError
 
 AGAIN_S = 2
+"""After so long a browser asks again for a page that it could not be given."""
 SOCKET_ANSWER = "websocket.http.response"
 
 Header = tuple[bytes, bytes]

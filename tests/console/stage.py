@@ -87,6 +87,8 @@ async def services_of(
     facts = FactReader(world.catalog.snapshot, *counted, guard, world.relay)
     stores = (world.metastore, world.mirror, world.keyspace)
     alerts = AlertWatch(facts.facts, *stores, "stage", divisor=divisor)
+    # The first look writes the epoch, which fences what is being placed.
+    await guard.check()
     watching = asyncio.gather(guard.run(), jobs.run(), count.run())
     try:
         yield Services(

@@ -5,7 +5,8 @@ never returns."""
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+import time
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from rebalance.core.admission import Limits
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GivenUpRecord, MemberRole, MemberState, Stage
-from rebalance.groups.etcd_api import CallFailedError
+from rebalance.groups.etcd_api import CallFailedError, FailureKind
 from tests.fixtures.held_joiner import TUNING, HeldHost
 from tests.fixtures.joiners import CELLS, FOUNDERS, JOINER, OTHER, SECOND, Cell, Joiners, partition_of
 from tests.fixtures.node_cluster import NodeCluster, Writer, node_cluster
@@ -60,11 +61,14 @@ def is_converged(cluster: NodeCluster, cell: Cell) -> bool:
 
 async def voters(cluster: NodeCluster, partition: PartitionId) -> frozenset[str]:
     """As the group itself says, once nobody is elected in it; there is no learner."""
-    async with asyncio.timeout(CONVERGENCE_S):
-        while True:
-            with suppress(CallFailedError):
-                members = await cluster.nodes["n1"].host.configuration(partition, linearizable=True)
-                break
+    deadline = time.monotonic() + CONVERGENCE_S
+    while True:
+        try:
+            members = await cluster.nodes["n1"].host.configuration(partition, linearizable=True)
+            break
+        except CallFailedError as error:
+            if error.kind is not FailureKind.NO_LEADER or time.monotonic() > deadline:
+                raise
             await asyncio.sleep(0.1)
     assert all(each.role is MemberRole.VOTER for each in members)
     return frozenset(each.node for each in members)

@@ -56,7 +56,6 @@ DEFAULT_NODES = (
 )
 
 SETTLED_S = 60.0
-ATTEMPTS = 10
 EXCHANGE_S = 0.2
 """Nobody carries exchanges out here: what requests one is soon told that it goes on."""
 
@@ -128,18 +127,10 @@ class World:
         result = await self.engine.execute(sql, SessionContext())
         if result.zone_id is not None and reconcile:
             await self.relay.relay_once()
-            await self._reconcile(result.zone_id)
+            failures = await self.zones.reconcile([result.zone_id])
+            assert failures == {}, failures
         await self.settle()
         return result
-
-    async def _reconcile(self, zone_id: int) -> None:
-        """Again when somebody else was first, as the controllers do."""
-        for _ in range(ATTEMPTS):
-            failures = await self.zones.reconcile([ZoneId(zone_id)])
-            if not failures:
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError(failures)
 
     async def serve(self, zone_id: int, partitions: int, down: Sequence[str] = ()) -> None:
         """Members of stable and pending run, and the group has committed what stable says."""

@@ -39,10 +39,12 @@ async def test_open_pages_show_when_an_alert_begins_and_ends(tmp_path: Path) -> 
             await page.wait(lambda page=page: begun in page.text())
         await console.world.set_nodes(*console.world.nodes)
         await console.judged("NodeDown", is_so=False)
+        await console.judged("PartitionDegraded", is_so=False)
         for page in (overview, alerts):
             await page.wait(lambda page=page: DOWN not in page.text())
+        await overview.wait(lambda: QUIET in overview.text())
         for page in (overview, other):
-            await page.wait(lambda page=page: begun not in page.text())
+            await page.wait(lambda page=page: "pending</a>" not in page.text())
 
 
 @pytest.mark.timeout(300)

@@ -80,6 +80,17 @@ def _as_it_is(world: World) -> dict:
     return found
 
 
+async def test_what_is_being_read_is_unread(tmp_path: Path) -> None:
+    """At no turn of the loop nothing is unread and the arrays are behind."""
+    async with fed(tmp_path) as (world, feed):
+        await world.run(CREATE)
+        async with asyncio.timeout(60):
+            while not feed.grids or feed.unread:
+                feed.watch()
+                await asyncio.sleep(0)
+        assert _as_read(feed) == _as_it_is(world)
+
+
 async def test_changes_of_zones_partitions_and_nodes_are_followed(tmp_path: Path) -> None:
     async with fed(tmp_path) as (world, feed):
         await world.run(CREATE)

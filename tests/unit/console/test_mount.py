@@ -16,6 +16,7 @@ from app.application import build_app
 from app.console.mount import Console
 from tests.console.scenes import small
 from tests.console.stage import services_of
+from tests.fixtures.open_console import open_console
 from tests.unit.sql_world import opened
 
 PAGES = {
@@ -85,3 +86,18 @@ def test_the_server_starts_without_the_pages() -> None:
     """They are half a second of imports."""
     code = "import app.bootstrap.server, sys; sys.exit('nicegui' in sys.modules or 'jinja2' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_nothing_of_a_console_goes_on_when_it_has_ended(tmp_path: Path) -> None:
+    """A page whose browser never came has something that would send to it."""
+    async with open_console(tmp_path) as console, console.browser("olga") as browser:
+        assert (await browser.open("/console/zones")).status_code == 200
+        assert senders() != []
+    async with asyncio.timeout(60):
+        while senders():
+            await asyncio.sleep(0.01)
+
+
+def senders() -> list[str]:
+    names = (task.get_name() for task in asyncio.all_tasks())
+    return [name for name in names if name.startswith("outbox loop")]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,16 @@ async def test_a_user_logs_in_and_out(door: Door) -> None:
         assert SESSION_COOKIE not in browser.cookies
         browser.plant(SESSION_COOKIE, secret)
         assert await who(browser) is None
+
+
+async def test_a_page_is_asked_for_again_while_the_catalog_cannot_be_read(door: Door, tmp_path: Path) -> None:
+    async with door.browser() as browser:
+        await browser.log_in(**ANNA)
+        with closing(sqlite3.connect(tmp_path / "catalog.sqlite")) as connection:
+            connection.execute("ALTER TABLE sessions RENAME TO elsewhere")
+        door.wait(60 * SECOND_US)
+        answer = await browser.open(PAGE)
+        assert (answer.status_code, answer.headers.get("refresh")) == (503, "2")
 
 
 async def test_an_old_password_opens_no_session_while_it_is_still_taken_for_right(door: Door) -> None:

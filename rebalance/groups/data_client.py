@@ -169,6 +169,27 @@ class PartitionClient:
         (items,) = items_of(await self._read(url, guard, [get(DATUM_PREFIX + key)], timeout_s))
         return Datum(items[0].value, items[0].mod_revision) if items else Datum(None, 0)
 
+    async def abandon(
+        self, url: str, operation_id: str, timeout_s: float, generation: int | None = None
+    ) -> AppliedWrite | None:
+        """No attempt of the operation that is still on its way is carried out after this; the write, if one
+        was before. Raises CallFailedError, WrongGroupError, WrongGenerationError."""
+        deadline = time.monotonic() + timeout_s
+        guard = GroupGuard(self._partition, generation)
+        lease = await self._current_lease(url, guard, deadline, is_new=True)
+        mark = OPERATION_PREFIX + operation_id.encode()
+        request = rpc.TxnRequest(
+            compare=[*guard.compares(), absent(mark)],
+            success=[put(mark, ABANDONED, lease)],
+            failure=[get(mark), *guard.reads()],
+        )
+        reply = await answer(self._kv(url).Txn(request, timeout=_left_s(deadline)))
+        if reply.succeeded:
+            return None
+        marks, *identity = items_of(reply)
+        guard.check(url, *identity)
+        return None if marks[0].value == ABANDONED else AppliedWrite(marks[0].mod_revision, repeated=True)
+
     async def _mark(self, url: str, guard: GroupGuard, mark: bytes, timeout_s: float) -> Any | None:
         (marks,) = items_of(await self._read(url, guard, [get(mark)], timeout_s))
         return marks[0] if marks else None

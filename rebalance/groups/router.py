@@ -99,6 +99,7 @@ class Router:
             lambda url, call_s, generation: client.put(
                 url, raw, value, operation_id, call_s, generation, terms
             ),
+            lambda url, call_s, generation: client.abandon(url, operation_id, call_s, generation),
         )
         return RoutedPut(attempts, written.repeated, time.monotonic() - started, written.revision)
 
@@ -153,8 +154,11 @@ class Router:
         partition: PartitionId,
         whole_s: float | None,
         attempt: Callable[[str, float, int | None], Awaitable[T]],
+        abandon: Callable[[str, float, int | None], Awaitable[T | None]] | None = None,
     ) -> tuple[T, int]:
-        """``attempt``: of a client URL, a time limit in seconds and the generation that the route names."""
+        """``attempt``: of a client URL, a time limit in seconds and the generation that the route names.
+        ``abandon``: the same of what sees to it that no earlier attempt is carried out, or says which one was.
+        """
         whole_s = self._time_limit_s if whole_s is None else whole_s
         deadline = time.monotonic() + whole_s
         retry = RETRY
@@ -180,10 +184,16 @@ class Router:
                 may_be_applied |= isinstance(failed, CallFailedError)
                 self._note_failure(partition, url, attempts, failed)
             except ConditionFailedError as failed:
-                if failed.wants_absence and may_be_applied:
-                    # An attempt that is late is applied once somebody has deleted the key. A revision never
-                    # comes again.
-                    raise OutcomeUnknownError(f"partition {partition}: {failed}, after {reason}") from failed
+                if failed.wants_absence and may_be_applied and abandon is not None:
+                    # An attempt that is late would be applied once somebody has deleted the key. A revision
+                    # never comes again.
+                    try:
+                        applied = await abandon(url, max(deadline - time.monotonic(), 0), route.generation)
+                    except (CallFailedError, WrongGroupError, WrongGenerationError):
+                        unknown = f"partition {partition}: {failed}, after {reason}"
+                        raise OutcomeUnknownError(unknown) from failed
+                    if applied is not None:
+                        return applied, attempts
                 raise
             # Another member is asked at once, unless the route is known to be old; when all have failed, a
             # pause lets an election end.

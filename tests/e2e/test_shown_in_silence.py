@@ -119,6 +119,8 @@ def test_partitions_are_shown_as_puts_find_them(installation: Installation, way:
             assert {(zone, state) for zone, state in told["data"]} >= {*EXPECTED[way].items()}
             time.sleep(3 * PUT_S)  # so that puts have found the same
         wait_for("all well", lambda: {states for _, states in shown.now()} == {WELL}, LIMIT_S)
+        # The last ones were sent before that was so.
+        wait_for("puts", lambda: all(found[-1][1] for found in puts.outcomes.values()), NEAR_S)
     assert shown.silent_since() == {None}
     for zone, number, moment, state in shown.states:
         outcomes = puts.near((zone, number), moment)

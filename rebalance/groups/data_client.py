@@ -156,7 +156,8 @@ class PartitionClient:
         applied_marks, data, *identity = items_of(reply)
         guard.check(url, *identity)
         if applied_marks and applied_marks[0].value == ABANDONED:
-            raise OperationAbandonedError(f"operation {operation_id} was abandoned by a later write of its key")
+            why = "a later write of its key named it, or it was refused"
+            raise OperationAbandonedError(f"operation {operation_id} was abandoned: {why}")
         if applied_marks:
             return AppliedWrite(applied_marks[0].mod_revision, repeated=True)
         if terms.is_conditional:

@@ -20,4 +20,5 @@ class ConditionFailedError(GroupError):
 
 
 class OperationAbandonedError(GroupError):
-    """The write with this operation id had not been applied when a later one named it as abandoned."""
+    """The write with this operation id had not been applied when a later one named it as abandoned, or when
+    it was refused while attempts of it were late."""

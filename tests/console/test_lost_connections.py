@@ -24,7 +24,6 @@ PATHS = ("", "zones", "operations?show=open")
 ALIVE_S, PACES = 5.0, 4
 """After the server answers again; on a busy machine so many times what loading the pages anew takes."""
 LIVE = "window.socket?.connected && document.querySelector('[role=status]')?.innerText.includes('live')"
-
 BROKEN_OFF = "document.body?.innerText.includes('ERR_NETWORK_CHANGED')"
 
 pytestmark = pytest.mark.timeout(1_200)

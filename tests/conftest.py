@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -36,6 +37,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _prefixes = itertools.count(1)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The machine's end of all networks that tests make is there before a browser loads anything."""
+    networks = sys.modules.get("tests.fixtures.cut_networks")
+    if networks is not None and any(item.get_closest_marker("hosted") for item in session.items):
+        networks.missing()
 
 
 @pytest.fixture(scope="session")

@@ -110,14 +110,12 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
 
 
 def _selected(client: ApiClient, sql: str) -> Mapping[str, Any]:
-    """The outcome of a SELECT. Raises RuntimeError when it is refused, and OSError without an answer."""
-    from app.cli.request_errors import ProblemError, RequestError
+    """The outcome of a SELECT. Raises RuntimeError when refused, and OSError where asking again may help."""
+    from app.cli.request_errors import RequestError, may_pass
     from app.client import requests
 
     try:
         (outcome,) = client.send(replace(requests.execute(sql), timeout_s=SELECT_S))
-    except ProblemError as error:
-        raise RuntimeError(str(error)) from error
     except RequestError as error:
-        raise OSError(str(error)) from error
+        raise (OSError if may_pass(error) else RuntimeError)(str(error)) from error
     return outcome

@@ -49,21 +49,29 @@ def answers(ask: Ask) -> Iterator[BundleEntry]:
 
 
 def views(query: Query) -> Iterator[BundleEntry]:
-    """The views of SYSTEM, each as CSV."""
+    """The views of SYSTEM, each as CSV. One without an answer is asked for once more, after the others; raises
+    the last OSError where there is none again."""
     # Views come with the query engine, which nothing else here needs.
     from app.sql.system_views import SYSTEM_VIEWS
 
     refused = {}
-    for view in SYSTEM_VIEWS:
-        try:
-            outcome = query(f"SELECT * FROM SYSTEM.{view.name}")
-        except RuntimeError as error:
-            refused[view.name] = str(error)
-            continue
-        names = [str(column["name"]) for column in outcome.get("columns") or ()]
-        yield BundleEntry(f"views/{view.name.lower()}.csv", _csv(names, outcome.get("data") or ()))
+    failures: dict[str, OSError] = {}
+    for names in ([view.name for view in SYSTEM_VIEWS], failures):
+        for name in list(names):
+            failures.pop(name, None)
+            try:
+                outcome = query(f"SELECT * FROM SYSTEM.{name}")
+            except RuntimeError as error:
+                refused[name] = str(error)
+            except OSError as error:
+                failures[name] = error
+            else:
+                columns = [str(column["name"]) for column in outcome.get("columns") or ()]
+                yield BundleEntry(f"views/{name.lower()}.csv", _csv(columns, outcome.get("data") or ()))
     if refused:
         yield BundleEntry("views/refused.json", json.dumps(refused, indent=2))
+    if failures:
+        raise list(failures.values())[-1]
 
 
 def member(one: MetastoreMember) -> Iterator[BundleEntry]:

@@ -131,6 +131,8 @@ def test_it_describes_the_installation_and_holds_no_secret(
     assert done.returncode == 0, done.stderr
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     found = entries(file)
+    assert json.loads(found["manifest.json"])["left_out"] == {}
+    assert "views/refused.json" not in found, found["views/refused.json"]
     endpoint = up.run_file()["addresses"]["etcd"].replace(":", "-")
     assert found.keys() >= {
         *("doctor.json", "versions.json", "settings.json", "keyspace.csv", "manifest.json"),

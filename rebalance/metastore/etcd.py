@@ -107,6 +107,7 @@ class EtcdMetastore:
         self._tls = tls
         self._options = (*CHANNEL_OPTIONS, ("grpc.keepalive_time_ms", round(1_000 * ping_s)))
         self._channels: dict[str, Any] = {}
+        self._lease_ttls_s: dict[int, int] = {}
         self._current = 0
         self._random = random.Random()
         self._measures = measures
@@ -184,9 +185,13 @@ class EtcdMetastore:
         reply = await self._retried(
             lambda channel, limit: rpc.LeaseStub(channel).LeaseGrant(request, timeout=limit), small=True
         )
+        self._lease_ttls_s[reply.ID] = reply.TTL
         return int(reply.ID)
 
     async def keep_lease(self, lease: int) -> None:
+        """A short lease leaves less time: it is over before a long call at one member is given up."""
+        limit_s = min(self._timeout_s, self._lease_ttls_s.get(lease, self._timeout_s))
+
         async def requests() -> AsyncIterator[Any]:
             yield rpc.LeaseKeepAliveRequest(ID=lease)
 
@@ -198,12 +203,14 @@ class EtcdMetastore:
             return None
 
         with self._measured("lease") as ended:
-            reply = await self._retried(renew, small=True)
+            reply = await self._retried(renew, small=True, limit_s=limit_s)
             ended.outcome = "ok"
         if reply is None or reply.TTL <= 0:
+            self._lease_ttls_s.pop(lease, None)
             raise LeaseLostError(f"lease {lease:x} is no more")
 
     async def revoke_lease(self, lease: int) -> None:
+        self._lease_ttls_s.pop(lease, None)
         request = rpc.LeaseRevokeRequest(ID=lease)
         endpoint, channel = self._connection()
         try:
@@ -277,12 +284,14 @@ class EtcdMetastore:
             self._measures.count(Metric.METASTORE_REQUESTS, operation, ended.outcome)
             self._measures.set(Metric.METASTORE_UP, ended.outcome != FAILED)
 
-    async def _retried(self, call: Callable[[Any, float], Awaitable[Any]], *, small: bool = False) -> Any:
-        """For calls that may be repeated: rotates through the endpoints until the time limit.
+    async def _retried(
+        self, call: Callable[[Any, float], Awaitable[Any]], *, small: bool = False, limit_s: float | None = None
+    ) -> Any:
+        """For calls that may be repeated: rotates through the endpoints until ``limit_s``, or the store's own.
 
         A large one may need all of its time at one endpoint; a small one leaves some for each of the others.
         """
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        deadline = asyncio.get_running_loop().time() + (limit_s or self._timeout_s)
         shares = len(self._endpoints) if small else 1
         while True:
             remaining = deadline - asyncio.get_running_loop().time()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import cast
 
@@ -40,11 +40,14 @@ from rebalance.ports.metastore import (
     WatchBatch,
     WatchReset,
 )
+from tests.fixtures.detour import detour
 from tests.fixtures.etcd_cluster import EtcdCluster
 from tests.fixtures.etcd_server import CALL_S, Etcd, EtcdServer
 from tests.fixtures.ports import free_port
 
 WAIT_S = 60.0
+SHORT_LEASE_S = 5
+"""Less than gRPC takes to give up two connections on which nothing comes."""
 
 
 async def put(store: Metastore, key: str, value: bytes, lease: int = 0) -> int:
@@ -323,6 +326,31 @@ async def test_calls_go_to_another_endpoint(cluster: EtcdCluster, keyspace: Keys
     finally:
         running.cancel()
         await store.close()
+
+
+@pytest.mark.row("I3-060", shows="core")
+async def test_a_short_lease_is_renewed_though_two_endpoints_say_nothing(
+    etcd_server: Etcd, keyspace: Keyspace
+) -> None:
+    """I3-060: all of them have their turn within the time of the lease, however much longer a call may take."""
+    with ExitStack() as stack:
+        port = int(etcd_server.endpoint.rsplit(":", 1)[1])
+        ways = [stack.enter_context(detour(port)) for _ in range(2)]
+        endpoints = [*(f"127.0.0.1:{way.port}" for way in ways), etcd_server.endpoint]
+        store = EtcdMetastore(endpoints, 5 * SHORT_LEASE_S)
+        try:
+            lease = await store.grant_lease(SHORT_LEASE_S)
+            key = f"{keyspace.prefix}a"
+            await put(store, key, b"1", lease)
+            assert all(member.is_up for member in await store.statuses())
+            for way in ways:
+                way.hold()
+            await store.keep_lease(lease)
+            found = await store.get(key)
+            assert found is not None
+            assert found.lease == lease
+        finally:
+            await store.close()
 
 
 @pytest.mark.row("I3-060", shows="core")

@@ -128,7 +128,7 @@ class Settings(BaseSettings):
     http_header_timeout_s: float = Field(10.0, gt=0, description="time limit of a request's headers, seconds")
     http_body_timeout_s: float = Field(30.0, gt=0, description="time limit of a request's body, seconds")
     http_idle_timeout_s: int = Field(
-        5, ge=1, description="how long a connection is kept on which nothing is asked, seconds"
+        15, ge=1, description="how long a connection is kept on which nothing is asked, seconds"
     )
     http_connections_max: int = Field(
         100, ge=1, description="most connections from one address; those of trusted proxies are not counted"

@@ -117,6 +117,9 @@ class BoundedProtocol(H11Protocol):
             self._drop(data)
         else:
             self._unread += data
+            if data:
+                # It is not idle, however long the turn is away.
+                self._unset_keepalive_if_required()
         if self._share is None or not (data or self._unread):
             self._work()
         elif self._turn is None:
@@ -137,8 +140,8 @@ class BoundedProtocol(H11Protocol):
             return
         if self.conn.their_state is not h11.IDLE:
             self._stop_timer()
-        elif self._header_timer is None:
-            # The next request of a connection that is kept.
+        elif self._header_timer is None and self.conn.trailing_data[0]:
+            # The next request of a connection that is kept has begun.
             self._header_timer = self.loop.call_later(self.limits.header_s, self._give_up)
 
     def _let_in(self) -> None:

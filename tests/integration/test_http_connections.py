@@ -117,6 +117,24 @@ async def test_an_address_has_so_many_connections_and_no_more(ports: Ports) -> N
     await close(another, elsewhere, *kept)
 
 
+async def test_a_connection_without_a_request_is_idle_and_not_slow() -> None:
+    """After an answer the time of a header does not begin before the next one does."""
+    async with serving(header_s=1.5) as ports:
+        kept = await connect(ports.http)
+        reader, writer = kept
+        for _ in range(2):
+            writer.write(REQUEST)
+            async with asyncio.timeout(WAIT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200")
+                await reader.readexactly(len("here"))
+            await asyncio.sleep(2.5)
+        writer.write(REQUEST[:20])
+        async with asyncio.timeout(WAIT_S):
+            assert (await reader.read()).startswith(b"HTTP/1.1 408")
+        await close(kept)
+
+
 async def test_both_ports_count_together(ports: Ports) -> None:
     kept = [await connect_securely(ports.https) for _ in range(CONNECTIONS_MAX - 1)]
     assert all([await is_answered(streams) for streams in kept])

@@ -243,14 +243,18 @@ class EtcdMember:
             )
         if not self._runs():
             return (*self._life_without_process(), None)
+        api = self.api
         try:
-            status = await self.api.status()
+            status = await api.status()
         except MemberUnavailableError as failure:
             await self._restart_if_stuck_in_join()
             return MemberLife.STARTING, str(failure), None
+        if not self._runs():
+            # It was stopped, or it ended, after it had answered.
+            return (*self._life_without_process(), None)
         self._reservations.note_log(self.partition)
         bound_log(self.log_path)
-        return MemberLife.RUNNING, self._space.look(self.api, status), status
+        return MemberLife.RUNNING, self._space.look(api, status), status
 
     def received_bytes(self) -> int:
         held = self.reservation

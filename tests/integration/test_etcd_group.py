@@ -225,6 +225,24 @@ async def test_what_is_on_disk_survives_and_lost_data_is_noticed(hosts: Hosts) -
     assert await host.status(P0) is None
 
 
+STOPS, LOOKS, LATER_S = 10, 30, 0.001
+"""A look takes some milliseconds: it is stopped in the middle of some."""
+
+
+async def test_a_member_may_be_stopped_while_it_is_looked_at(hosts: Hosts) -> None:
+    """Whatever it answered last: what is said of it is a life, and no error."""
+    host = hosts.open("a")
+    await hosts.found(P0, "a")
+    for step in range(STOPS):
+        looks = [asyncio.create_task(hosts.status("a", P0)) for _ in range(LOOKS)]
+        await asyncio.sleep(step * LATER_S)
+        await host.stop(P0, destroy=False)
+        lives = {status.life for status in await asyncio.gather(*looks)}
+        assert lives <= {MemberLife.RUNNING, MemberLife.STARTING, MemberLife.STOPPED}
+        await host.restart(P0)
+        assert await hosts.leader(P0) == "a"
+
+
 async def test_the_last_voter_starts_again_alone(hosts: Hosts) -> None:
     """Killed right after the other one left: it does not wait for somebody who will never come back."""
     for name in ("a", "b"):

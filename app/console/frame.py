@@ -163,10 +163,12 @@ class PageFrame:
 
     async def _show_status(self) -> None:
         readiness = await self.site.readiness()
-        feed, revision = self.site.feed, self.site.services.mirror.revision
         silence = await self.site.silence()
+        feed, revision = self.site.feed, self.site.services.mirror.revision
+        # What is remembered is what is shown, however much comes while alerts are asked for.
+        unread = feed.unread
         as_of = f"{utc(silence.since_ms * 1_000)} UTC" if silence is not None else ""
-        shown = (revision, feed.unread, feed.seen(Topic.ALERTS), as_of, *_lasting(readiness))
+        shown = (revision, unread, feed.seen(Topic.ALERTS), as_of, *_lasting(readiness))
         if shown == self._status_shown:
             return
         self._status_shown = shown
@@ -179,7 +181,7 @@ class PageFrame:
             return
         self._badge.show(await _badge(self.site))
         stores = {store: readiness[store] for store in ("catalog", "metastore") if readiness[store] != "ok"}
-        counts = {"revision": revision, "unread": feed.unread, "stores": stores}
+        counts = {"revision": revision, "unread": unread, "stores": stores}
         fill(self._status, render("status", ready=ready, as_of=as_of, **counts))
         recovered = readiness["recovered_administrators"]
         notices |= {"unprotected": readiness["unprotected"], "recovered": recovered}

@@ -46,7 +46,12 @@ class Console:
         async with serving(services, self._background) as application:
             self._pages = application
             self._started.set()
-            await asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                # Before pages are forgotten: told that it is gone, one would be loaded anew, from a server that
+                # ends.
+                self._pages = None
 
     async def started(self) -> None:
         """Returns when there are pages."""
@@ -70,13 +75,13 @@ class Console:
         try:
             async with asyncio.timeout(START_S):
                 await self._started.wait()
+            pages, state = self._pages, "ends"
         except TimeoutError:
-            text = "the console is still starting: this page loads again by itself"
-            late = PlainTextResponse(text, 503, {"Refresh": f"{AGAIN_S}", "Retry-After": f"{AGAIN_S}"})
-            await late(scope, receive, send)
-            return
-        assert self._pages is not None
-        await self._pages(scope, receive, send)
+            pages, state = None, "is still starting"
+        if pages is None:
+            text = f"the console {state}: this page loads again by itself"
+            pages = PlainTextResponse(text, 503, {"Refresh": f"{AGAIN_S}", "Retry-After": f"{AGAIN_S}"})
+        await pages(scope, receive, send)
 
 
 def _serving() -> Serving:

@@ -98,6 +98,24 @@ async def test_nothing_of_a_console_goes_on_when_it_has_ended(tmp_path: Path) ->
             await asyncio.sleep(0.01)
 
 
+async def test_a_console_that_ends_sends_no_page_away(tmp_path: Path) -> None:
+    """A page that is told that it is gone is loaded anew, and stays away where its server ends right then."""
+    async with opened(tmp_path) as world, services_of(world) as services:
+        console = Console(rest_s=0)
+        running = asyncio.create_task(console.run(services))
+        transport = httpx.ASGITransport(build_app(services, console=console))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+            async with asyncio.timeout(60):
+                await console.started()
+            assert (await client.get("/console/_nicegui/kept/gone")).status_code == 410
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            for path in ("_nicegui/kept/gone", "zones"):
+                answer = await client.get(f"/console/{path}")
+                assert answer.status_code == 503
+                assert answer.headers["Refresh"] == "2"
+
+
 def senders() -> list[str]:
     names = (task.get_name() for task in asyncio.all_tasks())
     return [name for name in names if name.startswith("outbox loop")]

@@ -75,7 +75,7 @@ class Console:
         try:
             async with asyncio.timeout(START_S):
                 await self._started.wait()
-            pages, state = self._pages, "ends"
+            pages, state = self._pages, "is stopping"
         except TimeoutError:
             pages, state = None, "is still starting"
         if pages is None:

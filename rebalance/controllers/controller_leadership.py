@@ -88,7 +88,7 @@ class ControllerLeadership:
         while loop.time() < held_until:
             sent_s = loop.time()
             try:
-                await self._metastore.keep_lease(lease)
+                await self._metastore.keep_lease(lease, self._lease_s)
                 held_until = sent_s + self._lease_s
             except LeaseLostError:
                 break

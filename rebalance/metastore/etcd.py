@@ -10,6 +10,7 @@ answers does not cost a lease.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -107,7 +108,6 @@ class EtcdMetastore:
         self._tls = tls
         self._options = (*CHANNEL_OPTIONS, ("grpc.keepalive_time_ms", round(1_000 * ping_s)))
         self._channels: dict[str, Any] = {}
-        self._lease_ttls_s: dict[int, int] = {}
         self._current = 0
         self._random = random.Random()
         self._measures = measures
@@ -185,13 +185,9 @@ class EtcdMetastore:
         reply = await self._retried(
             lambda channel, limit: rpc.LeaseStub(channel).LeaseGrant(request, timeout=limit), small=True
         )
-        self._lease_ttls_s[reply.ID] = reply.TTL
         return int(reply.ID)
 
-    async def keep_lease(self, lease: int) -> None:
-        """A short lease leaves less time: it is over before a long call at one member is given up."""
-        limit_s = min(self._timeout_s, self._lease_ttls_s.get(lease, self._timeout_s))
-
+    async def keep_lease(self, lease: int, within_s: float) -> None:
         async def requests() -> AsyncIterator[Any]:
             yield rpc.LeaseKeepAliveRequest(ID=lease)
 
@@ -203,14 +199,12 @@ class EtcdMetastore:
             return None
 
         with self._measured("lease") as ended:
-            reply = await self._retried(renew, small=True, limit_s=limit_s)
+            reply = await self._retried(renew, small=True, within_s=within_s)
             ended.outcome = "ok"
         if reply is None or reply.TTL <= 0:
-            self._lease_ttls_s.pop(lease, None)
             raise LeaseLostError(f"lease {lease:x} is no more")
 
     async def revoke_lease(self, lease: int) -> None:
-        self._lease_ttls_s.pop(lease, None)
         request = rpc.LeaseRevokeRequest(ID=lease)
         endpoint, channel = self._connection()
         try:
@@ -285,13 +279,13 @@ class EtcdMetastore:
             self._measures.set(Metric.METASTORE_UP, ended.outcome != FAILED)
 
     async def _retried(
-        self, call: Callable[[Any, float], Awaitable[Any]], *, small: bool = False, limit_s: float | None = None
+        self, call: Callable[[Any, float], Awaitable[Any]], *, small: bool = False, within_s: float = math.inf
     ) -> Any:
-        """For calls that may be repeated: rotates through the endpoints until ``limit_s``, or the store's own.
+        """For calls that may be repeated: rotates through the endpoints until the time limit, or ``within_s``.
 
         A large one may need all of its time at one endpoint; a small one leaves some for each of the others.
         """
-        deadline = asyncio.get_running_loop().time() + (limit_s or self._timeout_s)
+        deadline = asyncio.get_running_loop().time() + min(self._timeout_s, within_s)
         shares = len(self._endpoints) if small else 1
         while True:
             remaining = deadline - asyncio.get_running_loop().time()

@@ -71,7 +71,7 @@ class ProcessReport:
 
     async def _round(self) -> None:
         if self._lease:
-            await self._metastore.keep_lease(self._lease)
+            await self._metastore.keep_lease(self._lease, LEASE_S)
         else:
             self._lease = await self._metastore.grant_lease(LEASE_S)
         value = self._record().encode()

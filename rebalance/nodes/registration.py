@@ -145,7 +145,7 @@ class Registration:
             pause_s = self._ttl_s / 3
             sent_ns = self._now_ns()
             try:
-                await self._metastore.keep_lease(self._lease)
+                await self._metastore.keep_lease(self._lease, self._ttl_s)
                 item = await self._metastore.get(self._key)
                 if item is not None and self._is_ours(item):
                     self._heard.note(asyncio.get_running_loop().time())

@@ -120,8 +120,9 @@ class Metastore(Protocol):
         """A new lease's id; it ends ``ttl_s`` after the last ``keep_lease``."""
         ...
 
-    async def keep_lease(self, lease: int) -> None:
-        """Renew once. Raises LeaseLostError when the lease is no more."""
+    async def keep_lease(self, lease: int, within_s: float) -> None:
+        """Renew once; gives up after ``within_s``, which is no longer than the lease goes on by itself. Raises
+        LeaseLostError when the lease is no more."""
         ...
 
     async def revoke_lease(self, lease: int) -> None: ...

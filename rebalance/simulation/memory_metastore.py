@@ -163,7 +163,7 @@ class MemoryMetastore:
     async def grant_lease(self, ttl_s: int) -> int:
         return self.grant_lease_now(ttl_s)
 
-    async def keep_lease(self, lease: int) -> None:
+    async def keep_lease(self, lease: int, within_s: float) -> None:
         self.keep_lease_now(lease)
 
     async def revoke_lease(self, lease: int) -> None:

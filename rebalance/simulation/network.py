@@ -103,7 +103,7 @@ class SimulatedClient:
     async def grant_lease(self, ttl_s: int) -> int:
         return await self._call(lambda: self._store.grant_lease_now(ttl_s))
 
-    async def keep_lease(self, lease: int) -> None:
+    async def keep_lease(self, lease: int, within_s: float) -> None:
         await self._call(lambda: self._store.keep_lease_now(lease))
 
     async def revoke_lease(self, lease: int) -> None:

@@ -199,11 +199,11 @@ async def test_lease_takes_its_keys_along(store: Metastore, keyspace: Keyspace) 
     lease = await store.grant_lease(30)
     key = f"{keyspace.prefix}a"
     await put(store, key, b"1", lease)
-    await store.keep_lease(lease)
+    await store.keep_lease(lease, WAIT_S)
     await store.revoke_lease(lease)
     assert await store.get(key) is None
     with pytest.raises(LeaseLostError):
-        await store.keep_lease(lease)
+        await store.keep_lease(lease, WAIT_S)
     with pytest.raises(LeaseLostError):
         await put(store, key, b"1", lease)
     await store.revoke_lease(lease)
@@ -316,7 +316,7 @@ async def test_calls_go_to_another_endpoint(cluster: EtcdCluster, keyspace: Keys
             found = await store.get(f"{keyspace.prefix}0")
             assert found is not None
             assert found.lease == lease
-            await store.keep_lease(lease)
+            await store.keep_lease(lease, WAIT_S)
             await put_in_the_end(store, f"{keyspace.prefix}{member + 1}", b"x")
             key = f"{keyspace.prefix}{member + 1}"
             assert await mirror.wait_until(lambda key=key: mirror.value(key) == b"x", WAIT_S)
@@ -345,7 +345,7 @@ async def test_a_short_lease_is_renewed_though_two_endpoints_say_nothing(
             assert all(member.is_up for member in await store.statuses())
             for way in ways:
                 way.hold()
-            await store.keep_lease(lease)
+            await store.keep_lease(lease, SHORT_LEASE_S)
             found = await store.get(key)
             assert found is not None
             assert found.lease == lease

@@ -275,9 +275,11 @@ async def test_a_shorter_time_of_resets_waits_for_who_has_not_heard_of_it(whole:
 async def reset_time(whole: CutInstallation, running: Trial, seconds: int) -> AsyncIterator[None]:
     """Another one, for the length of the block; every node keeps to it from its beginning on."""
     await asyncio.to_thread(set_reset_s, whole, seconds)
-    await running.keep_to(fence_ms_of(seconds, LEASE_S))
-    yield
-    await asyncio.to_thread(set_reset_s, whole, RESET_S)
+    try:
+        await running.keep_to(fence_ms_of(seconds, LEASE_S))
+        yield
+    finally:
+        await asyncio.to_thread(set_reset_s, whole, RESET_S)
 
 
 def set_reset_s(whole: CutInstallation, seconds: int) -> None:

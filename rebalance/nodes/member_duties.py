@@ -11,7 +11,7 @@ import structlog
 from rebalance.core.causes import Cause
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
-from rebalance.core.txn import Put, Txn, absent, unchanged
+from rebalance.core.txn import Compare, Put, Txn, absent, unchanged
 from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.copy_repairs import CopyRepairs, broken_by, wall_ms
 from rebalance.nodes.fences import is_given_up
@@ -141,7 +141,9 @@ class MemberDuties:
         copied = self._progress.of(partition, received, now_s)
         if (position, copied) != (record.position, record.copied):
             record = replace(record, position=position, copied=copied)
-        await self._records.write_member(partition, record)
+        guards = self._as_read(view, record) if duty is Duty.REPORT_DATA_LOST else ()
+        if not await self._records.write_member(partition, record, guards):
+            return None, ACTED_S
         if duty in (Duty.FENCE, *FOUNDS):
             return None, PAUSE_S if duty is Duty.FENCE else ACTED_S
         if status is not None and status.life is MemberLife.RESERVED and duty is Duty.NOTHING:
@@ -149,6 +151,13 @@ class MemberDuties:
             return status, PAUSE_S * 4
         settled = status is not None and status.life is MemberLife.RUNNING
         return status, None if settled else PAUSE_S if decision.reason else ACTED_S
+
+    def _as_read(self, view: NodePartitionView, record: MemberRecord) -> tuple[Compare, ...]:
+        """A view from before this node's last write may show a copy as lost that is being made anew."""
+        own = view.records.get(self._node.name)
+        if own is None or replace(own.value, mirror=record.mirror, unknown=record.unknown) == record:
+            return ()
+        return (unchanged(self._node.keyspace.member(view.partition, self._node.name), own.mod_revision),)
 
     async def _reserve(self, view: NodePartitionView) -> float:
         partition = view.partition

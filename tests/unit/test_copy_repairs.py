@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from rebalance.core.keys import PartitionId
 from rebalance.core.records import LogPosition, MemberRecord, MemberState
+from rebalance.core.txn import Put, Txn
 from rebalance.groups.etcd_tuning import cause_in
+from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.copy_repairs import AGAIN_MS, broken_by, why_not_repaired
 from rebalance.nodes.member_decision import Duty, MemberDecision
+from rebalance.nodes.member_duties import MemberDuties
+from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
-from rebalance.ports.groups import MemberLife
-from tests.fixtures.member_views import member, url, view
+from rebalance.nodes.removal import RemovalJudge
+from rebalance.ports.groups import MemberLife, MemberStatus
+from rebalance.ports.mirrors import MirrorHost
+from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.fixtures.member_views import P0, member, url, view
+from tests.fixtures.node_context import node_context
 
 NOW_MS = 1_800_000_000_000
 LEADERLESS = LogPosition(5, 6, True)
@@ -73,6 +83,44 @@ def test_only_what_is_damaged_or_gone_is_repaired() -> None:
     assert broken_by(None, GONE) == broken_by(member(MemberLife.DATA_LOST), GONE) == GONE.reason
     assert not broken_by(None, MemberDecision(Duty.RESERVE))
     assert not broken_by(member(MemberLife.RESERVED), GONE), "it was started elsewhere"
+
+
+class EmptyHost:
+    """Of a node whose directory is gone."""
+
+    async def status(self, _: PartitionId) -> MemberStatus | None:
+        return None
+
+    def partitions(self) -> frozenset[PartitionId]:
+        return frozenset()
+
+
+async def test_a_view_from_before_does_not_tell_a_copy_as_lost_that_is_made_anew() -> None:
+    """Said after its repair was noted, it would stand until an operator comes."""
+    metastore = MemoryMetastore()
+    node = node_context(metastore, "a", EmptyHost())
+    before = group("abc", running="bc")
+    written: dict[str, Recorded[MemberRecord]] = {}
+    for name, record in before.records.items():
+        key = node.keyspace.member(P0, name)
+        result = await metastore.commit(Txn((), (Put(key, record.value.encode()),)))
+        written[name] = Recorded(record.value, result.revision, result.revision)
+    keys = before.keys
+    assert before.configuration is not None
+    result = await metastore.commit(Txn((), (Put(keys.configuration, before.configuration.value.encode()),)))
+    configuration = replace(before.configuration, mod_revision=result.revision)
+    before = replace(before, records=written, configuration=configuration)
+    duties = MemberDuties(
+        node,
+        OwnRecords(node),
+        cast(RemovalJudge, None),
+        lambda _: "",
+        cast(MirrorHost, None),
+        CopyProgress(lambda: 60.0),
+    )
+    for _ in range(3):
+        await duties.tend(before)
+        assert await metastore.get(node.keyspace.member(P0, "a")) is None
 
 
 FATAL = '{"level":"fatal","msg":"failed to read WAL, cannot be repaired","error":"walpb: crc mismatch"}'

@@ -17,7 +17,7 @@ from app.security.authenticate import Authentication
 from app.security.jwt import IssuerKeys, JwtChecks, JwtIssuer, fetch_keys
 from app.security.login_check import LoginCheck
 from app.security.passwords import PasswordChecks
-from app.security.protections import missing_protections, require_protections
+from app.security.protections import missing_protections, open_links, require_links, require_protections
 from app.security.server_certificate import ServerCertificate
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
@@ -93,6 +93,20 @@ def check_protections(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
         )
     missing = missing_protections(has_login=settings.auth, has_tls=has_tls)
     return require_protections(settings.host, missing, insecure=insecure)
+
+
+def check_links(settings: Settings, *, members: str = "", insecure: bool) -> tuple[str, ...]:
+    """What passes in the open between this process and other machines; ``members``: the address that its
+    members listen on. Raises ValueError when something does and ``insecure`` is not said."""
+    endpoints = (url.strip().rpartition("//")[2] for url in settings.metastore.split(","))
+    hosts = {endpoint.rpartition(":")[0].strip("[]") for endpoint in endpoints if endpoint}
+    links = open_links(
+        members=members,
+        has_tls=settings.tls is not None,
+        metastore=hosts,
+        has_metastore_tls=settings.metastore_tls,
+    )
+    return require_links(links, insecure=insecure)
 
 
 def trust_of(settings: Settings, unprotected: tuple[str, ...]) -> Trust:

@@ -15,6 +15,7 @@ from app.cli.options import (
     DEFAULT_DATA_DIR,
     ByOption,
     DataDirOption,
+    InsecureLinksOption,
     MetastoreOption,
     ReasonOption,
     TimeoutOption,
@@ -27,6 +28,7 @@ from app.cli.options import (
 from app.cli.output import print_table
 from app.cli.say import counted, say
 from app.cli.service_process import keep_private, run_until_stopped
+from app.cli.services import accept_links
 
 if TYPE_CHECKING:
     from app.contract.nodes import CanStop, DrainResult, NodeBody
@@ -83,6 +85,7 @@ def node(
         ),
     ] = None,
     metastore: MetastoreOption = None,
+    insecure: InsecureLinksOption = False,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
     """Run one data node: its agent and the members of replication groups it supervises.
@@ -95,6 +98,9 @@ def node(
       zonectl node drain n3 --wait
       zonectl node --name eu-1 --attributes '{"region": "EU"}' --profiles default,ssd \\
                    --metastore etcd1:2379,etcd2:2379,etcd3:2379 --host 10.0.0.21 --ports 20000-20199
+
+    On an address that other machines reach a node needs TLS: ZONEKEEPER_TLS_CA,
+    ZONEKEEPER_TLS_CERTIFICATE, ZONEKEEPER_TLS_KEY and ZONEKEEPER_METASTORE_TLS.
     """
     if context.invoked_subcommand is not None:
         return ExitCode.OK
@@ -121,6 +127,7 @@ def node(
         member_ports(settings)
     except ValueError as error:
         raise UsageError(f"zonectl node: {error}") from error
+    accept_links(settings, members=settings.node_host, insecure=insecure)
     keep_private(data_dir)
     return run_until_stopped(run_node(settings))
 

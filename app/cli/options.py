@@ -117,6 +117,9 @@ InsecureOption = Annotated[
     bool,
     option("--insecure", "Listen for other machines although login or TLS is missing. `status` shows what."),
 ]
+InsecureLinksOption = Annotated[
+    bool, option("--insecure", "Speak with other machines although TLS is missing between them.")
+]
 RequireReasonOption = Annotated[
     bool, setting("--require-reason", "Refuse changes without a reason, which the audit log keeps.")
 ]

@@ -13,6 +13,7 @@ from app.cli.options import (
     DataDirOption,
     HostOption,
     HttpsPortOption,
+    InsecureLinksOption,
     InsecureOption,
     MetastoreOption,
     PortOption,
@@ -114,6 +115,7 @@ def controller(
         Strategy | None,
         setting("--rebalance-strategy", "How a new target affects a move in progress.", default="queue"),
     ] = None,
+    insecure: InsecureLinksOption = False,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
     """Run the controllers, which turn catalog changes into moves of data.
@@ -144,6 +146,7 @@ def controller(
         rebalance_strategy=rebalance_strategy.value if rebalance_strategy else None,
         data_dir=data_dir,
     )
+    accept_links(settings, insecure=insecure)
     keep_private(data_dir, catalog_url)
     return run_until_stopped(control(settings))
 
@@ -173,9 +176,24 @@ def _checked(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
         unprotected = check_protections(settings, insecure=insecure)
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-    for missing in unprotected:
-        print(f"zonectl: warning: {missing}", file=sys.stderr)
+    _warn(unprotected)
     return unprotected
+
+
+def accept_links(settings: Settings, *, members: str = "", insecure: bool) -> None:
+    """Those between machines have TLS, or are accepted as they are. Raises UsageError."""
+    from app.bootstrap.protection import check_links
+
+    try:
+        open_links = check_links(settings, members=members, insecure=insecure)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    _warn(open_links)
+
+
+def _warn(missing: tuple[str, ...]) -> None:
+    for text in missing:
+        print(f"zonectl: warning: {text}", file=sys.stderr)
 
 
 def _provide_token(catalog_url: str, file: Path) -> None:

@@ -5,6 +5,7 @@ file or the environment cannot."""
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping, Set
 from ipaddress import ip_address
 
 
@@ -28,6 +29,39 @@ def left_open(*, has_login: bool) -> tuple[str, ...]:
     return (
         () if has_login else ("no login: every user and program of this machine may do everything (--no-auth)",)
     )
+
+
+def open_links(*, members: str, has_tls: bool, metastore: Set[str], has_metastore_tls: bool) -> dict[str, str]:
+    """What passes between machines in the open, by the host where it does. ``members``: the address that
+    members listen on; empty: the process has none. ``metastore``: the hosts of its endpoints."""
+    links = {}
+    if members and not has_tls:
+        links[members] = (
+            "no TLS between members: whoever reaches them reads and writes keys past every grant "
+            "(ZONEKEEPER_TLS_CA, ZONEKEEPER_TLS_CERTIFICATE, ZONEKEEPER_TLS_KEY)"
+        )
+    if not has_metastore_tls:
+        text = "no TLS to the metastore: whoever is on the way reads and changes all that is intended "
+        links |= dict.fromkeys(metastore - links.keys(), f"{text}(ZONEKEEPER_METASTORE_TLS)")
+    return links
+
+
+def require_links(links: Mapping[str, str], *, insecure: bool) -> tuple[str, ...]:
+    """Those that leave the machine. Raises ValueError when there are some, and ``insecure`` is not said."""
+    leaving = {host: text for host, text in links.items() if not _stays(host)}
+    if leaving and not insecure:
+        lines = "; ".join(f"{host}: {text}" for host, text in sorted(leaving.items()))
+        raise ValueError(
+            f"this is reached from other machines. {lines}. Add it, or accept the risk with --insecure"
+        )
+    return tuple(sorted(set(leaving.values())))
+
+
+def _stays(host: str) -> bool:
+    try:
+        return is_loopback(host)
+    except OSError:
+        return False
 
 
 def require_protections(host: str, missing: tuple[str, ...], *, insecure: bool) -> tuple[str, ...]:

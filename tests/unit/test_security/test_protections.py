@@ -8,7 +8,13 @@ import pytest
 import trustme
 
 from app.cli.main import main
-from app.security.protections import is_loopback, missing_protections, require_protections
+from app.security.protections import (
+    is_loopback,
+    missing_protections,
+    open_links,
+    require_links,
+    require_protections,
+)
 from app.security.server_certificate import ServerCertificate
 
 OFF = "192.0.2.1"
@@ -65,6 +71,43 @@ def test_a_server_that_would_be_open_does_not_start(
     monkeypatch.setenv("ZONEKEEPER_INSECURE", "true")
     assert main(["serve", "--data-dir", str(tmp_path), *arguments]) == 64
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("node", "--name", "n1", "--ports", "20000-20199", "--host", OFF), ("no TLS between members", OFF)),
+        (
+            ("node", "--name", "n1", "--ports", "20000-20199", "--metastore", f"{OFF}:2379"),
+            ("no TLS to the metastore", OFF),
+        ),
+        (("controller", "--metastore", f"127.0.0.1:2379,{OFF}:2379"), ("no TLS to the metastore", OFF)),
+        (("controller", "--metastore", "nowhere.invalid:2379"), ("no TLS to the metastore", "nowhere.invalid")),
+    ],
+)
+def test_nodes_and_controllers_do_not_speak_in_the_open_unless_it_is_accepted(
+    arguments: tuple[str, ...],
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ZONEKEEPER_INSECURE", "true")
+    directory = tmp_path / "data"
+    assert main([*arguments, "--data-dir", str(directory)]) == 64
+    refused = capsys.readouterr().err
+    assert [word for word in (*words, "--insecure") if word not in refused] == []
+    assert not directory.exists()
+
+
+def test_links_that_are_open_are_told_once_where_they_are_accepted() -> None:
+    stores = {OFF, "198.51.100.7", "127.0.0.1"}
+    links = open_links(members=OFF, has_tls=False, metastore=stores, has_metastore_tls=False)
+    members, metastore = require_links(links, insecure=True)
+    assert members.startswith("no TLS between members")
+    assert metastore.startswith("no TLS to the metastore")
+    assert require_links(dict.fromkeys(["127.0.0.1", "localhost", "::1"], "open"), insecure=False) == ()
+    assert open_links(members=OFF, has_tls=True, metastore=stores, has_metastore_tls=True) == {}
 
 
 def test_a_certificate_that_is_not_the_keys_is_refused(tmp_path: Path) -> None:

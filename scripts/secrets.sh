@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What docker-compose.yml keeps secret, made where it is missing: a password of 256 bits, and the key and certificate that
-# the API shows to this machine (renew it after a year: remove both files, and run this again). Only the owner enters the
+# What docker-compose.yml keeps secret, made where it is missing: a password of 256 bits, the properties of Spark with a
+# secret of as many, and the key and certificate that the API shows to this machine (renew it after a year: remove both
+# files, and run this again). Only the owner enters the
 # folder; in it, a file is readable, because containers read it under users of their own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,12 +9,23 @@ cd "$(dirname "$0")/.."
 umask 077
 mkdir -p secrets
 chmod 700 secrets
-for name in catalog-password; do
+for name in catalog-password spark-properties; do
     if [[ -e secrets/$name ]]; then
         continue
     fi
     draft=$(mktemp "secrets/.$name.XXXXXX")
-    python3 -c 'import secrets; print(secrets.token_urlsafe(32))' >"$draft"
+    value=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')
+    if [[ $name == spark-properties ]]; then
+        cat >"$draft" <<END
+spark.authenticate                  true
+spark.authenticate.secret           $value
+spark.network.crypto.enabled        true
+spark.network.crypto.saslFallback   false
+spark.master.rest.enabled           false
+END
+    else
+        echo "$value" >"$draft"
+    fi
     chmod 444 "$draft"
     mv -n "$draft" "secrets/$name"
     echo "secrets/$name: made"

@@ -21,6 +21,7 @@ from pathlib import Path
 from rebalance.hosting.heartbeat import dump_on_signal
 from spark.board import Board, DriverState, JobExitCode
 from spark.cluster import SparkCluster
+from spark.cluster_network import SparkNetwork
 from spark.errors import SessionError
 from spark.java import find_java
 from spark.serving import DriverServer
@@ -36,7 +37,9 @@ def main(arguments: Sequence[str]) -> int:
     board = Board()
     server = DriverServer(options.socket, board)
     server.start()
-    config = SessionConfig(options.master, options.scratch, options.memory)
+    ports = None if options.ports is None else range(options.ports[0], options.ports[1] + 1)
+    network = SparkNetwork(options.properties, options.host, ports)
+    config = SessionConfig(options.master, options.scratch, options.memory, network)
     try:
         java = find_java()
         jvm = launch_jvm(config)
@@ -74,6 +77,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--master", default="local[*]", help="Spark master URL")
     parser.add_argument("--scratch", type=Path, required=True, help="directory for Spark's temporary files")
     parser.add_argument("--memory", default="1g", help="heap of the JVM, as Spark writes it")
+    parser.add_argument("--properties", type=Path, help="file of Spark's properties, with the cluster's secret")
+    parser.add_argument("--host", default="", help="address at which executors reach this driver")
+    parser.add_argument("--ports", type=int, nargs=2, help="first and last of its ports")
     return parser.parse_args(arguments)
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ import rebalance
 import spark
 from rebalance.hosting.child import guarded_command
 from rebalance.hosting.environment import SPARK, environment
+from spark.cluster_network import SparkNetwork, is_local, network_settings
 from spark.errors import SessionError
 from spark.placement_job import ROWS_PER_BATCH_MAX
 
@@ -46,10 +47,7 @@ class SessionConfig:
     master: str
     scratch: Path
     memory: str = "1g"
-
-    @property
-    def is_local(self) -> bool:
-        return self.master.startswith("local")
+    network: SparkNetwork = field(default_factory=SparkNetwork)
 
 
 def launch_jvm(config: SessionConfig) -> subprocess.Popen[bytes]:
@@ -114,7 +112,7 @@ def build_code_zip(path: Path) -> Path:
 def _environment(config: SessionConfig) -> dict[str, str]:
     """Workers run on this interpreter: PATH's python3 may lack pyarrow. On a cluster PYSPARK_PYTHON may name
     another one, which the workers' machines have."""
-    if config.is_local:
+    if is_local(config.master):
         return {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     return {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
 
@@ -131,16 +129,12 @@ def _submit_options(config: SessionConfig) -> list[str]:
         "spark.driver.maxResultSize": "0",
         "spark.python.worker.reuse": "true",
         "spark.driver.extraJavaOptions": " ".join((*JVM_OPTIONS, f"-Djava.io.tmpdir={config.scratch}")),
+        **network_settings(config.master, config.network),
     }
-    if config.is_local:
-        # Its ports are open to everybody on the machine: who lacks the secret that the JVM makes is refused.
-        settings |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.authenticate": "true",
-            "spark.network.crypto.enabled": "true",
-        }
     options = ["--driver-memory", config.memory]
+    if config.network.properties is not None and not is_local(config.master):
+        # By its name: a command line is read by everybody on the machine.
+        options += ["--properties-file", str(config.network.properties.absolute()), "--load-spark-defaults"]
     for name, value in settings.items():
         options += ["--conf", f"{name}={value}"]
     return options

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -30,6 +30,7 @@ from rebalance.hosting.environment import SPARK
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
 from spark.board import DriverState, JobExitCode
+from spark.cluster_network import SparkNetwork
 from spark.errors import JavaMissingError
 from spark.frames import Frame, FrameKind
 from spark.java import java_path
@@ -72,6 +73,7 @@ class DriverConfig:
     silence_limit_s: float = 10.0
     module: str = DRIVER_MODULE
     log_bytes_max: int = LOG_BYTES_MAX
+    network: SparkNetwork = field(default_factory=SparkNetwork)
 
     @property
     def log(self) -> Path:
@@ -198,6 +200,12 @@ class DriverSupervisor:
         command = [sys.executable, "-P", "-m", self._config.module, "--socket", str(self._socket_path())]
         command += ["--master", self._config.master, "--memory", self._config.memory]
         command += ["--scratch", str(self._scratch)]
+        if host := self._config.network.host:
+            command += ["--host", host]
+        if (properties := self._config.network.properties) is not None:
+            command += ["--properties", str(properties)]
+        if (ports := self._config.network.ports) is not None:
+            command += ["--ports", str(ports[0]), str(ports[-1])]
         paths = [str(CODE_ROOT), os.environ.get("PYTHONPATH", "")]
         self._config.work_dir.mkdir(parents=True, exist_ok=True)
         rotate_log(self._config.log, self._config.log_bytes_max, kept=1)

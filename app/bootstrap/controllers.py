@@ -9,6 +9,7 @@ from app.bootstrap.metrics import exposition_of, measure_process
 from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.stores import open_metastore
 from app.configuration.settings import Settings
+from app.configuration.spark_settings import spark_network
 from app.log_levels import LogLevelFollower
 from app.logs import configure, set_levels
 from app.metrics.exposition import Exposition
@@ -52,7 +53,8 @@ def open_controllers(
     metrics: Exposition,
 ) -> ControllerRuntime:
     """Controllers with a Spark driver of their own, which starts when they lead; closed with ``stack``."""
-    config = DriverConfig(settings.spark_master, settings.data_dir / "spark")
+    work, network = settings.data_dir / "spark", spark_network(settings)
+    config = DriverConfig(settings.spark_master, work, network=network)
     engine = SparkPlacementEngine(config, settings.spark_wait_s, background)
     stack.push_async_callback(engine.close)
     name = controller_name()

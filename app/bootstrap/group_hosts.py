@@ -20,14 +20,22 @@ def engine_names(node: Node) -> tuple[str, ...]:
     return DEFAULT_ENGINE, *sorted({engine for _, engine in node.engines} - {STORE_ENGINE})
 
 
+def has_store(node: Node) -> bool:
+    return STORE_ENGINE in dict(node.engines).values()
+
+
 def own_ports(node: Node, ports: range, engine: str) -> range:
-    """An engine's even share of the node's range. Raises ValueError when that is less than a pair."""
+    """An engine's even share of the node's range, whose last port is that of its store server. Raises
+    ValueError when that is less than a pair."""
+    if engine == STORE_ENGINE:
+        return ports[-1:]
     names = engine_names(node)
     share = len(ports) // len(names) // 2 * 2
     if share < 2:
         raise ValueError(f"ports {ports.start}-{ports.stop - 1} are too few for engines {', '.join(names)}")
     first = ports.start + share * names.index(engine)
-    return range(first, first + share) if len(names) > 1 else ports
+    own = range(first, first + share) if len(names) > 1 else ports
+    return own[:-1] if has_store(node) and own[-1] == ports[-1] and len(own) > 2 else own
 
 
 def with_engines(

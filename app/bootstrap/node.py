@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import cache
 
-from app.bootstrap.group_hosts import own_ports, with_engines
+import structlog
+
+from app.bootstrap.group_hosts import has_store, own_ports, with_engines
 from app.bootstrap.metrics import exposition_of, measure_node, measure_process
 from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.self_entry import entry_of
@@ -37,9 +40,12 @@ from rebalance.nodes.failure_report import FAILURES_PERIOD_S
 from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.store_child import StoreChild
 from rebalance.nodes.store_partitions import STORE_DIRECTORY
+from rebalance.ports.groups import NoPlaceError
 from rebalance.ports.metastore import Metastore
 from rebalance.store.shell.damaged_store import note_damage
 from rebalance.store.shell.lmdb_disk import DATA_FILE, LOW_WATER_BYTES
+
+log = structlog.get_logger(__name__)
 
 
 async def run_node(settings: Settings) -> None:
@@ -100,7 +106,7 @@ async def run_node(settings: Settings) -> None:
             etcd=dotted(etcd.version),
             start_without_metastore=settings.node_start_without_metastore,
             fence=fence,
-            store=_store_server(node, settings, metastore, keyspace),
+            store=_store_server(node, settings, metastore, keyspace, host),
             measures=metrics,
         )
         follower = LogLevelFollower(metastore, keyspace, set_levels)
@@ -111,7 +117,7 @@ async def run_node(settings: Settings) -> None:
             *(node.name, ProcessRole.NODE, settings, metastore, metrics, background, stack),
             directory=settings.data_dir,
             # With less its store server takes no writes.
-            needed_bytes=LOW_WATER_BYTES if STORE_ENGINE in dict(node.engines).values() else 0,
+            needed_bytes=LOW_WATER_BYTES if has_store(node) else 0,
         )
         await _run_in(directory, agent)
 
@@ -125,16 +131,27 @@ async def _run_in(directory: OwnDirectory, agent: NodeAgent) -> None:
         raise group.exceptions[0] from group
 
 
-def _store_server(node: Node, settings: Settings, metastore: Metastore, keyspace: Keyspace) -> Work | None:
+def _store_server(
+    node: Node, settings: Settings, metastore: Metastore, keyspace: Keyspace, host: EtcdGroupHost
+) -> Work | None:
     """None where no profile of the node names the engine."""
-    if STORE_ENGINE not in dict(node.engines).values():
+    if not has_store(node):
         return None
+
+    @cache
+    def port() -> int:
+        (last,) = own_ports(node, member_ports(settings), STORE_ENGINE)
+        try:
+            return host.mirror_places().single_port(last)
+        except NoPlaceError as error:
+            log.warning("the store server listens outside of the node's ports", cause=str(error))
+            return 0
 
     def command(incarnation: str) -> Sequence[str]:
         return (
             *zonectl("store", "serve", "--name", node.name, "--host", settings.node_host),
             *("--metastore", settings.metastore, "--data-dir", str(settings.data_dir)),
-            *("--incarnation", incarnation),
+            *("--incarnation", incarnation, "--port", str(port())),
         )
 
     def note(damage: str) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from starlette.types import ASGIApp, Scope
 
 from app.configuration.settings import Settings
+from app.configuration.spark_settings import open_spark
 from app.edge.own_address import https_url
 from app.edge.trust import Trust
 from app.security.access_view import AccessView
@@ -107,6 +108,11 @@ def check_links(settings: Settings, *, members: str = "", insecure: bool) -> tup
         has_metastore_tls=settings.metastore_tls,
     )
     return require_links(links, insecure=insecure)
+
+
+def check_spark(settings: Settings, *, insecure: bool) -> tuple[str, ...]:
+    """What a Spark cluster lets strangers do. Raises ValueError when it does and ``insecure`` is not said."""
+    return require_links(open_spark(settings), insecure=insecure)
 
 
 def trust_of(settings: Settings, unprotected: tuple[str, ...]) -> Trust:

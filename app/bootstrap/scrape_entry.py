@@ -43,14 +43,14 @@ async def open_process(
     ``needed_bytes``: see ``ProcessReport``. Raises ValueError for
     an address that others reach without the certificates that it takes, and OSError for one that is taken."""
     certificate = scraped_with(settings)
-    listener = stack.enter_context(listen(settings.metrics_host, settings.metrics_port))
+    listener = stack.enter_context(listen(scrape_host(settings), settings.metrics_port))
     context = certificate.context if certificate is not None else None
     scraped = MetricsListener(listener, metrics.text, admission_of(settings), context)
     await stack.enter_async_context(kept(background, "metrics", scraped.run))
     if certificate is not None:
         await stack.enter_async_context(kept(background, "certificate", certificate.follow))
     scheme = "http" if certificate is None else "https"
-    url = scraped_url(scheme, settings.metrics_host, scraped.port)
+    url = scraped_url(scheme, scrape_host(settings), scraped.port)
     keyspace, entry = Keyspace(settings.metastore_prefix), entry_of(role, url)
     report = ProcessReport(metastore, keyspace, name, entry, background, directory, needed_bytes)
     await stack.enter_async_context(kept(background, "process", report.run))
@@ -62,21 +62,32 @@ def admission_of(settings: Settings) -> Admission:
     else nobody."""
     if settings.metrics_token_file is not None:
         return ScrapeToken(settings.metrics_token_file).is_in
-    is_open = not settings.auth or not is_loopback(settings.metrics_host)
+    is_open = not settings.auth or not is_loopback(scrape_host(settings))
     return lambda _: is_open
 
 
+def scrape_host(settings: Settings) -> str:
+    """The address of the listener. By itself it is that of the node's members where TLS keeps strangers out."""
+    if settings.metrics_host is not None:
+        return settings.metrics_host
+    return "127.0.0.1" if settings.tls is None else settings.node_host
+
+
 def scraped_with(settings: Settings) -> ServerCertificate | None:
-    """The certificate that scrapers are shown; None: none is needed, as nobody else reaches the address. Who
-    scrapes it from elsewhere shows a certificate of ZONEKEEPER_TLS_CA: there is no other login. Raises
-    ValueError."""
-    if is_loopback(settings.metrics_host):
+    """The certificate that scrapers are shown, of HTTPS or else of TLS; None: none is needed, as nobody else
+    reaches the address. Who scrapes it from elsewhere shows a certificate of ZONEKEEPER_TLS_CA: there is no
+    other login. Raises ValueError."""
+    host = scrape_host(settings)
+    if is_loopback(host):
         return None
     certificate = certificate_of(settings)
+    if certificate is None and settings.tls is not None:
+        certificate = ServerCertificate(settings.tls.certificate, settings.tls.key)
     if certificate is None or settings.tls_ca is None:
         raise ValueError(
-            f"others reach {settings.metrics_host}: to be scraped there it needs ZONEKEEPER_HTTPS_CERTIFICATE, "
-            "ZONEKEEPER_HTTPS_KEY, and ZONEKEEPER_TLS_CA, whose certificates scrapers show"
+            f"others reach {host}: to be scraped there it needs ZONEKEEPER_TLS_CA, whose certificates scrapers "
+            "show, and ZONEKEEPER_TLS_CERTIFICATE and ZONEKEEPER_TLS_KEY, or ZONEKEEPER_HTTPS_CERTIFICATE and "
+            "ZONEKEEPER_HTTPS_KEY"
         )
     certificate.demand(settings.tls_ca)
     return certificate

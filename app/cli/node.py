@@ -53,7 +53,10 @@ def node(
         str | None, setting("--profiles", "Storage profiles and the engine of their groups.", "P[=ENGINE],...")
     ] = None,
     host: Annotated[str | None, setting("--host", "IP address the members listen on.")] = None,
-    ports: Annotated[str | None, setting("--ports", "Ports of the members, two each.", "FIRST-LAST")] = None,
+    ports: Annotated[
+        str | None,
+        setting("--ports", "Ports: two a member, and the last for the store server.", "FIRST-LAST"),
+    ] = None,
     member_limit: Annotated[
         int | None, setting("--member-limit", "Maximum number of members and learners on this node.", min=1)
     ] = None,
@@ -97,7 +100,7 @@ def node(
     Examples:
       zonectl node drain n3 --wait
       zonectl node --name eu-1 --attributes '{"region": "EU"}' --profiles default,ssd \\
-                   --metastore etcd1:2379,etcd2:2379,etcd3:2379 --host 10.0.0.21 --ports 20000-20199
+                   --metastore etcd1:2379,etcd2:2379,etcd3:2379 --host 10.0.0.21 --ports 20000-20200
 
     On an address that other machines reach a node needs TLS: ZONEKEEPER_TLS_CA,
     ZONEKEEPER_TLS_CERTIFICATE, ZONEKEEPER_TLS_KEY and ZONEKEEPER_METASTORE_TLS.

@@ -117,17 +117,31 @@ def place(
 
 def spark_settings(engine: EngineChoice, master: str | None, data_dir: Path) -> Settings | None:
     """None: computed in this process. Raises UsageError."""
-    return make_settings(spark_master=master, data_dir=data_dir) if engine is EngineChoice.SPARK else None
+    from app.configuration.spark_settings import open_spark
+    from app.security.protections import leaving
+
+    if engine is not EngineChoice.SPARK:
+        return None
+    settings = make_settings(spark_master=master, data_dir=data_dir)
+    try:
+        is_open = leaving(open_spark(settings))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    for host, text in sorted(is_open.items()):
+        raise UsageError(f"{host}: {text}. Name the file, or compute it here with --engine local")
+    return settings
 
 
 @asynccontextmanager
 async def spark_engine(settings: Settings) -> AsyncIterator[SparkPlacementEngine]:
     """A Spark driver of this command's own."""
+    from app.configuration.spark_settings import spark_network
     from spark.placement_engine import SparkPlacementEngine
     from spark.supervisor import DriverConfig
 
     with tempfile.TemporaryDirectory(prefix="zonekeeper-place-") as scratch:
-        engine = SparkPlacementEngine(DriverConfig(settings.spark_master, Path(scratch)), SPARK_WAIT_S)
+        config = DriverConfig(settings.spark_master, Path(scratch), network=spark_network(settings))
+        engine = SparkPlacementEngine(config, SPARK_WAIT_S)
         await engine.start()
         try:
             yield engine

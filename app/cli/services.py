@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,6 +95,8 @@ def serve(
         data_dir=data_dir,
     )
     unprotected = _checked(settings, insecure=insecure)
+    if controllers:
+        accept_spark(settings, insecure=insecure)
     keep_private(data_dir, catalog_url)
     if migrate_first:
         _migrate(settings.catalog, data_dir)
@@ -147,6 +151,7 @@ def controller(
         data_dir=data_dir,
     )
     accept_links(settings, insecure=insecure)
+    accept_spark(settings, insecure=insecure)
     keep_private(data_dir, catalog_url)
     return run_until_stopped(control(settings))
 
@@ -184,11 +189,21 @@ def accept_links(settings: Settings, *, members: str = "", insecure: bool) -> No
     """Those between machines have TLS, or are accepted as they are. Raises UsageError."""
     from app.bootstrap.protection import check_links
 
+    _accept(partial(check_links, settings, members=members, insecure=insecure))
+
+
+def accept_spark(settings: Settings, *, insecure: bool) -> None:
+    """A Spark cluster asks for a secret, or is accepted without. Raises UsageError."""
+    from app.bootstrap.protection import check_spark
+
+    _accept(partial(check_spark, settings, insecure=insecure))
+
+
+def _accept(check: Callable[[], tuple[str, ...]]) -> None:
     try:
-        open_links = check_links(settings, members=members, insecure=insecure)
+        _warn(check())
     except ValueError as error:
         raise UsageError(str(error)) from error
-    _warn(open_links)
 
 
 def _warn(missing: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ from app.cli.options import (
     option,
     setting,
 )
+from app.cli.services import accept_spark
 
 if TYPE_CHECKING:
     from app.supervision.child_plan import NodeSpec
@@ -82,6 +83,7 @@ def up(
     if leave and not demo:
         raise UsageError("--exit requires --demo")
     settings = make_settings(host=host, port=port, https_port=https_port, data_dir=data_dir)
+    accept_spark(settings, insecure=insecure)
     options = UpOptions(
         data_dir=data_dir,
         nodes=_topology(nodes, topology),

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, make_settings
-from app.cli.place import EngineChoice, PlaceFormat
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption
+from app.cli.place import EngineChoice, PlaceFormat, spark_settings
 from catalog.core.zone import DistributionAlgorithm
 
 AssignmentsOption = Annotated[
@@ -62,7 +62,5 @@ def whatif(
     """
     from app.cli.whatif_run import compare
 
-    spark = None
-    if engine is EngineChoice.SPARK:
-        spark = make_settings(spark_master=spark_master, data_dir=data_dir)
+    spark = spark_settings(engine, spark_master, data_dir)
     return compare(assignments, candidates, algorithm.value, spark, as_json=form is PlaceFormat.JSON)

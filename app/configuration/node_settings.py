@@ -6,6 +6,7 @@ import json
 import re
 
 from app.configuration.node_profiles import profiles_of
+from app.configuration.port_range import port_range
 from app.configuration.settings import Settings
 from catalog.core.names import RESERVED
 from catalog.core.visible import hidden_character
@@ -47,11 +48,6 @@ def _text(value: object) -> str:
 
 
 def member_ports(settings: Settings) -> range:
-    """The node's own ports, two a member. Raises ValueError, saying what would be accepted."""
-    match = re.fullmatch(r"(\d+)-(\d+)", settings.node_ports or "")
-    if match is None:
-        raise ValueError("give the members' ports as FIRST-LAST, for example 20000-20199")
-    first, last = int(match[1]), int(match[2])
-    if not 1024 <= first < last <= 65535:
-        raise ValueError(f"ports {first}-{last}: FIRST is below LAST, both from 1024 to 65535")
-    return range(first, last + 1)
+    """The node's own ports: two a member, and one of its store server. Raises ValueError, saying what would be
+    accepted."""
+    return port_range(settings.node_ports or "", "the members'", "20000-20200")

@@ -49,10 +49,11 @@ class Settings(BaseSettings):
     tls_key: Path | None = Field(None, description="PEM file: its key")
     metastore_tls: bool = Field(False, description="the metastore speaks TLS too, with the same files")
 
-    metrics_host: str = Field(
-        "127.0.0.1",
-        description="address at which a node or a controller is scraped; others than the loopback address need "
-        "the certificate of HTTPS and ZONEKEEPER_TLS_CA, whose certificates scrapers show",
+    metrics_host: str | None = Field(
+        None,
+        description="address at which a node or a controller is scraped; default: with ZONEKEEPER_TLS_CA that "
+        "of ZONEKEEPER_NODE_HOST, else the loopback address. Others than the loopback address need "
+        "ZONEKEEPER_TLS_CA, whose certificates scrapers show, and the certificate of HTTPS or of TLS",
     )
     metrics_port: int = Field(
         0, ge=0, le=65535, description="port at which a node or a controller is scraped; 0: a free one"
@@ -140,6 +141,21 @@ class Settings(BaseSettings):
     )
 
     spark_master: str = Field("local[*]", description="Spark master URL")
+    spark_properties_file: Path | None = Field(
+        None,
+        description="file of Spark's properties with the secret that master, workers and drivers of a cluster "
+        "share; master and workers get it with --properties-file",
+    )
+    spark_driver_host: str = Field(
+        "",
+        description="address at which executors of a cluster reach this process's Spark driver, and the one "
+        "that it listens on; default: that of the machine's name",
+    )
+    spark_driver_ports: str | None = Field(
+        None,
+        description="port range of this process's Spark driver on a cluster, first-last; two ports a driver; "
+        "default: free ones",
+    )
     spark_wait_s: float = Field(
         10.0, ge=0, description="how long placement waits for Spark before the same kernel runs locally"
     )
@@ -190,7 +206,9 @@ class Settings(BaseSettings):
     )
     node_host: str = Field("127.0.0.1", description="address that this node's members listen on")
     node_ports: str | None = Field(
-        None, description="port range of this node's members, first-last; two ports a member"
+        None,
+        description="port range of this node, first-last: two ports a member, and the last one for its store "
+        "server",
     )
     node_member_limit: int = Field(100, ge=1, description="most members and mirrors on this node")
     metastore_quota_mb: int = Field(

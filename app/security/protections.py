@@ -48,13 +48,18 @@ def open_links(*, members: str, has_tls: bool, metastore: Set[str], has_metastor
 
 def require_links(links: Mapping[str, str], *, insecure: bool) -> tuple[str, ...]:
     """Those that leave the machine. Raises ValueError when there are some, and ``insecure`` is not said."""
-    leaving = {host: text for host, text in links.items() if not _stays(host)}
-    if leaving and not insecure:
-        lines = "; ".join(f"{host}: {text}" for host, text in sorted(leaving.items()))
+    open_to_others = leaving(links)
+    if open_to_others and not insecure:
+        lines = "; ".join(f"{host}: {text}" for host, text in sorted(open_to_others.items()))
         raise ValueError(
             f"this is reached from other machines. {lines}. Add it, or accept the risk with --insecure"
         )
-    return tuple(sorted(set(leaving.values())))
+    return tuple(sorted(set(open_to_others.values())))
+
+
+def leaving(links: Mapping[str, str]) -> dict[str, str]:
+    """Those whose host is not this machine alone."""
+    return {host: text for host, text in links.items() if not _stays(host)}
 
 
 def _stays(host: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from app.client.local_server import TARGETS_FILE
 from app.configuration.node_profiles import profiles_of
 from app.configuration.settings import Settings
-from app.supervision.installation_state import PORTS_PER_MEMBER, LocalLogin, Ports, UpError
+from app.supervision.installation_state import PORTS_PER_MEMBER, STORE_PORTS, LocalLogin, Ports, UpError
 from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM
 from rebalance.hosting.tls import TlsFiles, tls_flags
 
@@ -219,7 +219,7 @@ def _node_child(
     node: NodeSpec, directory: Path, endpoint: str, block: range, member_limit: int, etcd: str
 ) -> ChildSpec:
     # A block chosen under a smaller limit stays as it is (its ports are in memberships): it sets the limit.
-    limit = min(member_limit, len(block) // PORTS_PER_MEMBER)
+    limit = min(member_limit, max(1, (len(block) - STORE_PORTS) // PORTS_PER_MEMBER))
     return ChildSpec(
         name=node.name,
         argv=(

@@ -36,6 +36,7 @@ from rebalance.hosting.tls import TlsFiles
 STATE_FORMAT = 1
 CATALOG_FILE = "catalog.sqlite"
 PORTS_PER_MEMBER = 2
+STORE_PORTS = 1
 # A killed predecessor's etcd and server are gone within milliseconds; their ports are worth that wait.
 PORT_PATIENCE_S = 3.0
 
@@ -209,7 +210,8 @@ def choose_ports(
     blocks = dict(earlier.nodes) if earlier else {}
     for name in nodes:
         if name not in blocks:
-            blocks[name] = free_block(PORTS_PER_MEMBER * member_limit, avoid=list(blocks.values()))
+            size = PORTS_PER_MEMBER * member_limit + STORE_PORTS
+            blocks[name] = free_block(size, avoid=list(blocks.values()))
     avoid = list(blocks.values())
     api = _api_port("--port", api_port, earlier.api if earlier else 0, host, avoid, patience_s)
     avoid.append(range(api, api + 1))

@@ -43,5 +43,10 @@ class PortPairs:
             Cause.NO_FREE_PORTS.text(f"none of {pairs} pairs in {self._ports.start}-{self._ports.stop - 1}")
         )
 
+    def single(self, port: int) -> int:
+        """``port``, which is for something else than members; where a pair of an earlier run has it, the first
+        of a free pair. Raises NoPlaceError."""
+        return self.take() if self._taken & {port - 1, port} else port
+
     def free(self, first: int) -> None:
         self._taken.discard(first)

@@ -90,6 +90,10 @@ class Reservations:
         both before anything is reserved in either; the data directory is locked by this one alone."""
         return Reservations(self._data_dir, self._pairs, folder=folder, scheme=self._scheme)
 
+    def single_port(self, port: int) -> int:
+        """For something else than members: see ``PortPairs.single``. Ask once both books are open."""
+        return self._pairs.single(port)
+
     def open(self) -> None:
         """Raises DataDirectoryInUseError when another process holds the directory."""
         self._root.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ from sqlalchemy import make_url
 from app.bootstrap.protection import certificate_of, check_protections
 from app.cli.main import app
 from app.configuration.settings import Settings
+from spark.cluster_network import check_properties
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
@@ -49,9 +50,11 @@ NETWORKS_OF_OTHERS = {
 }
 MONITORING = {"prometheus"}
 """Services of the profile of this name, which are not started without it."""
+SPARK_VARIABLES = {"SPARK_LOCAL_IP"}
 SECRET = "catalog-password"
 OF_THE_API = ("api-certificate", "api-key")
-SECRETS = (SECRET, *OF_THE_API, "metrics-token")
+OF_SPARK = "spark-properties"
+SECRETS = (SECRET, *OF_THE_API, OF_SPARK, "metrics-token")
 
 
 def test_it_holds_what_production_has() -> None:
@@ -132,7 +135,7 @@ def test_every_variable_exists_in_the_settings(name: str) -> None:
     service = OURS[name]
     known = {f"ZONEKEEPER_{field.upper()}" for field in Settings.model_fields}
     named = set(service.get("environment", {}))
-    assert named <= known
+    assert named <= (SPARK_VARIABLES if name.startswith("spark") else known)
 
 
 @pytest.mark.parametrize("name", ["node1", "node2", "node3"])
@@ -214,6 +217,8 @@ def test_no_password_has_a_default_or_is_in_an_environment() -> None:
         if name not in MONITORING and {*OF_THE_API} & {*service.get("secrets", [])}
     }
     assert servers == {"serve1", "serve2"}
+    drivers = {name for name, service in SERVICES.items() if OF_SPARK in service.get("secrets", [])}
+    assert drivers == {"spark-master", "spark-worker", "controller1", "controller2"}
     for name in SERVICES:
         given = SERVICES[name].get("environment", {})
         secret = {variable for variable in given if re.search("PASSWORD|SECRET|TOKEN", variable)}
@@ -238,8 +243,9 @@ def test_secrets_are_made_once_for_the_owner(tmp_path: Path) -> None:
         assert not any(text.strip() in done.stdout + done.stderr for text in made[-1].values())
     assert done.stdout == ""
     assert made[0] == made[1]
-    assert made[0].keys() == {SECRET, *OF_THE_API}
+    assert made[0].keys() == {SECRET, *OF_THE_API, OF_SPARK}
     assert len(made[0][SECRET].strip()) >= 43
+    check_properties(folder / OF_SPARK)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o444}
 

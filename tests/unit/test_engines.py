@@ -50,6 +50,13 @@ def test_engines_share_the_ports_evenly() -> None:
     assert engine_names(stored) == ("etcd",), "a store server has no members"
     assert own_ports(BOTH, range(20000, 20011), "etcd") == range(20000, 20004)
     assert own_ports(BOTH, range(20000, 20011), "acme") == range(20004, 20008)
+    # The store server has the last port; shares stay where they were without one.
+    assert own_ports(stored, range(20000, 20201), "store") == range(20200, 20201)
+    assert own_ports(stored, range(20000, 20201), "etcd") == range(20000, 20200)
+    three = Node("n1", engines=(("archive", "acme"), ("bulk", "store")))
+    assert own_ports(three, range(20000, 20008), "etcd") == range(20000, 20004)
+    assert own_ports(three, range(20000, 20008), "acme") == range(20004, 20007)
+    assert own_ports(three, range(20000, 20010), "acme") == range(20004, 20008)
     with pytest.raises(ValueError, match="20000-20002 are too few for engines etcd, acme"):
         own_ports(BOTH, range(20000, 20003), "acme")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from app.bootstrap.scrape_entry import admission_of, scraped_url, scraped_with
+from app.bootstrap.scrape_entry import admission_of, scrape_host, scraped_url, scraped_with
 from app.configuration.settings import Settings
 from app.edge.uvicorn_server import listen
 from app.security.scrape_token import TOKEN_CHARS_MIN, ScrapeToken, keep_scrape_token
@@ -168,6 +168,17 @@ async def test_over_tls_a_scraper_shows_a_certificate_of_the_authority(files: Tl
         assert await sent(port, get("/metrics"), files.context()) == (200, b"up 1\n")
         assert await sent(port, get("/metrics"), stranger) == (0, b"")
         assert (await sent(port, get("/livez"), files.context()))[0] == 200
+
+
+def test_a_node_with_tls_is_scraped_where_its_members_are(files: TlsFiles) -> None:
+    """Unless something else is set; without TLS nobody reaches it from elsewhere."""
+    tls = {"tls_ca": files.ca, "tls_certificate": files.certificate, "tls_key": files.key}
+    node = Settings(node_host="192.0.2.7", **tls)
+    assert scrape_host(node) == "192.0.2.7"
+    assert scraped_with(node) is not None
+    assert scrape_host(Settings(**tls)) == "127.0.0.1"
+    assert scrape_host(Settings(node_host="192.0.2.7")) == "127.0.0.1"
+    assert scrape_host(node.model_copy(update={"metrics_host": "127.0.0.1"})) == "127.0.0.1"
 
 
 def test_an_address_that_others_reach_needs_certificates(files: TlsFiles) -> None:

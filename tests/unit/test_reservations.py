@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.reservations import FOLDERS, Reservation, Reservations, without_tls
+from rebalance.ports.groups import NoPlaceError
 
 PORTS = range(20_000, 20_010)
 
@@ -23,6 +26,22 @@ def test_members_and_mirrors_of_an_earlier_release_are_counted(tmp_path: Path) -
             book.reserve(PartitionId(ZoneId(3), number))
         members.close()
         assert without_tls(tmp_path) == plain
+
+
+def test_a_port_beside_the_members_is_none_of_theirs(tmp_path: Path) -> None:
+    """A range that was once the members' alone has a pair of theirs at its end for good."""
+    book = Reservations(tmp_path, PORTS, probe=lambda *_: True)
+    book.open()
+    assert book.single_port(PORTS[-1]) == PORTS[-1]
+    taken = {book.reserve(PartitionId(ZoneId(3), number)).peer_port for number in range(4)}
+    assert book.single_port(PORTS[-1]) == PORTS[-1]
+    last = book.reserve(PartitionId(ZoneId(3), 4))
+    assert PORTS[-1] == last.client_port
+    with pytest.raises(NoPlaceError):
+        book.single_port(PORTS[-1])
+    book.forget(PartitionId(ZoneId(3), 0))
+    assert book.single_port(PORTS[-1]) == min(taken)
+    book.close()
 
 
 def test_a_url_that_the_group_lists_is_not_given_to_a_new_member(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_ports_are_kept_across_runs(tmp_path: Path) -> None:
 def test_ports_are_apart_and_below_the_ephemeral_range() -> None:
     ports = choose_ports(None, [f"n{i}" for i in range(20)], member_limit=50)
     blocks = list(ports.nodes.values())
-    assert all(len(block) == 100 for block in blocks)
+    assert all(len(block) == 101 for block in blocks), "two a member, one of the store server"
     every = [port for block in blocks for port in block] + [ports.api, ports.etcd_client, ports.etcd_peer]
     assert len(every) == len(set(every))
     assert max(every) < first_ephemeral_port()
@@ -221,7 +221,7 @@ def test_a_wrong_topology_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_the_plan(tmp_path: Path) -> None:
-    ports = Ports(7400, 2379, 2380, {"n1": range(20_000, 20_200), "n2": range(21_000, 21_010), "n9": range(1)})
+    ports = Ports(7400, 2379, 2380, {"n1": range(20_000, 20_201), "n2": range(21_000, 21_010), "n9": range(1)})
     children = plan_children(
         tmp_path,
         ports,
@@ -235,7 +235,7 @@ def test_the_plan(tmp_path: Path) -> None:
     assert [child.name for child in sorted(children, key=lambda child: child.rank)][-2:] == ["server", "etcd"]
     assert {child.rank for child in children} == {StopRank.NODE, StopRank.SERVER, StopRank.METASTORE}
     first, second = children[2].argv, children[3].argv
-    assert first[first.index("--ports") + 1] == "20000-20199"
+    assert first[first.index("--ports") + 1] == "20000-20200"
     assert json.loads(first[first.index("--attributes") + 1]) == {"region": "EU"}
     assert json.loads(second[second.index("--attributes") + 1]) == {"region": "US"}
     # All but etcd are told by settings what etcd is told by flags.
@@ -244,8 +244,9 @@ def test_the_plan(tmp_path: Path) -> None:
     for child in children[1:]:
         assert child.env["ZONEKEEPER_TLS_KEY"] == str(TLS.key)
         assert child.env["ZONEKEEPER_METASTORE_TLS"] == "true"
-    # A block chosen under a smaller limit keeps its size: it sets the limit.
-    assert second[second.index("--member-limit") + 1] == "5"
+    assert first[first.index("--member-limit") + 1] == "100"
+    # A block chosen under a smaller limit keeps its size: it sets the limit, beside the store server's port.
+    assert second[second.index("--member-limit") + 1] == "4"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory another user's")

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from app.bootstrap.protection import check_spark
 from app.cli.main import main
+from app.configuration.settings import Settings
 from app.security.protections import (
     is_loopback,
     missing_protections,
@@ -98,6 +100,59 @@ def test_nodes_and_controllers_do_not_speak_in_the_open_unless_it_is_accepted(
     refused = capsys.readouterr().err
     assert [word for word in (*words, "--insecure") if word not in refused] == []
     assert not directory.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("controller",),
+        ("serve", "--controllers", "--no-auth"),
+        ("up", "--nodes", "1"),
+    ],
+)
+def test_no_controller_drives_an_open_spark_cluster_unless_it_is_accepted(
+    arguments: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ZONEKEEPER_INSECURE", "true")
+    monkeypatch.setenv("ZONEKEEPER_SPARK_MASTER", f"spark://127.0.0.1:7077,{OFF}:7077")
+    directory = tmp_path / "data"
+    for properties, words in (
+        ("", (OFF, "no secret of Spark's", "ZONEKEEPER_SPARK_PROPERTIES_FILE", "--insecure")),
+        (str(tmp_path / "nowhere"), ("nowhere",)),
+    ):
+        if properties:
+            monkeypatch.setenv("ZONEKEEPER_SPARK_PROPERTIES_FILE", properties)
+        assert main([*arguments, "--data-dir", str(directory)]) == 64
+        refused = capsys.readouterr().err
+        assert [word for word in words if word not in refused] == []
+        assert not directory.exists()
+
+
+def test_an_open_spark_cluster_is_told_where_it_is_accepted() -> None:
+    settings = Settings(spark_master=f"spark://{OFF}:7077")
+    (accepted,) = check_spark(settings, insecure=True)
+    assert accepted.startswith("no secret of Spark's")
+    assert check_spark(Settings(spark_master="spark://127.0.0.1:7077"), insecure=False) == ()
+
+
+@pytest.mark.parametrize("command", ["place", "whatif"])
+def test_no_command_computes_on_an_open_spark_cluster(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text('["n1"]')
+    given = {
+        "place": ("--nodes", str(nodes), "--partitions", "1", "--replicas", "1"),
+        "whatif": ("--assignments", str(nodes), "--candidates", str(nodes)),
+    }[command]
+    spark = ("--engine", "spark", "--spark-master", f"spark://{OFF}:7077")
+    assert main([command, *given, *spark, "--data-dir", str(tmp_path / "data")]) == 64
+    refused = capsys.readouterr().err
+    assert "--insecure" not in refused
+    assert [word for word in (OFF, "no secret of Spark's", "--engine local") if word not in refused] == []
 
 
 def test_links_that_are_open_are_told_once_where_they_are_accepted() -> None:

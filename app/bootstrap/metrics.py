@@ -9,7 +9,7 @@ from importlib.metadata import version
 from app.configuration.settings import Settings
 from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
-from app.metrics.certificates import api_probe, machine_probe
+from app.metrics.certificates import certificate_probe
 from app.metrics.etcd_gauges import follow_members
 from app.metrics.exposition import Exposition
 from app.metrics.partition_gauges import PartitionGauges
@@ -25,7 +25,6 @@ from app.metrics.server_gauges import (
     follow_catalog,
     line_probe,
 )
-from app.security.server_certificate import ServerCertificate
 from app.views.keyspace_views import KeyspaceViews
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
@@ -34,6 +33,8 @@ from rebalance.core.metric_row import ProcessRole
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.connection_places import ConnectionPlaces
+from rebalance.hosting.loaded_certificate import LoadedCertificate
+from rebalance.hosting.tls import loaded
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -47,7 +48,7 @@ def measure_process(metrics: Exposition, settings: Settings, background: Backgro
     """What every process tells."""
     metrics.ask(background_probe(background, metrics))
     if settings.tls is not None:
-        metrics.ask(machine_probe(settings.tls.certificate, metrics))
+        metrics.ask(certificate_probe("machine", loaded(settings.tls), metrics))
 
 
 def measure_node(metrics: Exposition, settings: Settings, host: EtcdGroupHost) -> None:
@@ -68,7 +69,7 @@ def measure_server(
     relay: OutboxRelay,
     background: Background,
     connections: ConnectionPlaces,
-    certificate: ServerCertificate | None,
+    certificate: LoadedCertificate | None,
     snapshot: Callable[[], Awaitable[object]],
     line: Line,
 ) -> dict[str, Work]:
@@ -84,7 +85,7 @@ def measure_server(
     ):
         metrics.ask(probe)
     if certificate is not None:
-        metrics.ask(api_probe(certificate, metrics))
+        metrics.ask(certificate_probe("api", certificate, metrics))
     lag = LoopLag(metrics)
     metrics.ask(lag.probe)
     quota = settings.metastore_quota_mb << 20

@@ -6,6 +6,7 @@ import json
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from starlette.types import ASGIApp, Scope
 
@@ -19,10 +20,10 @@ from app.security.jwt import IssuerKeys, JwtChecks, JwtIssuer, fetch_keys
 from app.security.login_check import LoginCheck
 from app.security.passwords import PasswordChecks
 from app.security.protections import missing_protections, open_links, require_links, require_protections
-from app.security.server_certificate import ServerCertificate
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from app.sql.executor import CatalogExecutor
+from rebalance.hosting.loaded_certificate import LoadedCertificate
 from rebalance.ports.measures import NO_MEASURES, Measures
 
 
@@ -71,15 +72,15 @@ def issuer_of(settings: Settings) -> JwtIssuer | None:
     return issuer
 
 
-def certificate_of(settings: Settings) -> ServerCertificate | None:
-    """None without TLS. Raises ValueError."""
+def certificate_of(settings: Settings, authority: Path | None = None) -> LoadedCertificate | None:
+    """Of HTTPS; None without. With ``authority`` clients show one of its own. Raises ValueError."""
     files = settings.https_certificate, settings.https_key
     certificate, key = files
     if certificate is None or key is None:
         if any(files):
             raise ValueError("HTTPS needs both --tls-cert and --tls-key")
         return None
-    return ServerCertificate(certificate, key)
+    return LoadedCertificate(certificate, key, authority)
 
 
 def check_protections(settings: Settings, *, insecure: bool) -> tuple[str, ...]:

@@ -14,11 +14,12 @@ from app.edge.uvicorn_server import listen
 from app.metrics.exposition import Exposition
 from app.security.protections import is_loopback
 from app.security.scrape_token import ScrapeToken
-from app.security.server_certificate import ServerCertificate
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
 from rebalance.hosting.background import Background, kept
+from rebalance.hosting.loaded_certificate import LoadedCertificate
 from rebalance.hosting.metrics_listener import Admission, MetricsListener
+from rebalance.hosting.tls import loaded
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.ports.metastore import Metastore
 
@@ -44,11 +45,9 @@ async def open_process(
     an address that others reach without the certificates that it takes, and OSError for one that is taken."""
     certificate = scraped_with(settings)
     listener = stack.enter_context(listen(scrape_host(settings), settings.metrics_port))
-    context = certificate.context if certificate is not None else None
+    context = certificate.server_context if certificate is not None else None
     scraped = MetricsListener(listener, metrics.text, admission_of(settings), context)
     await stack.enter_async_context(kept(background, "metrics", scraped.run))
-    if certificate is not None:
-        await stack.enter_async_context(kept(background, "certificate", certificate.follow))
     scheme = "http" if certificate is None else "https"
     url = scraped_url(scheme, scrape_host(settings), scraped.port)
     keyspace, entry = Keyspace(settings.metastore_prefix), entry_of(role, url)
@@ -73,21 +72,20 @@ def scrape_host(settings: Settings) -> str:
     return "127.0.0.1" if settings.tls is None else settings.node_host
 
 
-def scraped_with(settings: Settings) -> ServerCertificate | None:
+def scraped_with(settings: Settings) -> LoadedCertificate | None:
     """The certificate that scrapers are shown, of HTTPS or else of TLS; None: none is needed, as nobody else
     reaches the address. Who scrapes it from elsewhere shows a certificate of ZONEKEEPER_TLS_CA: there is no
     other login. Raises ValueError."""
     host = scrape_host(settings)
     if is_loopback(host):
         return None
-    certificate = certificate_of(settings)
+    certificate = certificate_of(settings, settings.tls_ca)
     if certificate is None and settings.tls is not None:
-        certificate = ServerCertificate(settings.tls.certificate, settings.tls.key)
+        certificate = loaded(settings.tls)
     if certificate is None or settings.tls_ca is None:
         raise ValueError(
             f"others reach {host}: to be scraped there it needs ZONEKEEPER_TLS_CA, whose certificates scrapers "
             "show, and ZONEKEEPER_TLS_CERTIFICATE and ZONEKEEPER_TLS_KEY, or ZONEKEEPER_HTTPS_CERTIFICATE and "
             "ZONEKEEPER_HTTPS_KEY"
         )
-    certificate.demand(settings.tls_ca)
     return certificate

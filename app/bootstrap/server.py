@@ -271,9 +271,9 @@ async def serve(
             tasks.create_task(api, name="API")
             if certificate is not None and secure is not None and https_port is not None:
                 shown = partial(on_started, url_of("https", settings.host, https_port))
-                https = serve_http(app, secure, shown, *edge, certificate.context, connections, strangers)
+                context = certificate.server_context
+                https = serve_http(app, secure, shown, *edge, context, connections, strangers)
                 tasks.create_task(https, name="API over TLS")
-                works["certificate"] = certificate.follow
             for name, work in works.items():
                 tasks.create_task(background.keep(name, work), name=name)
 

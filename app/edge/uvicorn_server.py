@@ -58,12 +58,12 @@ async def serve_http(
     on_started: Callable[[], None],
     trust: Trust | None = None,
     limits: HttpLimits | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
     connections: ConnectionPlaces | None = None,
     strangers: StrangerShare | None = None,
 ) -> None:
     """Until cancelled; requests that run get ``GRACE_S`` to finish. Without ``trust`` it believes nobody.
-    ``tls``: of HTTPS; what changes in it holds for connections that are made afterwards. ``connections``: of
+    ``tls``: of HTTPS, asked for each connection. ``connections``: of
     all ports of the server; None: it has no other. ``strangers``: the same; None: nobody has to log in."""
     limits, trust = limits or HttpLimits(), trust or Trust()
     places = connections or places_of(limits, trust)
@@ -73,7 +73,7 @@ async def serve_http(
         def protocol(place: ConnectionPlace) -> asyncio.Protocol:
             return http(place, **parts)
 
-        return GuardedDoor(places, protocol, tls, limits.header_s, strangers)
+        return GuardedDoor(places, protocol, tls and tls(), limits.header_s, strangers)
 
     config = uvicorn.Config(
         Edge(app, trust, limits),

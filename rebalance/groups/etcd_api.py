@@ -17,6 +17,7 @@ from aetcd import rpc
 
 from rebalance.groups.etcd_txn import absent, get, items_of, put, unchanged
 from rebalance.hosting.tls import TlsFiles
+from rebalance.hosting.tls_channel import TlsChannel
 from rebalance.ports.groups import MemberUnavailableError
 
 CALL_TIMEOUT_S = 2.0
@@ -149,7 +150,7 @@ def open_channel(client_url: str, tls: TlsFiles | None = None, answer_bytes_max:
     if tls is None:
         message = f"{client_url} speaks TLS: this process needs ZONEKEEPER_TLS_CA, _CERTIFICATE and _KEY"
         raise CallFailedError(FailureKind.OTHER, message)
-    return rpc.secure_channel(address, tls.credentials(), options=options)
+    return TlsChannel(address, tls, options)
 
 
 class EtcdApi:

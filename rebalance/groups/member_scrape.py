@@ -77,8 +77,8 @@ class MemberScrape:
 
     async def run(self, period_s: float = PERIOD_S) -> None:
         """Until cancelled. Who does not answer is asked again a period later."""
-        context = self._tls.context() if self._tls is not None else None
         while True:
+            context = self._tls.context() if self._tls is not None else None
             partitions = sorted(self._members.partitions())
             self._totals.keep(partitions)
             for partition in partitions:

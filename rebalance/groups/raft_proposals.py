@@ -49,9 +49,9 @@ class RaftProposals:
     ) -> None:
         self._url = f"{peer_url}/raft"
         self._member_id = member_id
-        # The environment's proxies are for the outside.
-        verify = tls.context() if tls else True
-        self._http = httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S, verify=verify)
+        self._tls = tls
+        self._verify = tls.context() if tls else True
+        self._http = self._client()
         self._headers = {
             "Content-Type": "application/protobuf",
             "X-Server-From": f"{member_id:x}",
@@ -64,13 +64,27 @@ class RaftProposals:
         """Returns once they are in the store's queue, in this order. Raises ProposalsFailedError."""
         body = encode_proposals(self._member_id, random.getrandbits(62), transactions)
         try:
-            answer = await self._http.post(
+            http = await self._present()
+            answer = await http.post(
                 self._url, content=body, headers=self._headers, extensions=closed_handshakes()
             )
         except httpx.HTTPError as error:
             raise ProposalsFailedError(f"{self._url}: {type(error).__name__} {error}") from error
         if answer.status_code != httpx.codes.NO_CONTENT:
             raise ProposalsFailedError(f"{self._url}: HTTP {answer.status_code} {answer.text.strip()}")
+
+    async def _present(self) -> httpx.AsyncClient:
+        """Another one once another certificate is in force."""
+        verify = self._tls.context() if self._tls else True
+        if verify is not self._verify:
+            before, self._verify = self._http, verify
+            self._http = self._client()
+            await before.aclose()
+        return self._http
+
+    def _client(self) -> httpx.AsyncClient:
+        # The environment's proxies are for the outside.
+        return httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S, verify=self._verify)
 
     async def close(self) -> None:
         await self._http.aclose()

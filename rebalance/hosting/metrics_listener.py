@@ -42,11 +42,15 @@ class _RefusedError(Exception):
 
 
 class MetricsListener:
-    """``body``: all series in Prometheus's text format; called in the event loop, so it is small. ``tls`` None:
-    plain HTTP."""
+    """``body``: all series in Prometheus's text format; called in the event loop, so it is small. ``tls``:
+    asked for each connection; None: plain HTTP."""
 
     def __init__(
-        self, listener: socket.socket, body: Body, admits: Admission, tls: ssl.SSLContext | None = None
+        self,
+        listener: socket.socket,
+        body: Body,
+        admits: Admission,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._listener = listener
         self._body = body
@@ -61,7 +65,7 @@ class MetricsListener:
     async def run(self) -> None:
         """Until cancelled; connections that are open then are closed."""
         server = await asyncio.get_running_loop().create_server(
-            lambda: GuardedDoor(self._places, self._protocol, self._tls, TIME_LIMIT_S),
+            lambda: GuardedDoor(self._places, self._protocol, self._tls and self._tls(), TIME_LIMIT_S),
             # A copy: a task that is started again finds the socket open.
             sock=self._listener.dup(),
         )

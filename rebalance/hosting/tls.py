@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from rebalance.hosting.loaded_certificate import LoadedCertificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,31 +28,33 @@ class TlsFiles:
             if not path.is_file():
                 raise ValueError(f"TLS: there is no file {path} for the {what}")
         try:
-            self.context()
-        except (ssl.SSLError, OSError) as error:
-            message = f"TLS: {self.ca}, {self.certificate} and {self.key} cannot be used: {error}"
-            raise ValueError(message) from error
+            LoadedCertificate(self.certificate, self.key, self.ca)
+        except ValueError as error:
+            raise ValueError(f"TLS: {error}") from error
 
     def credentials(self) -> Any:
-        """For a gRPC channel. Read anew for each, so that certificates can be replaced while all runs."""
+        """For one gRPC channel, which keeps them: see ``TlsChannel``."""
         import grpc  # a tenth of a second, which commands that only know the settings need not spend
 
-        return grpc.ssl_channel_credentials(
-            self.ca.read_bytes(), self.key.read_bytes(), self.certificate.read_bytes()
-        )
+        return grpc.ssl_channel_credentials(*self.pem())
+
+    def pem(self) -> tuple[bytes, bytes, bytes]:
+        """Authority, key and certificate that are in force; the same object as long as they are."""
+        return loaded(self).pem()
 
     def context(self) -> ssl.SSLContext:
-        """For an HTTPS request to a member's peer port."""
-        context = ssl.create_default_context(cafile=str(self.ca))
-        context.load_cert_chain(self.certificate, self.key)
-        return context
+        """For a connection that is made now, to who shows a certificate of the authority."""
+        return loaded(self).client_context()
 
     def server_context(self) -> ssl.SSLContext:
-        """For a port that takes those with a certificate of the authority, and nobody else."""
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(self.certificate, self.key)
-        return context
+        """For a connection that is made now, of who shows a certificate of the authority, and nobody else."""
+        return loaded(self).server_context()
+
+
+@cache
+def loaded(files: TlsFiles) -> LoadedCertificate:
+    """What this process shows of them: one for all its connections. Raises ValueError."""
+    return LoadedCertificate(files.certificate, files.key, files.ca)
 
 
 def tls_flags(files: TlsFiles) -> dict[str, object]:

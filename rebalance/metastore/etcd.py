@@ -25,6 +25,7 @@ from rebalance.core.backoff import Backoff
 from rebalance.core.metric_rows import Metric
 from rebalance.core.txn import OPERATIONS_MAX, KeyValue, Txn, TxnResult, operation_count
 from rebalance.hosting.tls import TlsFiles
+from rebalance.hosting.tls_channel import TlsChannel
 from rebalance.metastore import etcd_messages
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import (
@@ -346,7 +347,7 @@ class EtcdMetastore:
     def _open(self, endpoint: str) -> Any:
         if self._tls is None:
             return rpc.insecure_channel(endpoint, options=self._options)
-        return rpc.secure_channel(endpoint, self._tls.credentials(), options=self._options)
+        return TlsChannel(endpoint, self._tls, self._options)
 
     def _leave(self, endpoint: str) -> None:
         """On to the next, unless another call that failed there has done so: together they would go round."""

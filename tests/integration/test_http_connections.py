@@ -51,7 +51,7 @@ async def serving(header_s: float = WAIT_S) -> AsyncIterator[Ports]:
     with listen("127.0.0.1", 0) as plain, listen("127.0.0.1", 0) as secure:
         tasks = [
             asyncio.create_task(serve_http(app, listener, event.set, trust, limits, tls, connections))
-            for listener, event, tls in zip((plain, secure), started, (None, context), strict=True)
+            for listener, event, tls in zip((plain, secure), started, (None, lambda: context), strict=True)
         ]
         async with asyncio.timeout(WAIT_S):
             await asyncio.gather(*(event.wait() for event in started))

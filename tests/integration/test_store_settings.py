@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -15,12 +16,13 @@ import trustme
 
 from rebalance.core.keys import Keyspace
 from rebalance.hosting.child import guarded_command, stop
+from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.ring_codec import ServerBeat, decode_beat
 from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ports import free_block
-from tests.fixtures.tls_files import tls_files
+from tests.fixtures.tls_files import tls_files, until_shown
 
 LIMIT_S = 60.0
 CLIENT_S = 5.0
@@ -80,3 +82,16 @@ async def test_the_store_server_of_a_node_has_its_certificate_and_its_ttl(
         finally:
             await known.close()
             await stranger.close()
+        await another_is_shown(tls, server.port, StoreChannel(url, tls))
+
+
+async def another_is_shown(tls: TlsFiles, port: int, before: StoreChannel) -> None:
+    """Files that are replaced, even by those of another authority, are in force without a restart; a connection
+    that was made before goes on."""
+    await before.copies(LIMIT_S)
+    renewed = tls_files(tls.ca.parent / "renewed", trustme.CA())
+    for file in ("ca", "certificate", "key"):
+        shutil.copy(getattr(renewed, file), getattr(tls, file))
+    await until_shown(port, renewed)
+    await before.copies(LIMIT_S)
+    await before.close()

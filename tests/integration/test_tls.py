@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import trustme
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import MemberState
+from rebalance.core.txn import Put, Txn
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.router import Router
@@ -21,10 +25,12 @@ from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
-from rebalance.ports.metastore import MetastoreUnavailableError
+from rebalance.ports.metastore import MetastoreUnavailableError, WatchBatch, WatchReset
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 from tests.fixtures.ports import free_block
+from tests.fixtures.tls_files import until_shown
 
+LIMIT_S = 60.0
 P0 = PartitionId(ZoneId(7), 0)
 
 
@@ -39,8 +45,13 @@ def issue(authority: trustme.CA, directory: Path) -> TlsFiles:
 
 
 @pytest.fixture
-def tls(tmp_path: Path) -> TlsFiles:
-    return issue(trustme.CA(), tmp_path / "tls")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def tls(authority: trustme.CA, tmp_path: Path) -> TlsFiles:
+    return issue(authority, tmp_path / "tls")
 
 
 @pytest.fixture
@@ -126,3 +137,42 @@ async def test_a_node_without_its_certificate_says_so(cluster: NodeCluster) -> N
     cluster.start("n1")
     await cluster.until(lambda: getattr(cluster.record(P0, "n1"), "state", None) is MemberState.RUNNING)
     assert (await cluster.router.get(P0, "k", limit_s=60)).value == b"v"
+
+
+async def test_another_certificate_is_in_force_without_a_restart(
+    metastore_endpoint: str, authority: trustme.CA, tls: TlsFiles, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    """Of a client of the metastore, whose watch goes on meanwhile, and of etcd itself."""
+    own, stranger = issue(trustme.CA(), tmp_path / "own"), issue(trustme.CA(), tmp_path / "stranger")
+    put(tls, own)
+    store = EtcdMetastore([metastore_endpoint], 5.0, tls=own)
+    key = f"{keyspace.prefix}key"
+    watched = store.watch(keyspace.prefix)
+    assert isinstance(await anext(watched), WatchReset)
+    async with asyncio.timeout(LIMIT_S):
+        assert await is_answered(store, key)
+        put(stranger, own)
+        while await is_answered(store, key):
+            await asyncio.sleep(0.2)
+        put(tls, own)
+        while not await is_answered(store, key):
+            await asyncio.sleep(0.2)
+        await store.commit(Txn((), (Put(key, b"v"),)))
+        assert isinstance(await anext(watched), WatchBatch)
+    await store.close()
+
+    renewed = issue(authority, tmp_path / "renewed")
+    put(renewed, tls)
+    await until_shown(int(metastore_endpoint.rpartition(":")[2]), renewed)
+
+
+async def is_answered(store: EtcdMetastore, key: str) -> bool:
+    with suppress(MetastoreUnavailableError):
+        await store.get(key)
+        return True
+    return False
+
+
+def put(files: TlsFiles, into: TlsFiles) -> None:
+    for name in ("ca", "certificate", "key"):
+        shutil.copy(getattr(files, name), getattr(into, name))

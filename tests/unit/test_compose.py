@@ -267,7 +267,7 @@ def test_the_servers_options_let_nobody_in_without_a_login(tmp_path: Path) -> No
     assert served is not None
     trusting = ssl.create_default_context(cafile=certificate)
     for host in ("127.0.0.1", "localhost"):
-        assert is_served(host, served.context, trusting)
+        assert is_served(host, served.server_context(), trusting)
 
 
 def is_served(host: str, server: ssl.SSLContext, client: ssl.SSLContext) -> bool:

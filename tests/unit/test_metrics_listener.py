@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,7 +24,9 @@ PATIENCE_S = 60.0
 
 @asynccontextmanager
 async def listening(
-    body: Body = lambda: b"up 1\n", tls: ssl.SSLContext | None = None, admits: Admission = lambda _: True
+    body: Body = lambda: b"up 1\n",
+    tls: Callable[[], ssl.SSLContext] | None = None,
+    admits: Admission = lambda _: True,
 ) -> AsyncIterator[int]:
     """The port."""
     with listen("127.0.0.1", 0) as bound:
@@ -164,7 +166,7 @@ async def test_over_tls_a_scraper_shows_a_certificate_of_the_authority(files: Tl
     certificate = scraped_with(over_tls(files))
     assert certificate is not None
     stranger = ssl.create_default_context(cafile=str(files.ca))
-    async with listening(tls=certificate.context) as port:
+    async with listening(tls=certificate.server_context) as port:
         assert await sent(port, get("/metrics"), files.context()) == (200, b"up 1\n")
         assert await sent(port, get("/metrics"), stranger) == (0, b"")
         assert (await sent(port, get("/livez"), files.context()))[0] == 200

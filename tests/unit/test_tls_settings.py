@@ -54,5 +54,5 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     given = files(tmp_path)
     (tmp_path / "other").mkdir()
     given["tls_key"] = files(tmp_path / "other")["tls_key"]
-    with pytest.raises(ValueError, match="cannot be used"):
+    with pytest.raises(ValueError, match="no certificate with its key"):
         _ = Settings(**given).tls

@@ -136,11 +136,8 @@ class StoreNetwork:
 
     async def listen(self, host: str, port: int) -> int:
         """Returns the port, which is another one where 0 was given. Raises OSError."""
-        context = None if self._tls is None else self._tls.server_context()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: GuardedDoor(self._places, self._accepted, context, HANDSHAKE_S), host, port
-        )
+        self._server = await loop.create_server(self._door, host, port)
         chosen: int = self._server.sockets[0].getsockname()[1]
         return chosen
 
@@ -238,6 +235,10 @@ class StoreNetwork:
 
     def _connection(self) -> FrameConnection:
         return FrameConnection(self, self._clock_ms)
+
+    def _door(self) -> GuardedDoor:
+        context = None if self._tls is None else self._tls.server_context()
+        return GuardedDoor(self._places, self._accepted, context, HANDSHAKE_S)
 
     def _accepted(self, place: ConnectionPlace) -> FrameConnection:
         connection = self._connection()

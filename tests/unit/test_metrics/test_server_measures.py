@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,18 @@ from app.metrics.exposition import Exposition
 from app.metrics.outcomes import measured_put
 from app.metrics.request_meter import RequestMeter, note_route
 from app.metrics.server_gauges import MirrorAge
-from app.security.server_certificate import expiry_of
 from app.sql.statement_meter import StatementMeter
 from app.sql.statements import ScriptError
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from rebalance.core.metric_row import ProcessRole
 from rebalance.core.txn import Put, Txn
+from rebalance.hosting.loaded_certificate import ends_of
+from rebalance.hosting.tls import loaded
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Condition, MemberHealth, MetastoreUnavailableError
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.fixtures.scraped import samples, value
+from tests.fixtures.tls_files import tls_files
 
 
 @pytest.fixture
@@ -184,11 +187,16 @@ def test_of_a_member_that_does_not_answer_only_that_is_said(exposition: Expositi
 
 
 def test_a_certificate_ends_in_use_and_in_its_file(exposition: Exposition, tmp_path: Path) -> None:
-    file = tmp_path / "certificate.pem"
-    trustme.CA().issue_cert("localhost").cert_chain_pems[0].write_to_path(str(file))
-    loaded = expiry_of(file)
-    assert loaded is not None
-    exposition.ask(certificate_probe("api", file, lambda: loaded - 60, exposition))
+    """The authority that ends sooner than the certificate counts; a file that is no certificate changes what is
+    in its file, and nothing of what is in use."""
+    tls = tls_files(tmp_path, trustme.CA())
+    ends = {file: ends_of(file) for file in (tls.ca, tls.certificate)}
+    exposition.ask(certificate_probe("machine", loaded(tls), exposition))
     name = "zonekeeper_certificate_expiry_timestamp_seconds"
-    assert value(exposition, name, certificate="api", source="file") == loaded
-    assert value(exposition, name, certificate="api", source="loaded") == loaded - 60
+    soonest = min(end for end in ends.values() if end is not None)
+    for source in ("file", "loaded"):
+        assert value(exposition, name, certificate="machine", source=source) == soonest
+    end = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    tls_files(tmp_path / "later", trustme.CA(), ends=end).certificate.replace(tls.certificate)
+    assert value(exposition, name, certificate="machine", source="file") == end.timestamp()
+    assert value(exposition, name, certificate="machine", source="loaded") == soonest

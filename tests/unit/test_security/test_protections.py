@@ -17,7 +17,7 @@ from app.security.protections import (
     require_links,
     require_protections,
 )
-from app.security.server_certificate import ServerCertificate
+from rebalance.hosting.loaded_certificate import LoadedCertificate
 
 OFF = "192.0.2.1"
 
@@ -171,4 +171,4 @@ def test_a_certificate_that_is_not_the_keys_is_refused(tmp_path: Path) -> None:
     authority.issue_cert("localhost").cert_chain_pems[0].write_to_path(paths[0])
     authority.issue_cert("localhost").private_key_pem.write_to_path(paths[1])
     with pytest.raises(ValueError, match=r"api\.pem"):
-        ServerCertificate(*paths)
+        LoadedCertificate(*paths)

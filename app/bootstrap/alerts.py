@@ -9,8 +9,8 @@ from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.alerts.readiness_probe import controller_name
 from app.alerts.webhook import Webhook
-from app.configuration.secret_files import read_secret
 from app.configuration.settings import Settings
+from catalog.secret_files import read_secret
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.measures import Measures

@@ -7,11 +7,11 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.configuration.secret_files import read_secret, with_password
 from app.edge.http_limits import HttpLimits
 from app.edge.trust import Trust
 from app.sql.query_line import LineLimits
 from app.sql.statement_line import RUNNING_MAX, WAITING_MAX, statement_limits
+from catalog.secret_files import with_password_file
 from parser.text_limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
 from rebalance.core.assignments import Strategy
 from rebalance.groups.etcd_tuning import STRICT_STEPS
@@ -290,8 +290,9 @@ class Settings(BaseSettings):
 
     @property
     def catalog(self) -> str:
-        """The catalog's URL with its default and its password filled in. Raises ValueError, naming the file."""
+        """The catalog's URL with its default, and with the file of its password, which is read for each
+        connection. Raises ValueError, naming the file."""
         url = self.catalog_url or f"sqlite:///{(self.data_dir / 'catalog.sqlite').absolute()}"
         if self.catalog_password_file is None:
             return url
-        return with_password(url, read_secret(self.catalog_password_file))
+        return with_password_file(url, self.catalog_password_file)

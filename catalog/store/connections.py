@@ -7,18 +7,19 @@ frozen coordinator can hold up the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, Dialect, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from catalog.core.errors import ErrorKind, StoreError
+from catalog.secret_files import PASSWORD_FILE, read_secret
 
 BUSY_TIMEOUT_MS = 5000
 WRITES = "zonekeeper_writes"
@@ -33,6 +34,10 @@ _POSTGRESQL_ARGS = {
     # A coordinator that freezes inside a transaction holds up the others' next version no longer than this.
     "options": "-c lock_timeout=5s -c statement_timeout=15s -c idle_in_transaction_session_timeout=15s",
 }
+
+
+REFUSED = "password authentication failed"
+"""In PostgreSQL's words."""
 
 
 def parse_url(url: str) -> URL:
@@ -62,9 +67,36 @@ def open_engine(url: URL) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     args = {name: value for name, value in _POSTGRESQL_ARGS.items() if name not in url.query}
-    return create_engine(
-        url, connect_args=args, pool_pre_ping=True, pool_size=2, max_overflow=2, hide_parameters=True
+    engine = create_engine(
+        url.difference_update_query([PASSWORD_FILE]),
+        connect_args=args,
+        pool_pre_ping=True,
+        pool_size=2,
+        max_overflow=2,
+        hide_parameters=True,
     )
+    if PASSWORD_FILE in url.query:
+        _read_password(engine, Path(str(url.query[PASSWORD_FILE])))
+    return engine
+
+
+def _read_password(engine: Engine, file: Path) -> None:
+    """For each connection anew: it is replaced while all runs."""
+
+    def connect(dialect: Dialect, _: object, args: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        failure = dialect.loaded_dbapi.OperationalError
+        try:
+            password = read_secret(file)
+        except ValueError as error:
+            raise failure(str(error)) from None
+        try:
+            return dialect.connect(*args, **{**parameters, "password": password})
+        except failure as error:
+            if REFUSED not in str(error):
+                raise
+            raise failure(f"{error} (the password is that of {file})") from error
+
+    event.listen(engine, "do_connect", connect)
 
 
 def writer_lock(url: URL) -> FileLock | None:

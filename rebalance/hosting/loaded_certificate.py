@@ -35,7 +35,6 @@ class _Loaded:
     server: ssl.SSLContext
     client: ssl.SSLContext | None
     pem: tuple[bytes, bytes, bytes]
-    ends: tuple[CertificateEnd, ...]
 
 
 class LoadedCertificate:
@@ -67,7 +66,10 @@ class LoadedCertificate:
 
     def ends(self) -> tuple[CertificateEnd, ...]:
         """When each of those in force ends, the certificate's before the authority's."""
-        return self._present().ends
+        authority, _, certificate = self._present().pem
+        read = zip(self.files, (certificate, authority), strict=False)
+        ends = ((file, _end_in(pem)) for file, pem in read)
+        return tuple(CertificateEnd(file, ends_s) for file, ends_s in ends if ends_s is not None)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -119,9 +121,7 @@ class LoadedCertificate:
                 client.load_cert_chain(self._certificate, self._key)
             except OSError as error:
                 raise ValueError(f"{self._authority} is no certificate: {error}") from error
-        ends = ((file, ends_of(file)) for file in self.files)
-        known = tuple(CertificateEnd(file, ends_s) for file, ends_s in ends if ends_s is not None)
-        return _Loaded(server, client, pem, known)
+        return _Loaded(server, client, pem)
 
     def _seen(self) -> tuple[Mark, ...]:
         files = self._certificate, self._key, self._authority
@@ -130,11 +130,18 @@ class LoadedCertificate:
 
 def ends_of(certificate: Path) -> float | None:
     """When the first certificate of a PEM file ends, in seconds since 1970; None: it cannot be read."""
-    from cryptography import x509  # a tenth of a second, which commands that load none need not spend
+    try:
+        return _end_in(certificate.read_bytes())
+    except OSError:
+        return None
+
+
+def _end_in(pem: bytes) -> float | None:
+    from cryptography import x509  # a tenth of a second, for which no start waits
 
     try:
-        return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc.timestamp()
-    except (OSError, ValueError):
+        return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
+    except ValueError:
         return None
 
 

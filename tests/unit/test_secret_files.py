@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import make_url
 
 from app.configuration.settings import Settings
+from catalog.secret_files import PASSWORD_FILE, read_secret
 
 URL = "postgresql+psycopg://zonekeeper@db:5432/zonekeeper"
 
@@ -23,7 +24,8 @@ def settings(tmp_path: Path, content: bytes, url: str | None = URL) -> Settings:
 def test_the_catalogs_password_is_read_from_its_file(tmp_path: Path, password: str, end: str) -> None:
     known = settings(tmp_path, f"{password}{end}".encode())
     url = make_url(known.catalog)
-    assert (url.username, url.password, url.host, url.port) == ("zonekeeper", password, "db", 5432)
+    assert (url.username, url.password, url.host, url.port) == ("zonekeeper", None, "db", 5432)
+    assert read_secret(Path(str(url.query[PASSWORD_FILE]))) == password
     assert password not in repr(known)
 
 

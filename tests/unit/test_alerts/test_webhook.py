@@ -17,7 +17,7 @@ import pytest
 
 from app.alerts.webhook import Webhook
 from app.alerts.webhook_message import ALERTS_MAX, messages
-from app.configuration.secret_files import read_secret
+from catalog.secret_files import read_secret
 from rebalance.core.alert_state import Alert, AlertState
 from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import NoMeasures

@@ -6,6 +6,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 SECRET_BYTES_MAX = 4_096
+PASSWORD_FILE = "password_file"
+"""The parameter of a database URL that names the file of its password."""
 
 
 def read_secret(path: Path) -> str:
@@ -23,9 +25,11 @@ def read_secret(path: Path) -> str:
     return text
 
 
-def with_password(url: str, password: str) -> str:
-    """Raises ValueError for a URL that names no user, or has a password already."""
+def with_password_file(url: str, file: Path) -> str:
+    """Raises ValueError for a URL that names no user or has a password, and for a file that holds none."""
     parts = urlsplit(url)
     if not parts.username or parts.password is not None:
         raise ValueError("with ZONEKEEPER_CATALOG_PASSWORD_FILE, the catalog's URL has a user and no password")
-    return parts._replace(netloc=parts.netloc.replace("@", f":{quote(password, safe='')}@", 1)).geturl()
+    read_secret(file)
+    parameter = f"{PASSWORD_FILE}={quote(str(file.absolute()), safe='')}"
+    return parts._replace(query=f"{parts.query}&{parameter}".lstrip("&")).geturl()

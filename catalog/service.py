@@ -37,7 +37,7 @@ from catalog.core.statement_batch import (
     outcome_unknown,
     settle,
 )
-from catalog.core.zone import Zone
+from catalog.core.zone import NO_ZONE, Zone, ZoneId
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import CommitOutcome, UnitOfWork
 
@@ -69,8 +69,10 @@ class CatalogService:
         pause: Callable[[float], None] = time.sleep,
         filters: NodeFilters = JSON_PATH,
         authorise: Authorise = allow_nobody,
+        held_zone: Callable[[], ZoneId] = lambda: NO_ZONE,
     ) -> None:
-        """``authorise`` decides for scripts that have a caller."""
+        """``authorise`` decides for scripts that have a caller. ``held_zone``: the highest id of which nodes
+        have something; new zones get higher ones."""
         self._unit_of_work = unit_of_work
         self._defaults = defaults or ZoneDefaults()
         self._checks = tuple(checks)
@@ -78,6 +80,7 @@ class CatalogService:
         self._pause = pause
         self._filters = filters
         self.authorise = authorise
+        self._held_zone = held_zone
 
     def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         return self._unit_of_work.snapshot(version)
@@ -113,7 +116,7 @@ class CatalogService:
     def execute_round(self, waiting: Sequence[ScriptRun]) -> None:
         """One transaction of runs that are not over, of each up to ``at_once`` commands; nothing is raised."""
         try:
-            base = self._unit_of_work.snapshot()
+            base = self._unit_of_work.snapshot().above(self._held_zone())
             versions = decide(base, waiting, self._decide, VERSIONS_MAX, self.authorise)
             outcome = CommitOutcome.COMMITTED
             if versions:

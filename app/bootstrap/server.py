@@ -64,6 +64,7 @@ from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
+from rebalance.controllers.held_zones import HeldZones
 from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.outbox_relay import OutboxRelay
@@ -124,8 +125,12 @@ async def serve(
         )
         background = Background()
         relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background, measures=metrics)
-        guard = StoreGuard(catalog, metastore, mirror, keyspace, relay.relay_once, background)
-        catalog.guard(guard.require_writable, views.may_rebalance)
+        held = HeldZones(mirror, keyspace)
+        guard = StoreGuard(
+            *(catalog, metastore, mirror, keyspace, relay.relay_once, background),
+            held_zone=lambda: held.highest,
+        )
+        catalog.guard(guard.require_writable, views.may_rebalance, lambda: held.highest)
 
         def committed() -> None:
             metrics.count(Metric.CATALOG_COMMITS)

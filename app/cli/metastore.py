@@ -45,8 +45,8 @@ def adopt(
 ) -> int:
     """Accept the current state of catalog and etcd, and continue.
 
-    For use after etcd or the catalog was restored from an older backup and no
-    matching backup of the other exists. The epoch is raised, every zone of the
+    For use after etcd, the catalog or both were restored from older backups and no
+    newer one exists. The epoch is raised, every zone of the
     catalog is published again, and zones known only to etcd are dropped WITH THEIR
     DATA. If both agree, nothing is done. The difference is shown first; if it has
     changed by the time of adoption, nothing is done.

@@ -45,7 +45,7 @@ from catalog.core.snapshot import (
     data_nodes_of,
 )
 from catalog.core.statement_batch import CommandScript, ScriptRun, StatementStamp, fair_round
-from catalog.core.zone import Origin, Zone, ZoneIntent
+from catalog.core.zone import NO_ZONE, Origin, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import HashPassword, OutboxRow, VersionRecord
 from catalog.service import VERSIONS_MAX, CatalogService
@@ -100,14 +100,20 @@ class CatalogExecutor:
         self._history: list[VersionRecord] = []
         self._require_writable: Callable[[], None] = lambda: None
         self._may_rebalance: Callable[[], bool] = lambda: True
+        self._held_zone: Callable[[], ZoneId] = lambda: NO_ZONE
 
     def guard(
-        self, require_writable: Callable[[], None], may_rebalance: Callable[[], bool] = lambda: True
+        self,
+        require_writable: Callable[[], None],
+        may_rebalance: Callable[[], bool] = lambda: True,
+        held_zone: Callable[[], ZoneId] = lambda: NO_ZONE,
     ) -> None:
         """``require_writable`` raises StoreError while statements may change nothing. ``may_rebalance``:
-        whether they may move data; asked in the catalog's thread."""
+        whether they may move data; ``held_zone``: as ``CatalogService`` has it. Both are asked in the catalog's
+        thread."""
         self._require_writable = require_writable
         self._may_rebalance = may_rebalance
+        self._held_zone = held_zone
 
     async def open(self, on_commit: Callable[[], None]) -> None:
         """``on_commit`` is called in the event loop after each commit. Raises StoreError."""
@@ -119,7 +125,11 @@ class CatalogExecutor:
 
         self._store.on_commit(committed)
         checks = (self._check_rebalancing, self._check_member_limits)
-        self._service = CatalogService(self._store.unit_of_work, self._defaults, checks, authorise=authorised)
+        self._service = CatalogService(
+            *(self._store.unit_of_work, self._defaults, checks),
+            authorise=authorised,
+            held_zone=lambda: self._held_zone(),
+        )
 
     async def run(
         self, commands: Sequence[Command], topology: Topology, base_version: int | None = None
@@ -239,8 +249,10 @@ class CatalogExecutor:
     async def record_mark(self, mark: MetastoreMark) -> None:
         await self._call(self._store.metastore_marks.record, mark)
 
-    async def adopt(self, intents: Sequence[ZoneIntent], mark: MetastoreMark) -> AdoptedVersion:
-        return await self._call(self._store.metastore_marks.adopt, intents, mark, current_actor())
+    async def adopt(
+        self, intents: Sequence[ZoneIntent], mark: MetastoreMark, held: ZoneId = NO_ZONE
+    ) -> AdoptedVersion:
+        return await self._call(self._store.metastore_marks.adopt, intents, mark, held, current_actor())
 
     async def record(self, entry: AuditEntry) -> None:
         """A change that is not one of the catalog. Raises StoreError."""

@@ -34,7 +34,7 @@ OURS = (
         "store.damaged",
         "owner.json*",
     ),
-    *("given_up", "strong_zones.*", "tls"),
+    *("given_up", "strong_zones.*", "zones.*", "tls"),
 )
 """What any of our processes keeps in its data directory."""
 

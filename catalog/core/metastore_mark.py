@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from catalog.core.versions import CatalogSnapshot, EntryKind, ZoneEntry
-from catalog.core.zone import ZoneId, ZoneIntent
+from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,20 @@ class AdoptedVersion:
         return tuple(entry for entry in self.entries if entry.kind is EntryKind.DROPPED)
 
 
-def adopt_intents(catalog: CatalogSnapshot, intents: Sequence[ZoneIntent]) -> AdoptedVersion:
+def adopt_intents(
+    catalog: CatalogSnapshot, intents: Sequence[ZoneIntent], held: ZoneId = NO_ZONE
+) -> AdoptedVersion:
     """The version that puts ``catalog`` above all ``intents`` which the metastore holds.
 
     Intents only ever move to a higher version, so it jumps over the highest of them. Ids of zones that only the
-    metastore knows are never given again; such zones end.
+    metastore knows are never given again, nor are those up to ``held``, of which nodes have something; zones
+    that only the metastore knows end.
     """
     version = max((catalog.version, *(intent.version for intent in intents))) + 1
     known = {zone.zone_id for zone in catalog.zones}
     lost = [intent.zone for intent in intents if not intent.dropped and intent.zone.zone_id not in known]
-    next_zone_id = max((catalog.next_zone_id, *(ZoneId(intent.zone.zone_id + 1) for intent in intents)))
+    highest = max((held, *(intent.zone.zone_id for intent in intents)))
+    next_zone_id = max(catalog.next_zone_id, ZoneId(highest + 1))
     entries = (
         *(ZoneEntry(EntryKind.WRITTEN, zone) for zone in catalog.zones),
         *(ZoneEntry(EntryKind.DROPPED, zone) for zone in lost),

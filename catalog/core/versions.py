@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -160,6 +160,10 @@ class CatalogSnapshot:
     @property
     def default_zone(self) -> Zone | None:
         return self.zone_with_id(self.default_zone_id)
+
+    def above(self, held: ZoneId) -> CatalogSnapshot:
+        """The same zones; new ones get ids above ``held``."""
+        return self if held < self.next_zone_id else replace(self, next_zone_id=ZoneId(held + 1))
 
     def after(self, entries: tuple[CatalogEntry, ...]) -> CatalogSnapshot:
         """The next version. No entries: this one, for nothing differs."""

@@ -12,6 +12,8 @@ from catalog.core.quorum import ALL_REPLICAS
 
 ZoneId = NewType("ZoneId", int)
 """Given once, never used again, also after a drop: keys of a dropped zone cannot meet a new one."""
+NO_ZONE = ZoneId(0)
+"""Below all ids."""
 
 TIMER_OFF = 2_147_483_647
 EVERY_NODE = "$..*"

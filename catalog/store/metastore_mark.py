@@ -13,7 +13,7 @@ from catalog.core.audit import NOBODY, Actor
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark, SentIntent, adopt_intents
 from catalog.core.statement_batch import NewVersion, StatementStamp
-from catalog.core.zone import ZoneIntent
+from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
 from catalog.store.connections import reading, writing
 from catalog.store.repository import insert_versions, read_snapshot
 from catalog.store.tables import CATALOG_VERSIONS, METADATA, OUTBOX
@@ -75,7 +75,11 @@ class SqlMetastoreMarks:
             connection.commit()
 
     def adopt(
-        self, intents: Sequence[ZoneIntent], mark: MetastoreMark, actor: Actor = NOBODY
+        self,
+        intents: Sequence[ZoneIntent],
+        mark: MetastoreMark,
+        held: ZoneId = NO_ZONE,
+        actor: Actor = NOBODY,
     ) -> AdoptedVersion:
         """One transaction: the version that stands above ``intents``, its outbox rows, and the new epoch.
 
@@ -83,7 +87,7 @@ class SqlMetastoreMarks:
         """
         with writing(self._engine) as connection:
             base = read_snapshot(connection, None).snapshot
-            adopted = adopt_intents(base, intents)
+            adopted = adopt_intents(base, intents, held)
             stamp = StatementStamp(uuid.uuid4().hex, ADOPT_STATEMENT, actor)
             version = NewVersion(adopted.snapshot, adopted.entries, stamp)
             try:

@@ -19,7 +19,7 @@ import structlog
 
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
-from catalog.core.zone import ZoneIntent
+from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
 from rebalance.core.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
@@ -45,7 +45,9 @@ class AsyncMarks(Protocol):
 
     async def record_mark(self, mark: MetastoreMark) -> None: ...
 
-    async def adopt(self, intents: Sequence[ZoneIntent], mark: MetastoreMark) -> AdoptedVersion: ...
+    async def adopt(
+        self, intents: Sequence[ZoneIntent], mark: MetastoreMark, held: ZoneId
+    ) -> AdoptedVersion: ...
 
 
 class Watched(Metastore, MetastoreCondition, Protocol):
@@ -98,7 +100,8 @@ class Adoption:
 
 
 class StoreGuard:
-    """``publish`` sends every unsent intent to the metastore. ``mirror`` is one of the whole keyspace."""
+    """``publish`` sends every unsent intent to the metastore. ``mirror`` is one of the whole keyspace.
+    ``held_zone``: the highest id of which nodes report that they hold something."""
 
     def __init__(
         self,
@@ -108,7 +111,9 @@ class StoreGuard:
         keyspace: Keyspace,
         publish: Callable[[], Awaitable[int]],
         background: Background | None = None,
+        held_zone: Callable[[], ZoneId] = lambda: NO_ZONE,
     ) -> None:
+        self._held_zone = held_zone
         self._background = background or Background(restarts=False)
         self._marks = marks
         self._metastore = metastore
@@ -195,9 +200,12 @@ class StoreGuard:
             known = await self._marks.truth(None)
             epoch_key = await self._metastore.get(self._keyspace.epoch)
             before = readable(epoch_key, EpochRecord.decode) or EpochRecord()
-            epoch = max(before.epoch, known.mark.epoch if known.mark else FIRST_EPOCH) + 1
+            lost = before.lost_life
+            # Above all that anybody has seen: an epoch that was lost, too, never comes again.
+            past = (before.epoch, known.mark.epoch if known.mark else FIRST_EPOCH, lost.epoch if lost else 0)
+            epoch = max(past) + 1
             mark = MetastoreMark(epoch, 0, "", state.cluster_id)
-            adopted = await self._marks.adopt(intents, mark)
+            adopted = await self._marks.adopt(intents, mark, self._held_zone())
             while await self._publish():
                 pass
             await self._open_epoch(epoch)
@@ -266,6 +274,7 @@ class StoreGuard:
             mark.value.decode(errors="replace") if mark else "",
             condition.cluster_id,
             _sent_version(truth, store.only(len(names) - 1)),
+            record.lost_life if record is not None else None,
         )
         return truth, store, condition, find_divergence(truth, found_truth, newest)
 
@@ -295,7 +304,7 @@ class StoreGuard:
         def opened(item: KeyValue | None) -> bytes | None:
             record = readable(item, EpochRecord.decode) or EpochRecord()
             is_open = record.epoch >= epoch and not record.halted
-            return None if is_open else replace(record, epoch=epoch, halted="").encode()
+            return None if is_open else replace(record, epoch=epoch, halted="", lost=None).encode()
 
         await update_key(self._metastore, self._keyspace.epoch, opened)
 

@@ -121,7 +121,8 @@ INSTALLATION = (
     ),
     wrong(
         Cause.STORES_DIFFER,
-        "Catalog and metastore do not belong together: one is an older backup. Nothing is written.",
+        "Catalog, metastore and nodes do not belong together: one of the first two is an older backup, or both "
+        "are. Nothing is written.",
         "Look at `zonectl metastore status`, then `zonectl metastore adopt`.",
     ),
     wrong(

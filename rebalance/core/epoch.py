@@ -7,12 +7,12 @@ the present. Both are kept in one integer: what compares events need not know of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from catalog.core.codec import Codec, Form, Record, natural
-from catalog.core.metastore_mark import CatalogTruth
+from catalog.core.codec import Codec, Extensible, Form, Record, natural, optional
+from catalog.core.metastore_mark import CatalogTruth, MetastoreMark
 from catalog.core.zone import ZoneIntent
 
 FIRST_EPOCH = 1
@@ -39,11 +39,38 @@ def first_major(epoch: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class LostLife(Extensible):
+    """What a node has seen of the metastore, and what that no longer has: ``revision`` in ``epoch``."""
+
+    epoch: int
+    revision: int
+    node: str
+
+    @property
+    def reason(self) -> str:
+        return (
+            f"node {self.node} has seen etcd at revision {self.revision} of epoch {self.epoch}, which it no "
+            "longer has: it was restored from an older backup"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class EpochRecord(Record):
-    """The ``epoch`` key. ``halted``: why nothing may be written now; empty: everything may."""
+    """The ``epoch`` key. ``halted``: why nothing may be written now; empty: everything may. ``lost``: said by
+    the first node that notices. The store that went back holds it, so it is gone with that store."""
 
     epoch: int = FIRST_EPOCH
     halted: str = ""
+    lost: LostLife | None = None
+
+    @property
+    def lost_life(self) -> LostLife | None:
+        """None once it was adopted, whoever did."""
+        return self.lost if self.lost is not None and self.lost.epoch >= self.epoch else None
+
+    def told_by(self, seen: LostLife) -> EpochRecord | None:
+        """The record once the node of ``seen`` has told that the metastore went back; None: it is told."""
+        return None if self.lost_life is not None else replace(self, halted=seen.reason, lost=seen)
 
     @classmethod
     def decode(cls, value: bytes | None) -> EpochRecord:
@@ -58,7 +85,13 @@ def _epoch(value: Any) -> int:
     return int(value)
 
 
-EpochRecord.codec = Codec(EpochRecord, required=("epoch", "halted"), forms={"epoch": Form(_epoch, int)})
+_EPOCH = Form(_epoch, int)
+EpochRecord.codec = Codec(
+    EpochRecord,
+    omit=("lost",),
+    required=("epoch", "halted"),
+    forms={"epoch": _EPOCH, "lost": optional(Codec(LostLife, forms={"epoch": _EPOCH}).form)},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +107,7 @@ class MetastoreTruth:
     mark_nonce: str
     cluster_id: str
     sent_version: int = 0
+    lost: LostLife | None = None
 
 
 class DivergenceKind(Enum):
@@ -118,9 +152,14 @@ def find_divergence(
             f"version {sent.version} of zone {sent.zone_id} was published to etcd and is not there: etcd was "
             "restored from an older backup, or is another one",
         )
-    mark = catalog.mark
-    if mark is None:
-        return None
+    divergence = _of_mark(catalog.mark, metastore) if catalog.mark is not None else None
+    if divergence is None and metastore.lost is not None:
+        # Catalog and metastore may have been restored together: the nodes were not.
+        return Divergence(DivergenceKind.METASTORE_WENT_BACK, metastore.lost.reason)
+    return divergence
+
+
+def _of_mark(mark: MetastoreMark, metastore: MetastoreTruth) -> Divergence | None:
     if metastore.epoch is not None and metastore.epoch > mark.epoch:
         return Divergence(
             DivergenceKind.CATALOG_WENT_BACK,

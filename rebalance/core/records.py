@@ -28,6 +28,9 @@ class NodeRecord(Record):
     pid: int = 0
     etcd: str = ""
     """Version of the etcd that runs its members, as "3.5.16"; empty: not known, or it has none."""
+    highest_zone: int = 0
+    """The highest id of the zones that it ever had something of, as its own disk knows: new zones get ids above
+    it. 0: none, or an older build."""
 
 
 def _weight(value: Any) -> float:
@@ -44,7 +47,9 @@ NODE_FIELDS = Codec(
     order=("engines", "name", "attributes", "profiles", "member_limit", "weight", "failure_domain"),
     forms={"attributes": pairs(), "engines": pairs(), "weight": Form(_weight, lambda held: held)},
 )
-NodeRecord.codec = Codec(NodeRecord, omit=("etcd",), required=("pid",), inline={"node": NODE_FIELDS})
+NodeRecord.codec = Codec(
+    NodeRecord, omit=("etcd", "highest_zone"), required=("pid",), inline={"node": NODE_FIELDS}
+)
 
 
 class MemberState(Enum):

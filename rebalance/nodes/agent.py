@@ -35,7 +35,7 @@ from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.copy_repairs import wall_ms
-from rebalance.nodes.failure_report import FailureReport
+from rebalance.nodes.failure_report import FailureReport, log_failure
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
@@ -53,13 +53,13 @@ from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.registration import NodeNameTakenError, Registration
 from rebalance.nodes.removal import RemovalJudge
 from rebalance.nodes.store_partitions import StorePartitions
+from rebalance.nodes.zone_notes import ZoneNotes
 from rebalance.ports.groups import (
     GroupError,
     GroupHost,
     MemberLife,
     MemberStatus,
     MemberUnavailableError,
-    ReconfigurationFailure,
 )
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import KeysUnreadableError, Metastore, MetastoreError
@@ -75,16 +75,6 @@ CONCURRENCY = 24
 RETRY = Backoff(0.2, 2.0)
 EXPECTED = (MetastoreError, GroupError, OSError)
 """What a partition's round may end with; anything else is a defect."""
-
-
-def log_failure(partition: PartitionId, failure: ReconfigurationFailure) -> None:
-    """The failure handler of a node that was given none."""
-    log.error(
-        "a change of peers has failed, it is still tried now and then",
-        partition=str(partition),
-        code=failure.code.value,
-        detail=failure.detail,
-    )
 
 
 class NodeAgent:
@@ -138,8 +128,10 @@ class NodeAgent:
         self._queue = KeyedQueue[PartitionId](RETRY, random.Random(node.name))
         heard = HeardTime(lease_ttl_s)
         self._registration = Registration(
-            *(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation, heard, etcd, fence)
+            *(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation, heard, etcd, fence),
+            held_zone=lambda: self._notes.highest,
         )
+        self._notes = ZoneNotes(data_dir)
         self._fence = fence
         self._copies: MirrorHost = mirrors or NoMirrors()
         self._safe_times = safe_times
@@ -191,6 +183,8 @@ class NodeAgent:
         self._host.open(self.node.name)
         try:
             self._copies.open(self.node.name)
+            for partition in self._held | self._host.aside().keys():
+                self._notes.holds(partition.zone_id)
             await self._starts.restart_members()
             await self._registration.register()
             await self._follow()
@@ -336,6 +330,7 @@ class NodeAgent:
             touched[partition] = None
             if field in ASSIGNING:
                 if self.mirrors.assigned(partition, self.node.name):
+                    self._notes.holds(partition.zone_id)
                     self._assigned.add(partition)
                 else:
                     self._assigned.discard(partition)

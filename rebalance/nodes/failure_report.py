@@ -20,6 +20,7 @@ from rebalance.core.readable import Unreadable, read
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Delete, Operation, Put, Txn, unchanged
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.ports.groups import ReconfigurationFailure
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -29,6 +30,16 @@ BLOCKED_S = 10.0
 """Members of an ordinary move are reserved long before."""
 CLEARED_MAX = 50
 """Records of other nodes that one request deletes."""
+
+
+def log_failure(partition: PartitionId, failure: ReconfigurationFailure) -> None:
+    """The failure handler of a node that was given none."""
+    log.error(
+        "a change of peers has failed, it is still tried now and then",
+        partition=str(partition),
+        code=failure.code.value,
+        detail=failure.detail,
+    )
 
 
 @dataclass(slots=True)

@@ -11,18 +11,19 @@ import asyncio
 import json
 import os
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
 
-from catalog.core.zone import Node
-from rebalance.core.epoch import FIRST_EPOCH
+from catalog.core.zone import NO_ZONE, Node, ZoneId
+from rebalance.core.epoch import FIRST_EPOCH, EpochRecord, LostLife
 from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError, readable
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Delete, KeyValue, Put, Txn, unchanged
+from rebalance.core.txn import Delete, Get, KeyValue, Put, Txn, as_read, unchanged
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fence_record import FenceDraft, FencePublisher
 from rebalance.nodes.heard_time import HeardTime
@@ -77,12 +78,17 @@ class Registration:
         heard: HeardTime | None = None,
         etcd: str = "",
         fence: NodeFence | None = None,
+        held_zone: Callable[[], ZoneId] = lambda: NO_ZONE,
     ) -> None:
         """``incarnation``: of this start, never used before; empty: a random one. ``heard`` goes on with each
         renewal of the lease, and so does ``fence``, which is published with the entry. ``etcd``: version of
-        what runs the node's members; empty: not known."""
+        what runs the node's members; empty: not known. ``held_zone``: the highest id of the zones that the node
+        has, or had, something of."""
         self._metastore = metastore
         self._key = keyspace.node(node.name)
+        self._epoch_key = keyspace.epoch
+        self._held_zone = held_zone
+        self._is_behind = False
         self._node = node
         self._etcd = etcd
         self._path = data_dir / "node.json"
@@ -146,8 +152,8 @@ class Registration:
             sent_ns = self._now_ns()
             try:
                 await self._metastore.keep_lease(self._lease, self._ttl_s)
-                item = await self._metastore.get(self._key)
-                if item is not None and self._is_ours(item):
+                item = await self._entry()
+                if item is not None and self._is_current(item):
                     self._heard.note(asyncio.get_running_loop().time())
                     self._confirmed(sent_ns)
                     self._save()
@@ -178,7 +184,7 @@ class Registration:
 
     async def _try(self) -> NodeRecord | None:
         """None when we are registered now, else whose entry is in the way."""
-        item = await self._metastore.get(self._key)
+        item = await self._entry()
         unknown = None
         if item is not None:
             other = readable(item, NodeRecord.decode)
@@ -188,7 +194,9 @@ class Registration:
         # The lease counts from its grant: it may end soon after the entry is there.
         sent_ns = self._now_ns()
         self._lease = await self._metastore.grant_lease(self._ttl_s)
-        record = NodeRecord(self._node, self.incarnation, os.getpid(), self._etcd, unknown=unknown)
+        record = NodeRecord(
+            *(self._node, self.incarnation, os.getpid(), self._etcd, self._held_zone()), unknown=unknown
+        )
         guard = (unchanged(self._key, item.mod_revision if item else 0),)
         put = Put(self._key, record.encode(), self._lease)
         draft = await self.fence_record.draft() if self.fence_record is not None else FenceDraft(0)
@@ -201,6 +209,26 @@ class Registration:
         self.saw(result.revision)
         self._save()
         return None
+
+    async def _entry(self) -> KeyValue | None:
+        """This node's key. A metastore that has less than this node has seen of it went back in time, which
+        ``epoch`` says from then on: nothing is written until it is adopted."""
+        seen = LostLife(self.epoch, self.revision_floor, self._node.name)
+        result = await self._metastore.commit(Txn((), (Get(self._key), Get(self._epoch_key))))
+        item, epoch = result.only(0), result.only(1)
+        record = read(epoch, EpochRecord.decode) or EpochRecord()
+        if isinstance(record, Unreadable):
+            return item
+        if (record.epoch, result.revision) < (seen.epoch, seen.revision):
+            told = record.told_by(seen)
+            if told is not None:
+                log.error("the metastore went back in time", revision=result.revision, seen=seen.revision)
+                guard = as_read(self._epoch_key, epoch)
+                await self._metastore.commit(Txn((guard,), (Put(self._epoch_key, told.encode()),)))
+            self._is_behind = True
+        else:
+            self._is_behind = record.lost_life is not None
+        return item
 
     def _now_ns(self) -> int:
         return self._fence.now_ns() if self._fence is not None else 0
@@ -230,6 +258,11 @@ class Registration:
                 log.warning("node file not written", path=str(self._path), error=str(error))
             else:
                 self._saved = current
+
+    def _is_current(self, item: KeyValue) -> bool:
+        """A metastore that went back has an entry from before, which lacks the latest zones."""
+        is_reported = readable(item, NodeRecord.decode).highest_zone >= self._held_zone()
+        return self._is_ours(item) and (is_reported or not self._is_behind)
 
     def _is_ours(self, item: KeyValue) -> bool:
         return readable(item, NodeRecord.decode).incarnation == self.incarnation

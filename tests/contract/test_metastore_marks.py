@@ -66,7 +66,8 @@ def test_adopting_is_one_version_with_everything_in_it(store: CatalogStore) -> N
     kept = zone(store)
     lost = replace(kept, zone_id=ZoneId(7), name="LOST")
     mark = MetastoreMark(2, 0, "", "c2")
-    store.metastore_marks.adopt([ZoneIntent(5, lost), ZoneIntent(4, replace(kept, replicas=1))], mark)
+    intents = [ZoneIntent(5, lost), ZoneIntent(4, replace(kept, replicas=1))]
+    store.metastore_marks.adopt(intents, mark, ZoneId(11))
     assert store.metastore_marks.truth(None).mark == mark
     assert zone(store) == kept
     sent = [ZoneIntent.decode(row.payload) for row in store.outbox.unsent()]
@@ -74,5 +75,5 @@ def test_adopting_is_one_version_with_everything_in_it(store: CatalogStore) -> N
     assert execute(store, "CREATE ZONE b (REPLICAS 3)") == 7
     found = store.unit_of_work.snapshot().zone("B")
     assert found is not None
-    assert found.zone_id == 8
+    assert found.zone_id == 12
     assert [each.version for each in store.history()] == [1, 6, 7]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from rebalance.core.epoch import EpochRecord
+from rebalance.controllers.held_zones import HeldZones
+from rebalance.core.epoch import EpochRecord, LostLife
 from rebalance.core.keys import Keyspace
-from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, Stage
-from rebalance.core.txn import KeyValue
+from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, NodeRecord, Stage
+from rebalance.core.txn import Delete, KeyValue, Put, Txn
+from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.registration import NodeFile, Registration
 from rebalance.nodes.removal import why_kept
+from rebalance.nodes.zone_notes import ZoneNotes
 from rebalance.simulation.memory_metastore import MemoryMetastore
 
+KEYSPACE = Keyspace()
 URL = "http://127.0.0.1:1"
 ZONE = Zone(ZoneId(1), "Z", 4, 3, None, ("default",))
 
@@ -82,3 +87,76 @@ def test_a_file_of_a_node_from_before_epochs(tmp_path: Path) -> None:
     path = tmp_path / "node.json"
     path.write_text('{"v":1,"incarnation":"a","revision":5}')
     assert NodeFile.read(path) == NodeFile("a", 5, 1)
+
+
+async def store_at(revision: int, record: EpochRecord | None = None) -> MemoryMetastore:
+    """A metastore that counts this far."""
+    store = MemoryMetastore()
+    if record is not None:
+        await store.commit(Txn((), (Put(KEYSPACE.epoch, record.encode()),)))
+    while (await store.commit(Txn((), (Put("k", b""),)))).revision < revision:
+        pass
+    return store
+
+
+async def told(store: MemoryMetastore) -> EpochRecord:
+    item = await store.get(KEYSPACE.epoch)
+    return EpochRecord.decode(item.value if item is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "revision", "lost"),
+    [
+        (1, None, 20, LostLife(1, 60, "n1")),
+        (1, EpochRecord(1), 20, LostLife(1, 60, "n1")),
+        (2, EpochRecord(1), 200, LostLife(2, 60, "n1")),
+        (1, EpochRecord(1), 60, None),
+        (1, EpochRecord(2), 20, None),
+    ],
+    ids=["no-epoch", "older", "before-an-adoption", "same", "adopted"],
+)
+async def test_a_node_tells_that_the_metastore_went_back(
+    tmp_path: Path, known: int, now: EpochRecord | None, revision: int, lost: LostLife | None
+) -> None:
+    """By what its own file knows, with the first thing that it asks; the store that went back holds it."""
+    NodeFile("before", 60, known).write(tmp_path / "node.json")
+    store = await store_at(revision, now)
+    node = Registration(store, KEYSPACE, Node("n1"), tmp_path)
+    await node.register()
+    record = await told(store)
+    assert record.lost_life == lost
+    assert record.halted == (lost.reason if lost is not None else "")
+    other = Registration(store, KEYSPACE, Node("n2"), tmp_path / "n2")
+    await other.register()
+    assert await told(store) == record
+
+
+async def test_a_node_reports_the_highest_zone_that_it_ever_held(tmp_path: Path) -> None:
+    """Also when nothing is assigned to it any more, and after a restart."""
+    notes = ZoneNotes(tmp_path)
+    for zone_id in (4, 9, 7):
+        notes.holds(ZoneId(zone_id))
+    again = ZoneNotes(tmp_path)
+    assert again.highest == 9
+    store = MemoryMetastore()
+    await Registration(store, KEYSPACE, Node("n1"), tmp_path, held_zone=lambda: again.highest).register()
+    held = HeldZones(mirror := KeyspaceMirror(store, ""), KEYSPACE)
+    task = asyncio.create_task(mirror.run())
+    await mirror.loaded()
+    assert held.highest == 9
+    item = await store.get(KEYSPACE.node("n1"))
+    assert item is not None
+    assert NodeRecord.decode(item.value).highest_zone == 9
+    await store.commit(Txn((), (Delete(KEYSPACE.node("n1")),)))
+    assert await mirror.wait_until(lambda: mirror.get(KEYSPACE.node("n1")) is None, 30)
+    assert held.highest == 9
+    task.cancel()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"v":1}', '{"highest":"x"}'])
+def test_notes_that_cannot_be_read_end_no_node(tmp_path: Path, text: str) -> None:
+    (tmp_path / "zones.json").write_text(text)
+    notes = ZoneNotes(tmp_path)
+    assert notes.highest == 0
+    notes.holds(ZoneId(3))
+    assert ZoneNotes(tmp_path).highest == 3

@@ -14,6 +14,7 @@ from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.core.epoch import (
     DivergenceKind,
     EpochRecord,
+    LostLife,
     MetastoreTruth,
     event_revision,
     find_divergence,
@@ -24,6 +25,7 @@ from rebalance.core.keys import Keyspace
 MARK = MetastoreMark(2, 100, "a", "c1")
 CATALOG = CatalogTruth(MARK, 7, sent=SentIntent(ZoneId(1), 7))
 STORE = MetastoreTruth(2, 100, "a", "c1", 7)
+LOST = LostLife(2, 400, "n1")
 ZONE = Zone(ZoneId(1), "Z", 4, 3, None, ("default",))
 
 
@@ -60,6 +62,8 @@ def test_stores_that_belong_together(catalog: CatalogTruth, store: MetastoreTrut
         (CATALOG, replace(STORE, mark_nonce="b"), 7, "METASTORE_REPLACED", "another value"),
         (CATALOG, replace(STORE, sent_version=6), 6, "METASTORE_WENT_BACK", "version 7 of zone 1"),
         (CATALOG, replace(STORE, sent_version=0), None, "METASTORE_WENT_BACK", "was published"),
+        (CATALOG, replace(STORE, lost=LOST), 7, "METASTORE_WENT_BACK", "n1 has seen etcd at revision 400"),
+        (CatalogTruth(None, 7), MetastoreTruth(1, 0, "", "c1", lost=LOST), 7, "METASTORE_WENT_BACK", "n1 has"),
     ],
 )
 def test_stores_that_do_not(
@@ -106,6 +110,17 @@ def test_epoch_record() -> None:
         EpochRecord.decode(b'{"v":9}')
 
 
+def test_what_a_node_has_lost_counts_until_its_epoch_is_over() -> None:
+    """Told once. An older build that adopts leaves the field, which says nothing any more then."""
+    told = EpochRecord(2).told_by(LOST)
+    assert told is not None
+    assert (told.lost_life, told.halted) == (LOST, LOST.reason)
+    assert told.told_by(LostLife(2, 500, "n2")) is None
+    assert replace(told, epoch=3, halted="").lost_life is None
+    assert EpochRecord(1).told_by(LOST) == EpochRecord(1, LOST.reason, LOST)
+    assert EpochRecord.decode(told.encode()) == told
+
+
 def test_an_adopting_version_stands_above_every_intent() -> None:
     """Zones of the catalog are published again, those that only the metastore knows end, ids are not reused."""
     lost = replace(ZONE, zone_id=ZoneId(5), name="LOST")
@@ -121,3 +136,5 @@ def test_an_adopting_version_stands_above_every_intent() -> None:
         (EntryKind.DROPPED, lost),
     ]
     assert adopt_intents(catalog, []).snapshot.version == 5
+    assert adopt_intents(catalog, intents, ZoneId(3)).snapshot.next_zone_id == 7
+    assert adopt_intents(catalog, intents, ZoneId(9)).snapshot.next_zone_id == 10

@@ -7,6 +7,7 @@ import pytest
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.snapshot import CatalogSnapshot, Change, Topology
 from catalog.core.statement_batch import ExecutedStatement, ScriptRun
+from catalog.core.zone import ZoneId
 from catalog.ports import CommitOutcome
 from catalog.service import ATTEMPTS_MAX, RESOLVE_ATTEMPTS_MAX, CatalogService, ChangeCheck
 from parser.to_command import parse_ddl
@@ -247,3 +248,25 @@ def test_a_batch_does_what_one_after_the_other_would(trouble: Trouble | None, be
         assert str(run.error) == str(single.error)
         assert getattr(run.error, "statement", None) == getattr(single.error, "statement", None)
     assert batch.snapshots == alone.snapshots
+
+
+def test_new_zones_get_ids_above_what_nodes_hold() -> None:
+    """A default zone, too; ids that the catalog has given itself stay in order."""
+    held = ZoneId(0)
+    store = MemoryUnitOfWork()
+    above = CatalogService(store, held_zone=lambda: held)
+    above.execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    held = ZoneId(7)
+    above.execute(parse_ddl("CREATE ZONE b; CREATE ZONE c; ALTER ZONE a SET (REPLICAS 3)"), nodes(3))
+    above.execute(parse_ddl("CREATE TABLE t (id INT PRIMARY KEY)"), nodes(3))
+    held = ZoneId(8)
+    above.execute(parse_ddl("CREATE ZONE d"), nodes(3))
+    snapshot = store.snapshots[-1]
+    assert {zone.name: zone.zone_id for zone in snapshot.zones} == {
+        "A": 1,
+        "B": 8,
+        "C": 9,
+        "Default": 10,
+        "D": 11,
+    }
+    assert snapshot.next_zone_id == 12

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from catalog.core.audit import NOBODY, Actor
 from catalog.core.authorisation import Caller
@@ -116,6 +116,7 @@ class ScriptRun:
                 # On the grants of the version that the command is decided on.
                 known = ahead if caller is None else authorise(ahead, command, caller)
                 change = judge(known, command, script.topology)
+                change = replace(change, entries=ahead.with_lives(change.entries, script.statement_ids[at]))
             except Exception as failure:
                 # A defect that one statement meets is no matter of the others, either.
                 error = error_for(caller, ahead.grants, failure)

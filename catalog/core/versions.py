@@ -161,6 +161,15 @@ class CatalogSnapshot:
     def default_zone(self) -> Zone | None:
         return self.zone_with_id(self.default_zone_id)
 
+    def with_lives(self, entries: tuple[CatalogEntry, ...], life: str) -> tuple[CatalogEntry, ...]:
+        """``entries`` that follow this version, with ``life`` for each zone that they create."""
+        return tuple(
+            replace(entry, zone=replace(entry.zone, life=life))
+            if isinstance(entry, ZoneEntry) and self.zone_with_id(entry.zone.zone_id) is None
+            else entry
+            for entry in entries
+        )
+
     def above(self, held: ZoneId) -> CatalogSnapshot:
         """The same zones; new ones get ids above ``held``."""
         return self if held < self.next_zone_id else replace(self, next_zone_id=ZoneId(held + 1))

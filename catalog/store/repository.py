@@ -13,6 +13,7 @@ from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, sele
 from catalog.core import table as core
 from catalog.core.audit import Action, AuditEntry
 from catalog.core.authorisation import NO_GRANTS
+from catalog.core.codec import UNKNOWN
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.rebalancing import PLACED, TIMERS
 from catalog.core.statement_batch import NewVersion, StatementStamp
@@ -43,7 +44,7 @@ from catalog.store.principal_rows import read_grants, write_principal
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
-_ZONE_FIELDS = tuple(column.name for column in fields(Zone) if column.compare)
+_ZONE_FIELDS = tuple(column.name for column in fields(Zone) if column.name != UNKNOWN)
 _ZONE_ENUMS = {
     "consistency_mode": ConsistencyMode,
     "algorithm": DistributionAlgorithm,
@@ -224,6 +225,7 @@ def _newest(table: Table, key: str, version: int) -> Select[Any]:
 
 def _zone(row: RowMapping) -> Zone:
     values = {name: row[name] for name in _ZONE_FIELDS}
+    values["life"] = row["life"] or ""
     values["storage_profiles"] = tuple(json.loads(row["storage_profiles"]))
     values |= {name: kind(row[name]) for name, kind in _ZONE_ENUMS.items() if row[name] is not None}
     return Zone(**values)

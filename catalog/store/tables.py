@@ -62,6 +62,7 @@ ZONE_VERSIONS = Table(
     Column("algorithm", String(64), nullable=False),
     Column("strategy", String(64), nullable=True, comment="of moves; NULL: the controllers' setting"),
     Column("loss_policy", String(64), nullable=True, comment="of zones of store servers; NULL: the default"),
+    Column("life", String(64), nullable=True, comment="the statement that created it; NULL: not known"),
 )
 
 TABLE_VERSIONS = Table(

@@ -115,7 +115,9 @@ class StoreZones:
                 continue
             self._unreadable.goes_on(zone_id)
             policy = zone.loss_policy or DEFAULT_LOSS_POLICY
-            self._placed[zone_id] = AssignedZone(zone_id, zone.partitions, lists, mirror.revision, policy)
+            self._placed[zone_id] = AssignedZone(
+                *(zone_id, zone.partitions, lists, mirror.revision, policy), zone.life
+            )
         return self._placed
 
     async def refresh(self, zone_id: ZoneId) -> bool:

@@ -106,6 +106,13 @@ INSTALLATION = (
         "Give each node its own directory back, as the names say; it goes on by itself.",
     ),
     wrong(
+        Cause.FOREIGN_COPY,
+        "A node has a copy of a lost zone whose id a new zone has: catalog and etcd were restored from older "
+        "backups while the node was away. It is neither started nor deleted, and the new zone's copy waits.",
+        "Stop the node, move the directory of the partition (below `members` or `mirrors`) away, and start the "
+        "node again. Of a store server's copies move `store` away: they are filled anew from others.",
+    ),
+    wrong(
         Cause.STORE_DAMAGED,
         "The file of a store server cannot be read, and nobody who lives has the same copies in sync, or an "
         "earlier such file is still kept. The server waits; where others are in sync it moves its directory "

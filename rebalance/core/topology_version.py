@@ -68,13 +68,15 @@ class Trigger(Enum):
 @dataclass(frozen=True, slots=True)
 class ZoneSpec:
     """A zone as an exchange sees it. ``copies`` counts the primary and its backups. ``targets``: the
-    metastore's revision as of which its ideal lists are read, 0 where nodes compute them."""
+    metastore's revision as of which its ideal lists are read, 0 where nodes compute them. ``life``: the zone's,
+    which no exchange asks for."""
 
     zone_id: ZoneId
     partitions: int
     copies: int
     policy: LossPolicy = DEFAULT_LOSS_POLICY
     targets: int = 0
+    life: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

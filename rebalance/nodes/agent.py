@@ -37,6 +37,7 @@ from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.copy_repairs import wall_ms
 from rebalance.nodes.failure_report import FailureReport, log_failure
 from rebalance.nodes.fences import why_fenced
+from rebalance.nodes.foreign_copies import ForeignCopies
 from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.map_report import MapReporter
@@ -126,12 +127,12 @@ class NodeAgent:
         self._host = host
         self._background = background or Background(restarts=False)
         self._queue = KeyedQueue[PartitionId](RETRY, random.Random(node.name))
-        heard = HeardTime(lease_ttl_s)
+        heard, notes = HeardTime(lease_ttl_s), ZoneNotes(data_dir)
+        self._notes = notes
         self._registration = Registration(
             *(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation, heard, etcd, fence),
-            held_zone=lambda: self._notes.highest,
+            held_zone=lambda: notes.highest,
         )
-        self._notes = ZoneNotes(data_dir)
         self._fence = fence
         self._copies: MirrorHost = mirrors or NoMirrors()
         self._safe_times = safe_times
@@ -157,8 +158,9 @@ class NodeAgent:
         self._unreadable = UnreadableLog()
         self._strong_zones = StrongZones(data_dir, metastore, keyspace)
         self._starts = MemberStarts(
-            context, self._unreadable, self._strong_zones, without_metastore=start_without_metastore
+            *(context, self._unreadable, self._strong_zones, notes), without_metastore=start_without_metastore
         )
+        self._foreign = ForeignCopies(context, notes, self._strong_zones, self._copies, records)
         if fence is not None:
             fence.open(self._strong_zones, self._starts.clearance, self._look_at_held)
             self._strong_zones.listen(fence.zones_changed)
@@ -223,7 +225,7 @@ class NodeAgent:
                     keep("store server", self._store_partitions.once_used(self._store))
                 keep("report", self._report.run)
                 await mirrors.loaded()
-                await self._epochs.loaded()
+                await asyncio.gather(self._epochs.loaded(), self._strong_zones.loaded())
                 mirrors.partitions.listen(self._on_partition_keys)
                 mirrors.members.listen(self._on_member_keys)
                 mirrors.nodes.listen(self._on_node_keys)
@@ -361,6 +363,12 @@ class NodeAgent:
         return self.mirrors.members.get(self._keyspace.member(partition, self.node.name)) is not None
 
     async def _round(self, partition: PartitionId) -> float | None:
+        holds = self._holds(partition) or partition in self._host.aside()
+        is_assigned = partition in self._assigned and not self._store_partitions.keeps(partition.zone_id)
+        foreign_s = await self._foreign.left_alone(partition, holds=holds, is_assigned=is_assigned)
+        if foreign_s is not None:
+            self._leader.forget(partition)
+            return foreign_s
         if self.halted:
             return await self._keep_running(partition)
         is_stored = not self._holds(partition) and self._store_partitions.keeps(partition.zone_id)
@@ -373,7 +381,7 @@ class NodeAgent:
             return await self._keep_running(partition, view) if self._holds(partition) else None
         self._unreadable.goes_on(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
-        if not concerned and not self._holds(partition) and partition not in self._host.aside():
+        if not concerned and not holds:
             if self._maps is not None:
                 self._maps.note(view, None)
             self._pace.forget(partition)

@@ -28,6 +28,7 @@ from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.member_decision import is_kept
 from rebalance.nodes.node_context import NodeContext
+from rebalance.nodes.zone_notes import ZoneNotes
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -49,6 +50,7 @@ class StrongZones:
         self._intents = KeyspaceMirror(metastore, keyspace.intents)
         self._intents.listen(self._on_intents)
         self._known: frozenset[ZoneId] | None = None
+        self._decoded: dict[ZoneId, tuple[KeyValue | None, ZoneIntent | None]] = {}
         self._is_noted = True
         self._listeners: list[Callable[[], None]] = []
 
@@ -62,6 +64,20 @@ class StrongZones:
     async def run(self) -> None:
         """Keeps them current until it is cancelled."""
         await self._intents.run()
+
+    async def loaded(self) -> None:
+        """Returns once they are current."""
+        await self._intents.loaded()
+
+    def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
+        """What the catalog wants of any zone; None: nothing is known of it, or it cannot be read. Each round of
+        each partition asks, so it is decoded once."""
+        item = self._intents.get(self._keyspace.intent(zone_id))
+        known = self._decoded.get(zone_id)
+        if known is None or known[0] is not item:
+            intent = read(item, ZoneIntent.decode)
+            known = self._decoded[zone_id] = item, None if isinstance(intent, Unreadable) else intent
+        return known[1]
 
     def _noted(self) -> frozenset[ZoneId]:
         if self._known is None:
@@ -111,8 +127,15 @@ class MemberStarts:
     also where the metastore is silent."""
 
     def __init__(
-        self, node: NodeContext, unreadable: UnreadableLog, strong: StrongZones, *, without_metastore: bool
+        self,
+        node: NodeContext,
+        unreadable: UnreadableLog,
+        strong: StrongZones,
+        notes: ZoneNotes,
+        *,
+        without_metastore: bool,
     ) -> None:
+        self._notes = notes
         self._node = node
         self._unreadable = unreadable
         self._strong = strong
@@ -146,14 +169,17 @@ class MemberStarts:
         return await self._why_fenced(partition, generation)
 
     async def _why_fenced(self, partition: PartitionId, generation: int | None = None) -> str:
-        """Whether its group was given up while this node was away, or its copy is only kept. ``generation``
-        None: that of the member, for which keys that cannot be read say nothing."""
+        """Whether its group was given up while this node was away, or its copy is only kept, or of a lost zone.
+        ``generation`` None: that of the member, for which keys that cannot be read say nothing."""
         keys, kept = (
             self._node.keyspace.partition(partition),
             self._node.keyspace.kept(partition, self._node.name),
         )
-        result = await self._node.metastore.commit(Txn((), (Get(keys.pending), Get(keys.group), Get(kept))))
-        pending, group, copy = (result.only(index) for index in range(3))
+        names = (keys.pending, keys.group, kept, self._node.keyspace.intent(partition.zone_id))
+        result = await self._node.metastore.commit(Txn((), tuple(map(Get, names))))
+        pending, group, copy, intent = (result.only(index) for index in range(4))
+        if foreign := self._notes.why_foreign(partition, self._known(partition, intent, ZoneIntent.decode)):
+            return foreign
         status = await self._node.host.status(partition)
         if status is None:
             return ""

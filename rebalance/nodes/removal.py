@@ -133,4 +133,4 @@ def why_kept(
     members = readable(configuration, ConfigurationRecord.decode).members
     if peer_url and any(member.peer_url == peer_url for member in members.values()):
         return "the group counts it among its members"
-    return ""
+    return "" if intent is not None else "the catalog has no zone of this id"

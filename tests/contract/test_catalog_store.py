@@ -73,6 +73,10 @@ def test_every_version_can_be_read_for_ever(runner: ScriptRunner, store: Catalog
     assert versions[1].zones == (first,)
     assert versions[2].zones == (first, second)
     assert [zone.replicas for zone in versions[3].zones] == [2, 2_147_483_647]
+    lives = [[zone.life for zone in version.zones] for version in versions]
+    assert all(all(each) for each in lives)
+    assert (lives[3], lives[4]) == (lives[2], lives[2][1:])
+    assert len(set(lives[5])) == 2
     assert versions[4].zones == (second,)
     assert versions[5] == store.unit_of_work.snapshot()
     assert versions[5].next_zone_id == 4

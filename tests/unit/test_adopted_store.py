@@ -53,6 +53,7 @@ def intent(dropped: bool) -> KeyValue:
         (epoch(2), configuration(49), intent(True), ""),
         (epoch(2), configuration(51, URL), intent(False), "counts it"),
         (epoch(2), configuration(51, "http://127.0.0.1:2"), intent(False), ""),
+        (epoch(2), configuration(51, "http://127.0.0.1:2"), None, "no zone of this id"),
     ],
 )
 def test_what_is_kept(

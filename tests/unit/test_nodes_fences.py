@@ -16,6 +16,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.member_starts import MemberStarts, StrongZones
+from rebalance.nodes.zone_notes import ZoneNotes
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context
@@ -45,10 +46,9 @@ def starts(
     metastore: MemoryMetastore, disk: Disk, directory: Path, *, without_metastore: bool = False
 ) -> MemberStarts:
     """As a node makes it that starts on ``directory``."""
-    strong = StrongZones(directory, metastore, Keyspace())
-    return MemberStarts(
-        node_context(metastore, "b", disk), UnreadableLog(), strong, without_metastore=without_metastore
-    )
+    strong, notes = StrongZones(directory, metastore, Keyspace()), ZoneNotes(directory)
+    node = node_context(metastore, "b", disk)
+    return MemberStarts(node, UnreadableLog(), strong, notes, without_metastore=without_metastore)
 
 
 async def written(metastore: MemoryMetastore) -> None:
@@ -70,6 +70,19 @@ async def test_members_of_a_group_that_was_given_up_do_not_start(tmp_path: Path)
     await written(metastore)
     await starts(metastore, disk, tmp_path).restart_members()
     assert disk.restarted == [PARTITIONS[0], PARTITIONS[3]]
+
+
+async def test_members_of_a_lost_zone_do_not_start(tmp_path: Path) -> None:
+    """The metastore has another zone of their id; what is not known to be of a lost one starts."""
+    metastore, disk = MemoryMetastore(), Disk()
+    notes = ZoneNotes(tmp_path)
+    notes.note(PARTITIONS[1], ZoneIntent(1, replace(ZONE, life="lost")))
+    notes.note(PARTITIONS[2], ZoneIntent(1, replace(ZONE, life="now")))
+    intent = ZoneIntent(9, replace(ZONE, life="now"))
+    await metastore.commit(Txn((), (Put(Keyspace().intent(ZONE.zone_id), intent.encode()),)))
+    await starts(metastore, disk, tmp_path).restart_members()
+    assert disk.restarted == [PARTITIONS[0], PARTITIONS[2], PARTITIONS[3]]
+    assert "FOREIGN_COPY" in await starts(metastore, disk, tmp_path).clearance(PARTITIONS[1], 5)
 
 
 async def has_heard_of_zones(metastore: MemoryMetastore, directory: Path) -> None:

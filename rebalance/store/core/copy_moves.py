@@ -66,11 +66,18 @@ class CopyMoves:
 
     # In an exchange
 
-    def prepare(self, partitions: Mapping[ZoneId, frozenset[int]], zones: Iterable[ZoneId]) -> None:
-        """Create what is missing; drop what belongs to no zone any more, and marks without data (PME-059)."""
+    def prepare(
+        self,
+        partitions: Mapping[ZoneId, frozenset[int]],
+        zones: Iterable[ZoneId],
+        is_resting: Callable[[ZoneId], bool] = lambda zone: False,
+    ) -> None:
+        """Create what is missing; drop what belongs to no zone any more, unless that ``is_resting``, and marks
+        without data (PME-059)."""
         books, existing = self._books, frozenset(zones)
         for key, copy in list(books.copies.items()):
-            if key[0] not in existing or copy.state is CopyState.EVICTED:
+            is_dropped = key[0] not in existing and not is_resting(key[0])
+            if is_dropped or copy.state is CopyState.EVICTED:
                 self._forget(copy)
         for zone, numbers in partitions.items():
             for number in sorted(numbers):

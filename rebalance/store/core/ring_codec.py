@@ -81,7 +81,7 @@ VERSION = Form(_version, str)
 NAMES = Form(lambda stored: frozenset(_names(stored)), sorted)
 ROWS = listed(Form(_row, _row_document))
 
-_SPEC: Codec[ZoneSpec] = Codec(ZoneSpec)
+_SPEC: Codec[ZoneSpec] = Codec(ZoneSpec, omit=("life",))
 _EVENT: Codec[DiscoveryEvent] = Codec(
     DiscoveryEvent,
     omit=("is_client", "zones", "baseline", "basis", "node", "order", "dead"),

@@ -65,12 +65,13 @@ class StoreStart:
     """What a server reads in one revision of etcd before it joins: the ring, and what all results say.
     ``format_version`` of its own disk was checked by the shell. ``metastore_epoch``: higher after each
     time that etcd was adopted from a backup. ``finished``: the last exchange that a server of its name has told
-    to have finished."""
+    to have finished. ``resting``: see ``ZoneLives``."""
 
     ring: RingState
     results: ResultState
     metastore_epoch: int = 0
     finished: TopologyVersion = NO_VERSION
+    resting: frozenset[ZoneId] = frozenset()
 
 
 IdealLists = Mapping[ZoneId, tuple[tuple[str, ...], ...]]

@@ -24,6 +24,7 @@ class AssignedZone:
     lists: Lists
     revision: int
     policy: LossPolicy = DEFAULT_LOSS_POLICY
+    life: str = ""
 
     @property
     def is_complete(self) -> bool:
@@ -34,7 +35,7 @@ class AssignedZone:
     def spec(self) -> ZoneSpec:
         """With ``revision`` as that of its targets."""
         copies = max(map(len, self.lists), default=0)
-        return ZoneSpec(self.zone_id, self.partitions, copies, self.policy, self.revision)
+        return ZoneSpec(self.zone_id, self.partitions, copies, self.policy, self.revision, self.life)
 
 
 @dataclass(frozen=True, slots=True)

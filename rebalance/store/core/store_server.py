@@ -93,6 +93,7 @@ from rebalance.store.core.store_messages import (
     SupplyBatch,
     SupplyRequest,
 )
+from rebalance.store.core.zone_lives import ZoneLives
 
 NEVER_LEAVES_MS = 1 << 62
 
@@ -121,6 +122,7 @@ class StoreServer:
         self._ring = RingQueue(start.ring)
         self._replication = Replication(self.books)
         self._desk = RequestDesk(self.books, self._replication)
+        self._lives = ZoneLives(reader, start.resting, self.books.copies)
         self._moves = CopyMoves(self.books)
         self._fills = FillWork(self.books, self._moves)
         self._watch = PeerWatch(self.books)
@@ -136,8 +138,8 @@ class StoreServer:
         self._leave_ms = NEVER_LEAVES_MS
         self._disk_ms = 0
         self._mark = FinishedMark(reader, start)
-        if self._mark.refusal:
-            self._stop(self._mark.refusal)
+        if refusal := self._lives.refusal(start.ring.cluster.zones.values()) or self._mark.refusal:
+            self._stop(refusal)
 
     @property
     def worker(self) -> ExchangeWorker | None:
@@ -296,6 +298,9 @@ class StoreServer:
             if event.node == self.name and books.worker is not None and order == books.worker.order:
                 self._stop(f"the ring has {event.trigger.value} for it")
                 return
+            if refusal := self._lives.refusal(event.zones):
+                self._stop(refusal)
+                return
             books.out.append(CloseConnections(event.node, order))
             self._watch.forget(event.node)
             books.no_room.discard(event.node)
@@ -371,7 +376,9 @@ class StoreServer:
     def _prepared(self, worker: ExchangeWorker, prepare: Prepare) -> None:
         self._preparing = None
         cluster = worker.cluster_at(prepare.version)
-        self._moves.prepare(prepare.wanted, cluster.zones)
+        for mark in self._lives.opened(cluster.zones.values()):
+            self.books.disk.add(mark)
+        self._moves.prepare(prepare.wanted, cluster.zones, self._lives.is_resting)
         maps, history = self._moves.single_maps(prepare.version, cluster.open_zones)
         self._carry_out(worker.prepared(prepare.version, maps, history))
 

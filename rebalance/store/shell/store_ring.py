@@ -6,15 +6,15 @@ transaction that compares the result before it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.admission import Limits
 from rebalance.core.bandwidth import ByteRates
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
-from rebalance.core.readable import readable
+from rebalance.core.readable import read, readable
 from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.core.txn import (
     Compare,
@@ -100,10 +100,11 @@ class StoreRing:
 
     # The beginning
 
-    async def start(self) -> StoreStart:
-        """Everything as of one revision, after the epoch. Raises RingGapError, MetastoreError,
-        RecordNotReadableError."""
+    async def start(self, held: Collection[ZoneId] = ()) -> StoreStart:
+        """Everything as of one revision, after the epoch and what the catalog says of zones of which the disk
+        has copies (``held``). Raises RingGapError, MetastoreError, RecordNotReadableError."""
         keys = self._keyspace
+        intents = {zone: await self._metastore.get(keys.intent(zone)) for zone in sorted(held)}
         epoch = readable(await self._metastore.get(keys.epoch), EpochRecord.decode) or EpochRecord()
         snapshot = await self._metastore.range(keys.exchange)
         values = {item.key: item.value for item in snapshot.items}
@@ -114,7 +115,10 @@ class StoreRing:
         self.state = state
         told = values.get(keys.finished(self._name))
         finished = NO_VERSION if told is None else TopologyVersion.parse(told.decode())
-        return StoreStart(state, result_state(keys, values), epoch.epoch, finished)
+        resting = frozenset(
+            zone for zone, item in intents.items() if zone not in state.cluster.zones and not _is_dropped(item)
+        )
+        return StoreStart(state, result_state(keys, values), epoch.epoch, finished, resting)
 
     async def appear(self, cut_from: Sequence[str] = ()) -> None:
         """Create the key of the heartbeats, which controllers take for the wish to join; they wait while there
@@ -285,6 +289,12 @@ class StoreRing:
 
     def _beat(self, key: str, finished: TopologyVersion, cut_from: Sequence[str]) -> Put:
         return Put(key, encode_beat(ServerBeat(*self._address, finished, tuple(cut_from), self._ttl_ms)))
+
+
+def _is_dropped(intent: KeyValue | None) -> bool:
+    """As the catalog says: a zone that it does not know, or does not know any more, is not dropped."""
+    known = read(intent, ZoneIntent.decode)
+    return isinstance(known, ZoneIntent) and known.dropped
 
 
 def _following(state: RingState, record: RingRecord) -> RingState:

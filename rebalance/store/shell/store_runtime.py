@@ -150,7 +150,7 @@ class StoreRuntime:
                 *(self._metastore, self._keyspace, self._name, self.incarnation, address),
                 ttl_ms=self._limits.ttl_ms,
             )
-            start = await self._ring.start()
+            start = await self._ring.start({zone for zone, _ in self._disk.reader.heads()})
             self._server = StoreServer(self._name, self.incarnation, self._disk.reader, start, self._limits)
             if not self._disk.has_room:
                 self._give(RoomChanged(has_room=False))

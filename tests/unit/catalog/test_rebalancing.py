@@ -44,6 +44,15 @@ def test_what_moves_data(changed: dict[str, Any], found: tuple[str, ...]) -> Non
 
 def test_every_parameter_is_judged() -> None:
     """One that a zone gets later must be put on one of the lists, or here."""
-    fixed = {"zone_id", "name", "partitions", "storage_profiles", "consistency_mode", "strategy", "loss_policy"}
+    fixed = {
+        "zone_id",
+        "name",
+        "partitions",
+        "storage_profiles",
+        "consistency_mode",
+        "strategy",
+        "loss_policy",
+        "life",
+    }
     named = {each.name for each in fields(Zone)} - {"unknown"}
     assert named == {*PLACED, *TIMERS, *fixed}

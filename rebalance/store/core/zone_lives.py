@@ -1,0 +1,60 @@
+"""Which life of a zone's id this server's copies are of: a token on its disk, and which copies are at rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from catalog.core.zone import ZoneId
+from rebalance.core.causes import Cause
+from rebalance.core.topology_version import ZoneSpec
+from rebalance.store.core.disk_changes import KeepMark, StoreReader
+from rebalance.store.core.log_records import PartitionKey
+
+
+class ZoneLives:
+    """``resting``: zones of which the disk has copies and the ring has none, and which the catalog does not
+    call dropped: both stores were restored without them. These copies stay as they are. ``copies``: of this
+    server, as they come and go."""
+
+    def __init__(
+        self, reader: StoreReader, resting: Collection[ZoneId], copies: Collection[PartitionKey]
+    ) -> None:
+        self._reader = reader
+        self._copies = copies
+        self._resting = set(resting)
+        self._noted: dict[ZoneId, str] = {}
+
+    def is_resting(self, zone_id: ZoneId) -> bool:
+        return zone_id in self._resting
+
+    def refusal(self, zones: Iterable[ZoneSpec]) -> str:
+        """Why the server must not serve with ``zones`` in the ring; empty: it may. Copies with another token
+        are of a lost zone, and there is room for one copy of an id."""
+        for spec in zones:
+            life = self._of(spec.zone_id)
+            is_other = spec.life and life not in ("", spec.life)
+            if is_other and any(zone_id == spec.zone_id for zone_id, _ in self._copies):
+                return Cause.FOREIGN_COPY.text(
+                    f"the copies of zone {spec.zone_id} in this store are of a lost zone of this id (life "
+                    f"{life}), and not of the one of now (life {spec.life})"
+                )
+        return ""
+
+    def opened(self, zones: Iterable[ZoneSpec]) -> list[KeepMark]:
+        """The ring has these zones, and this server's copies of them are theirs."""
+        marks = []
+        for spec in zones:
+            self._resting.discard(spec.zone_id)
+            if spec.life and self._of(spec.zone_id) != spec.life:
+                self._noted[spec.zone_id] = spec.life
+                marks.append(KeepMark(_name(spec.zone_id), spec.life.encode()))
+        return marks
+
+    def _of(self, zone_id: ZoneId) -> str:
+        if zone_id not in self._noted:
+            self._noted[zone_id] = (self._reader.mark(_name(zone_id)) or b"").decode(errors="replace")
+        return self._noted[zone_id]
+
+
+def _name(zone_id: ZoneId) -> str:
+    return f"life {zone_id}"

@@ -1,0 +1,202 @@
+"""Catalog and etcd restored from backups of one moment, while the nodes' disks are as they were: no new zone
+shows a lost zone's data, whatever its shape and engine, and nothing of the lost ones is deleted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.installation import Installation, wait_for, without_spark
+from tests.fixtures.judged_alerts import QUICK_ALERTS
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("both stores are backed up and restored, and nodes are exchanged"),
+]
+
+STORED = "STORAGE PROFILES ['bulk']"
+"""Of zones that store servers keep."""
+LOST = {
+    "lost_a": "(PARTITIONS 4, REPLICAS 3)",
+    "lost_b": f"(PARTITIONS 4, REPLICAS 3) {STORED}",
+    "lost_c": "(PARTITIONS 2, REPLICAS 3)",
+    "lost_d": f"(PARTITIONS 2, REPLICAS 3) {STORED}",
+}
+NEW = {
+    "new_a": f"(PARTITIONS 2, REPLICAS 3) {STORED}",
+    "new_b": "(PARTITIONS 8, REPLICAS 3)",
+    "new_c": "(PARTITIONS 4, REPLICAS 3)",
+    "new_d": f"(PARTITIONS 8, REPLICAS 2) {STORED}",
+}
+"""In the order of ids: each of another shape than the lost one, the first two of another engine."""
+KEYS = tuple(f"key-{number}" for number in range(6))
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Iterator[Installation]:
+    """Stopped; its stores are backed up as of a moment at which it had the zone KEPT alone."""
+    stage = Installation(tmp_path / "data", environment={**without_spark(tmp_path), **QUICK_ALERTS})
+    try:
+        stage.start()
+        stage.execute("CREATE ZONE kept (PARTITIONS 1, REPLICAS 3)")
+        put(stage, "kept")
+        stage.stop()
+        for store in stores(stage):
+            copied(store, tmp_path / "backup" / store.name)
+        stage.start()
+        for zone, shape in LOST.items():
+            stage.execute(f"CREATE ZONE {zone} {shape}")
+            put(stage, zone)
+        yield stage
+    finally:
+        stage.kill_up()
+        stage.assert_nothing_is_left()
+
+
+def stores(installation: Installation) -> list[Path]:
+    directory = installation.directory
+    return [directory / "etcd", *directory.glob("catalog.sqlite*")]
+
+
+def copied(source: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy(source, target)
+
+
+def restore(installation: Installation) -> None:
+    """Both stores, and nothing else."""
+    for store in stores(installation):
+        shutil.rmtree(store) if store.is_dir() else store.unlink()
+    for store in (installation.directory.parent / "backup").iterdir():
+        copied(store, installation.directory / store.name)
+
+
+def put(installation: Installation, zone: str) -> None:
+    for key in KEYS:
+        path = f"/api/v1/zones/{zone}/kv/{key}"
+        wait_for(
+            f"a put to {zone}",
+            lambda path=path: installation.request("PUT", path, {"value": zone}).is_success,
+        )
+
+
+def ids(installation: Installation) -> dict[str, int]:
+    return {each["name"].lower(): each["zone_id"] for each in installation.get("/api/v1/zones")["zones"]}
+
+
+def read(installation: Installation, zone: str) -> list[str | None]:
+    """Its values; None: the zone serves and does not have the key."""
+
+    def value(key: str) -> Any:
+        response = installation.request("GET", f"/api/v1/zones/{zone}/kv/{key}")
+        answered = response.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND)
+        return (response.json()["value"] if response.is_success else None,) if answered else ()
+
+    return [wait_for(f"a read of {zone}", lambda key=key: value(key))[0] for key in KEYS]
+
+
+def disk(installation: Installation, node: str) -> dict[str, Any]:
+    """What lies there: members by directory, with their reservation, and copies of the store by zone."""
+    directory = installation.directory / "nodes" / node
+    members = {
+        path.parent.name: (path.parent / "data" / "member" / "wal").is_dir()
+        and json.loads(path.read_text())["peer_port"]
+        for path in directory.glob("members/*/reservation.json")
+    }
+    checked = json.loads(installation.zonectl("store", "fsck", str(directory / "store"), "--json").stdout)
+    copies = {(copy["zone"], copy["partition"]): copy["rows"] for copy in checked["copies"]}
+    return {"members": members, "copies": copies}
+
+
+def of_zones(found: dict[str, Any], zones: set[int]) -> dict[str, Any]:
+    return {
+        "members": {name: held for name, held in found["members"].items() if int(name.split("-")[0]) in zones},
+        "copies": {key: rows for key, rows in found["copies"].items() if key[0] in zones},
+    }
+
+
+def test_nodes_know_more_than_both_restored_stores(installation: Installation) -> None:
+    lost = set(ids(installation).values()) - {ids(installation)["kept"]}
+    installation.stop()
+    before = {node: of_zones(disk(installation, node), lost) for node in ("n1", "n2", "n3")}
+    assert all(found["members"] and found["copies"] for found in before.values())
+    restore(installation)
+
+    installation.start_diverged()
+    reason = "has seen etcd at revision"
+    refused = installation.zonectl("sql", "-e", f"CREATE ZONE new_a {NEW['new_a']}")
+    assert refused.returncode == 1
+    assert "METASTORE_DIVERGED" in refused.stderr
+    for shown in ("status", "doctor"):
+        said = installation.zonectl(shown)
+        assert said.returncode != 0
+        assert reason in said.stdout
+    wait_for(
+        "the alert",
+        lambda: [
+            alert
+            for alert in installation.get("/api/v1/alerts")["alerts"]
+            if alert["name"] == "Divergence" and alert["state"] == "firing" and reason in alert["text"]
+        ],
+    )
+
+    adopted = installation.zonectl("metastore", "adopt", "--yes", "--format", "json")
+    assert adopted.returncode == 0, adopted.stderr
+    assert json.loads(adopted.stdout)["dropped"] == []
+    wait_for("readiness", installation.is_whole)
+    for zone, shape in NEW.items():
+        installation.execute(f"CREATE ZONE {zone} {shape}")
+    assert min(ids(installation)[zone] for zone in NEW) > max(lost)
+    for zone in NEW:
+        assert read(installation, zone) == [None] * len(KEYS)
+    assert read(installation, "kept") == ["kept"] * len(KEYS)
+    assert installation.zonectl("metastore", "status").returncode == 0
+    installation.stop()
+    assert {node: of_zones(disk(installation, node), lost) for node in before} == before
+
+
+def test_a_node_that_was_away_has_copies_of_lost_zones_under_new_ids(installation: Installation) -> None:
+    """Nobody knew of them when the ids were given, and the node itself has forgotten how far etcd was."""
+    lost = {ids(installation)[zone] for zone in LOST}
+    installation.stop()
+    nodes, away = installation.directory / "nodes", installation.directory.parent / "away"
+    before = of_zones(disk(installation, "n3"), lost)
+    nodes.rename(away)
+    restore(installation)
+    launch(installation)
+    for zone, shape in NEW.items():
+        installation.execute(f"CREATE ZONE {zone} {shape}")
+        put(installation, zone)
+    assert [ids(installation)[zone] for zone in NEW] == sorted(lost)
+    installation.stop()
+    shutil.rmtree(nodes / "n3")
+    (away / "n3").rename(nodes / "n3")
+    (nodes / "n3" / "node.json").unlink()
+
+    launch(installation)
+    log = installation.directory / "logs" / "n3.log"
+    for words in ("a copy of another zone is left alone", "in this store are of a lost zone"):
+        wait_for(words, lambda words=words: words in log.read_text())
+    wait_for("the cause", lambda: "FOREIGN_COPY" in json.dumps(installation.partitions("new_c")))
+    for zone in NEW:
+        assert read(installation, zone) == [zone] * len(KEYS)
+    assert installation.sql("CREATE ZONE above")[0]["zone_id"] == max(lost) + 1
+    installation.stop()
+    after = disk(installation, "n3")
+    assert before["members"].items() <= after["members"].items()
+    assert before["copies"].items() <= after["copies"].items()
+
+
+def launch(installation: Installation) -> None:
+    """Whether its zones are served or not."""
+    installation.launch()
+    wait_for("nodes", lambda: installation.request("GET", "/readyz").json()["nodes"] >= installation.nodes)

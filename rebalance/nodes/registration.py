@@ -159,7 +159,7 @@ class Registration:
                     self._save()
                     self._unreadable.goes_on("registration")
                     continue
-                log.warning("node's entry is gone, registering again", node=self._node.name)
+                log.warning("node's entry is gone or too old, registering again", node=self._node.name)
             except RecordNotReadableError as error:
                 self._unreadable.waits("registration", error)
                 continue

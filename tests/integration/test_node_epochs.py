@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import PartitionId
@@ -56,7 +56,9 @@ async def test_an_adopted_metastore_that_forgot_the_group(cluster: NodeCluster) 
     stable = Put(keys.stable, Assignments(("n1",)).encode())
     adopted = Put(cluster.keyspace.epoch, EpochRecord(2).encode())
     lost = Delete(cluster.keyspace.member(P0, "n2"))
-    await cluster.metastore.commit(Txn((), (stable, Put(keys.configuration, backup), lost)))
+    zone = Zone(P0.zone_id, "Z", 1, 1, None, ("default",))
+    published = Put(cluster.keyspace.intent(P0.zone_id), ZoneIntent(1, zone).encode())
+    await cluster.metastore.commit(Txn((), (stable, Put(keys.configuration, backup), lost, published)))
     await cluster.metastore.commit(Txn((), (adopted,)))
     await cluster.until(lambda: cluster.settled(P0, "n1"))
     assert (await cluster.router.get(P0, "key")).value == b"written after the backup"

@@ -85,7 +85,13 @@ _SPEC: Codec[ZoneSpec] = Codec(ZoneSpec, omit=("life",))
 _EVENT: Codec[DiscoveryEvent] = Codec(
     DiscoveryEvent,
     omit=("is_client", "zones", "baseline", "basis", "node", "order", "dead"),
-    forms={"version": VERSION, "baseline": optional(NAMES), "basis": optional(VERSION), "dead": NAMES},
+    forms={
+        "zones": listed(_SPEC.form),
+        "version": VERSION,
+        "baseline": optional(NAMES),
+        "basis": optional(VERSION),
+        "dead": NAMES,
+    },
 )
 _RECORD: Codec[RingRecord] = Codec(RingRecord, omit=("incarnation",), forms={"event": _EVENT.form})
 _CLUSTER: Codec[Cluster] = Codec(

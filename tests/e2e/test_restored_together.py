@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from rebalance.store.core.store_check import check_copy
+from rebalance.store.shell.lmdb_disk import stored
 from tests.e2e.installation import Installation, wait_for, without_spark
 from tests.fixtures.judged_alerts import QUICK_ALERTS
 
@@ -112,8 +114,9 @@ def disk(installation: Installation, node: str) -> dict[str, Any]:
         and json.loads(path.read_text())["peer_port"]
         for path in directory.glob("members/*/reservation.json")
     }
-    checked = json.loads(installation.zonectl("store", "fsck", str(directory / "store"), "--json").stdout)
-    copies = {(copy["zone"], copy["partition"]): copy["rows"] for copy in checked["copies"]}
+    with stored(directory / "store") as reader:
+        checks = [check_copy(reader, partition, head) for partition, head in reader.heads().items()]
+    copies = {check.partition: (check.rows, check.defects) for check in checks}
     return {"members": members, "copies": copies}
 
 
@@ -136,8 +139,8 @@ def test_nodes_know_more_than_both_restored_stores(installation: Installation) -
     refused = installation.zonectl("sql", "-e", f"CREATE ZONE new_a {NEW['new_a']}")
     assert refused.returncode == 1
     assert "METASTORE_DIVERGED" in refused.stderr
-    for shown in ("status", "doctor"):
-        said = installation.zonectl(shown)
+    for shown in (("status",), ("doctor", "-o", "json", "--data-dir", str(installation.directory))):
+        said = installation.zonectl(*shown)
         assert said.returncode != 0
         assert reason in said.stdout
     wait_for(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.core.zone import Node, ZoneId
+from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
@@ -146,6 +146,8 @@ async def test_an_adopted_metastore_waits_for_the_group(learner: Learner) -> Non
     """The copy may be the newest that is left, until the group has published its members after the adoption."""
     await learner.put(KEYSPACE.epoch, EpochRecord(2).encode())
     await learner.put(KEYS.stable, GONE.encode())
+    zone = Zone(P0.zone_id, "Z", 1, 1, None, ("default",))
+    await learner.put(KEYSPACE.intent(P0.zone_id), ZoneIntent(1, zone).encode())
     await learner.duties.tend(await learner.view())
     assert learner.is_kept
     found = await learner.store.get(KEYS.configuration)

@@ -33,6 +33,7 @@ from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.node_removal import NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
@@ -68,6 +69,7 @@ class Services:
     store_requests: StoreRequests
     limits: LimitsKeeper
     drains: DrainKeeper
+    removals: NodeRemover
     log_levels: LogLevelKeeper
     operations: OperationControl
     reverse: OperationReverse

@@ -20,7 +20,7 @@ from rebalance.core.admission import utc
 from rebalance.core.alert_state import Alert, Alerts, AlertState, Labels
 from rebalance.core.causes import Cause, cause_of
 
-HELD_BY = frozenset((Cause.FOREIGN_DIRECTORY, Cause.STORE_DAMAGED))
+HELD_BY = frozenset((Cause.FOREIGN_DIRECTORY, Cause.NODE_REMOVED, Cause.STORE_DAMAGED))
 """Causes for which a node's process waits, and somebody has to come."""
 OF_LOST, OF_SHORT = "PartitionWithoutMajority", "ReplicasMissing"
 ALERTS_OF = {Cause.PARTITION_LOST: OF_LOST, Cause.QUORUM_EXCEEDS_DATA_NODES: OF_SHORT}

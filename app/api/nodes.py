@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -14,13 +15,15 @@ from app.actor import current_actor, seen_zones
 from app.api.bodies import Person, Reason, RequestBody
 from app.api.metastore_calls import answered
 from app.api.problems import answers
-from app.contract.nodes import CanStop, DrainResult, NodeBody, Nodes
+from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval, Nodes
 from app.services import Services, ServicesOf
+from app.views.node_removal import counting_zones, records_of
 from app.views.node_stop import can_stop
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
-from rebalance.core.drain import Drain, left_without
+from rebalance.controllers.node_removal import node_alive
+from rebalance.core.drain import Drain, DrainLoss, left_without
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"])
 
@@ -33,6 +36,10 @@ NodeName = Annotated[str, Path(description="exactly as the node is named", examp
 class DrainRequest(RequestBody):
     by: Person = Field(min_length=1, description="who drains, to be asked")
     reason: Reason = ""
+
+
+class RemovalRequest(DrainRequest):
+    dry_run: bool = Field(False, description="say what would be done, and change nothing")
 
 
 @router.get("/nodes", **answers(Nodes, 503))
@@ -53,6 +60,11 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     services.require_metastore()
     services.audit.require_reason(body.reason)
     _known(node, services)
+    revision = await _drain(node, body, services)
+    return await _result(node, revision, services)
+
+
+async def _drain(node: str, body: DrainRequest, services: Services) -> int:
     await answered(services.limits.require_rebalancing(f"draining {node} moves its data to other nodes"))
     actor = current_actor().named(body.by)
     drain = Drain(actor.name, body.reason, time.time_ns() // 1_000_000, actor.verified)
@@ -71,7 +83,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     revision = await answered(services.drains.drain(node, drain, check))
     if revision:
         await services.audit.record(Action.DRAIN_NODE, node, {}, by=body.by, reason=body.reason)
-    return await _result(node, revision, services)
+    return revision
 
 
 @router.delete("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
@@ -86,6 +98,70 @@ async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
     if revision:
         await services.audit.record(Action.UNDRAIN_NODE, node, {})
     return await _result(node, revision, services)
+
+
+@router.post("/nodes/{node:segment}/removal", **answers(NodeRemoval, 400, 404, 409, 503, 504))
+async def remove_node(node: NodeName, body: RemovalRequest, services: ServicesOf) -> Response:
+    """Take a node that is gone out for good. It is drained, and what it held is made anew elsewhere from the
+    other copies; asked again once no zone counts on it, its records go. What was in use before, a directory or
+    a process that was cut off, is not used again: the node comes back as a new one only. Refused while the node
+    is alive, and where a partition would be left without a majority or without a copy."""
+    services.require_metastore()
+    services.audit.require_reason(body.reason)
+    if _known(node, services)["alive"]:
+        raise node_alive(node)
+    zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
+    verdict = can_stop(node, services.views, zones, await services.sight.silence())
+    removal: NodeRemoval = {
+        "node": node,
+        "state": "PLANNED",
+        "zones": await _counting(node, zones, services),
+        "losses": {loss: count for loss, count in verdict["losses"].items() if DrainLoss(loss).hinders},
+        "partitions": [loss for loss in verdict["partitions"] if DrainLoss(loss["loss"]).hinders],
+    }
+    if body.dry_run:
+        return JSONResponse(removal)
+    if not verdict["can_stop"]:
+        raise RefusedError(ErrorKind.NODE_NEEDED, _needed(node, removal))
+    if node not in services.views.drains():
+        revision = await _drain(node, body, services)
+        await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
+        removal["zones"] = await _counting(node, zones, services)
+    removal["state"] = "DRAINING"
+    if not removal["zones"]:
+        await _remove(node, body, services)
+        removal["state"] = "REMOVED"
+    return JSONResponse(removal)
+
+
+async def _counting(node: str, zones: Mapping[ZoneId, str], services: Services) -> dict[str, int]:
+    """Zones that count on the node; one that is being dropped by its id."""
+    copy, views = services.mirror.copy(), services.views
+    counts = await asyncio.to_thread(counting_zones, copy, views.keyspace, views.ownership, node)
+    return {zones.get(zone_id, str(zone_id)): count for zone_id, count in sorted(counts.items())}
+
+
+async def _remove(node: str, body: RemovalRequest, services: Services) -> None:
+    actor = current_actor().named(body.by)
+    copy, keyspace = services.mirror.copy(), services.views.keyspace
+    records = await asyncio.to_thread(lambda: list(records_of(copy, keyspace, node)))
+    removing = services.removals.remove(node, actor.name, body.reason, records, verified=actor.verified)
+    revision = await answered(removing)
+    await services.audit.record(Action.REMOVE_NODE, node, {}, by=body.by, reason=body.reason)
+    await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
+
+
+def _needed(node: str, removal: NodeRemoval) -> str:
+    if not removal["partitions"]:
+        return f"etcd does not answer, so nobody can tell what would be lost with {node}"
+    first = removal["partitions"][0]
+    others = sum(removal["losses"].values()) - 1
+    more = f", and {others} more" if others else ""
+    return (
+        f"without {node}, partition {first['zone']}.{first['partition']}{more} would be left without a "
+        f"majority or a copy ({first['loss']}: {first['detail']}); start {node}, or give up what only it has: "
+        f"`zonectl recovery reset {first['zone']} --confirm-dead {node}`, of store zones `reset-lost`"
+    )
 
 
 @router.get("/nodes/{node:segment}/can-stop", **answers(CanStop, 404, 503))

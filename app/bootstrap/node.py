@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from functools import cache
+from functools import cache, partial
 
 import structlog
 
@@ -38,6 +38,7 @@ from rebalance.metastore.own_directory import OwnDirectory
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.failure_report import FAILURES_PERIOD_S
 from rebalance.nodes.node_fence import NodeFence
+from rebalance.nodes.registration import cause_of_removal
 from rebalance.nodes.store_child import StoreChild
 from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.ports.groups import NoPlaceError
@@ -51,7 +52,7 @@ log = structlog.get_logger(__name__)
 async def run_node(settings: Settings) -> None:
     """Until cancelled. Raises ValueError for settings that name no node or no ports, EtcdVersionError or
     FileNotFoundError without an etcd that can open the data directory, and ForeignDirectoryError for one that
-    turns out to be another's."""
+    turns out to be another's, or a removed node's."""
     node = node_of(settings)
     configure(node.name)
     background = Background()
@@ -63,7 +64,8 @@ async def run_node(settings: Settings) -> None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         directory = OwnDirectory(node.name, lambda: node_directories(settings.data_dir), metastore, keyspace)
         held = HeldStart(metastore, keyspace, node.name, entry_of(ProcessRole.NODE, ""))
-        await held.until_free(directory.why_foreign)
+        removal = partial(cause_of_removal, metastore, keyspace, node.name, settings.data_dir)
+        await held.until_free(directory.why_foreign, removal)
         etcd = choose(settings.data_dir, settings.etcd)
         majority = EtcdMajority(metastore, tls=settings.tls if settings.metastore_tls else None)
         fence = NodeFence(

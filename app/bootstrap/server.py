@@ -66,6 +66,7 @@ from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.held_zones import HeldZones
 from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.node_removal import NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
@@ -210,6 +211,7 @@ async def serve(
             store_requests=requests,
             limits=LimitsKeeper(metastore, keyspace, settings.node_lease_s),
             drains=DrainKeeper(metastore, keyspace),
+            removals=NodeRemover(metastore, keyspace),
             log_levels=LogLevelKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),

@@ -68,6 +68,7 @@ class ApiClient:
     end_silence = _sent(requests.end_silence)
     drain = _sent(requests.drain)
     undrain = _sent(requests.undrain)
+    remove_node = _sent(requests.remove_node)
     can_stop = _sent(requests.can_stop)
     whoami = _sent(requests.whoami)
     tokens = _sent(requests.tokens)

@@ -60,7 +60,7 @@ COMMANDS = {
     "Services": {
         "serve": ("app.cli.services", "Serve the API."),
         "controller": ("app.cli.services", "Run the controllers."),
-        "node": ("app.cli.node", "Run a data node, or drain one."),
+        "node": ("app.cli.node", "Run a data node; drain or remove one."),
         "admin": ("app.cli.admin", "Recover an administrator on the machine of the catalog."),
         "migrate": ("app.cli.services", "Bring the catalog's schema up to date."),
         "health": ("app.cli.health", "Check one process of an installation."),

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
-
-import typer
 
 from app.cli.connection import Api, object_command
-from app.cli.exits import ExitCode, UsageError
-from app.cli.options import ReasonOption, group, option
-from app.cli.say import counted, say
+from app.cli.exits import ExitCode
+from app.cli.options import ReasonOption, YesOption, group
+from app.cli.say import confirm, counted, say
 
 app = group("Check that catalog and etcd belong together, and continue after a restore.")
 
@@ -40,7 +37,7 @@ def status(api: Api) -> int:
 @object_command
 def adopt(
     api: Api,
-    yes: Annotated[bool, option("--yes", "Do not prompt for confirmation.")] = False,
+    yes: YesOption = False,
     reason: ReasonOption = "",
 ) -> int:
     """Accept the current state of catalog and etcd, and continue.
@@ -62,17 +59,12 @@ def adopt(
         if shown["kind"]:
             say(f"epoch {shown['epoch']}, {shown['kind']}: {shown['reason']}", out=sys.stderr)
             if not yes:
-                _confirm()
+                confirm(
+                    "Publish the catalog again, and drop zones known only to etcd?", "review the state above"
+                )
         done = client.adopt_metastore(shown)
     dropped = f", dropped: {', '.join(done['dropped'])}" if done["dropped"] else ""
     line = f"epoch {done['epoch']}: {counted(done['published'], 'zone')} published again{dropped}"
     agreed = f"catalog and etcd agree (epoch {done['epoch']}): nothing was done"
     api.show_one(done, line if done["adopted"] else agreed)
     return ExitCode.OK
-
-
-def _confirm() -> None:
-    if not sys.stdin.isatty():
-        raise UsageError("stdin is no terminal to confirm on: review the state above, then add --yes")
-
-    typer.confirm("Publish the catalog again, and drop zones known only to etcd?", abort=True, err=True)

@@ -1,7 +1,9 @@
-"""``zonectl node``: a data node; ``drain | undrain | can-stop`` take one out of service in order."""
+"""``zonectl node``: a data node; ``drain | undrain | can-stop`` take one out of service in order,
+``remove`` one that is gone."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -15,10 +17,12 @@ from app.cli.options import (
     DEFAULT_DATA_DIR,
     ByOption,
     DataDirOption,
+    DryRunOption,
     InsecureLinksOption,
     MetastoreOption,
     ReasonOption,
     TimeoutOption,
+    YesOption,
     argument,
     asker,
     make_settings,
@@ -26,12 +30,12 @@ from app.cli.options import (
     setting,
 )
 from app.cli.output import print_table
-from app.cli.say import counted, say
+from app.cli.say import confirm, counted, say
 from app.cli.service_process import keep_private, run_until_stopped
 from app.cli.services import accept_links
 
 if TYPE_CHECKING:
-    from app.contract.nodes import CanStop, DrainResult, NodeBody
+    from app.contract.nodes import CanStop, DrainResult, LossBody, NodeBody, NodeRemoval
 
 
 LOSSES_SHOWN_MAX = 20
@@ -94,7 +98,7 @@ def node(
     """Run one data node: its agent and the members of replication groups it supervises.
 
     With a subcommand no node is run: `drain`, `undrain` and `can-stop` take a
-    node out of service and back.
+    node out of service and back, `remove` takes out one that is gone for good.
 
     \b
     Examples:
@@ -196,6 +200,60 @@ def undrain(api: Api, name: NameArgument, reason: ReasonOption = "") -> int:
     return ExitCode.OK
 
 
+@app.command()
+@object_command
+def remove(
+    api: Api,
+    name: NameArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    reason: ReasonOption = "",
+    by: ByOption = None,
+    wait: Annotated[bool, option("--wait", "Wait until the node is removed.")] = False,
+    timeout: TimeoutOption = None,
+) -> int:
+    """Remove a node that is gone for good.
+
+    What the node held is made anew on other nodes, from the copies that are
+    left. Then its records go: without --wait, once the command is given again.
+    What is to be moved is shown first. The command is refused while the node is
+    alive, and where a partition would be left without a majority or a copy.
+
+    The node never comes back as it was: a directory that it used before is not
+    started again. With an empty directory it joins as a new node.
+
+    \b
+    Examples:
+      zonectl node remove n3 --dry-run
+      zonectl node remove n3 --wait --reason "mainboard"
+      zonectl node remove n3 --yes --format json
+    """
+    body = {"by": asker(by), "reason": reason}
+    with api.client(reason) as client:
+        removal = client.remove_node(name, {**body, "dry_run": True})
+        say(f"{name}: {_to_move(removal)}", out=sys.stderr)
+        if dry_run or removal["losses"]:
+            counts = ", ".join(f"{count} {loss}" for loss, count in removal["losses"].items())
+            verdict = f"is needed: {counts}" if counts else "can be removed"
+            api.show_one(removal, f"node {name} {verdict}")
+            _print_losses(api, removal["partitions"])
+            return ExitCode.FAILED if counts else ExitCode.OK
+        if not yes:
+            confirm(f"Remove node {name} for good?", "review the line above")
+        view = LineView()
+
+        def is_removed(answer: NodeRemoval) -> bool:
+            removal.update(answer)
+            view.line(f"{name}: {_to_move(answer)}")
+            return not wait or answer["state"] == "REMOVED"
+
+        late = f"{name}: not removed yet; its replicas go on moving"
+        is_done = watch(lambda _: client.remove_node(name, body), is_removed, view, timeout, late)
+    left = "removed" if removal["state"] == "REMOVED" else "draining: repeat the command once nothing is left"
+    api.show_one(removal, f"node {name} {left}")
+    return ExitCode.OK if is_done else ExitCode.TIMED_OUT
+
+
 @app.command("can-stop")
 @object_command
 def can_stop(api: Api, name: NameArgument) -> int:
@@ -216,13 +274,25 @@ def can_stop(api: Api, name: NameArgument) -> int:
     counts = ", ".join(f"{count} {loss}" for loss, count in answer["losses"].items())
     held = _held(answer) + (f"; {counts}" if counts else "")
     api.show_one(answer, f"node {name} {verdict}: {held}")
-    losses = answer["partitions"]
+    _print_losses(api, answer["partitions"])
+    return ExitCode.OK if answer["can_stop"] else ExitCode.FAILED
+
+
+def _print_losses(api: Api, losses: Sequence[LossBody]) -> None:
     if api.is_table and losses:
         place = {"partition": lambda loss: f"{loss['zone']}.{loss['partition']}"}
         print_table(losses[:LOSSES_SHOWN_MAX], {**place, "loses": "loss", "reason": "detail"})
         if len(losses) > LOSSES_SHOWN_MAX:
             say(f"... and {len(losses) - LOSSES_SHOWN_MAX} more (--format json)")
-    return ExitCode.OK if answer["can_stop"] else ExitCode.FAILED
+
+
+def _to_move(removal: NodeRemoval) -> str:
+    """``7 replicas of ORDERS, PEOPLE are made anew on other nodes``."""
+    zones = removal["zones"]
+    if not zones:
+        return "no zone counts on it"
+    replicas = counted(sum(zones.values()), "replica")
+    return f"{replicas} of {', '.join(zones)} to be made anew on other nodes"
 
 
 def _is_empty(drained: DrainResult) -> bool:

@@ -105,6 +105,7 @@ ForOption = Annotated[
         "--for", "Length of the pause, for example 90s, 10m, 1h30m or 2d.", "TIME", default="until `resume`"
     ),
 ]
+YesOption = Annotated[bool, option("--yes", "Do not prompt for confirmation.")]
 DryRunOption = Annotated[bool, option("--dry-run", "Print what would be done, and change nothing.")]
 HostOption = Annotated[str | None, setting("--host", "Address the API listens on.", default="127.0.0.1")]
 PortOption = Annotated[

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TextIO
 
+from app.cli.exits import UsageError
 from catalog.core.visible import visible, visible_json
 
 
@@ -17,6 +18,15 @@ def say(line: str = "", *, out: TextIO | None = None) -> None:
 def counted(number: int, one: str, many: str = "") -> str:
     """1 zone, 2 zones; ``many``: the plural where it is not ``one`` with an s."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def confirm(question: str, first: str) -> None:
+    """Ends the command unless somebody says yes. ``first``: what a script is to do before it says so."""
+    import typer
+
+    if not sys.stdin.isatty():
+        raise UsageError(f"stdin is no terminal to confirm on: {first}, then add --yes")
+    typer.confirm(question, abort=True, err=True)
 
 
 def say_lines(text: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from app.contract.log_levels import LevelChange, LevelReset, LogLevels
     from app.contract.logins import ConsoleLink, NewToken, TokenBody, WhoAmI
     from app.contract.metastore import AdoptionBody, MetastoreState
-    from app.contract.nodes import CanStop, DrainResult, NodeBody
+    from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval
     from app.contract.operations import OperationDetail, Operations
     from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
     from app.contract.statements import StatementOutcome
@@ -253,6 +253,10 @@ def drain(node: str, body: Mapping[str, object]) -> Request[DrainResult]:
 def undrain(node: str) -> Request[DrainResult]:
     """Repeating it changes nothing more."""
     return Request("DELETE", f"/api/v1/nodes/{segment(node)}/drain", _whole)
+
+
+def remove_node(node: str, body: Mapping[str, object]) -> Request[NodeRemoval]:
+    return _post(f"/api/v1/nodes/{segment(node)}/removal", body)
 
 
 def can_stop(node: str) -> Request[CanStop]:

@@ -56,6 +56,17 @@ async def undrain(site: Site, node: str, by: str, reason: str) -> str:
     return f"{node} can be used again."
 
 
+async def remove_node(site: Site, node: str, by: str, reason: str) -> str:
+    require(PageControl.REMOVE_NODE)
+    request = _checked(nodes.RemovalRequest, by=by, reason=reason)
+    removal = body(await nodes.remove_node(node, request, site.services))
+    if removal["state"] == "REMOVED":
+        return f"{node} is removed."
+    return (
+        f"{sum(removal['zones'].values())} replicas are made anew elsewhere; remove {node} again once they are."
+    )
+
+
 async def stop_check(site: Site, node: str) -> Json:
     """What the API's can-stop answers, in a thread: it looks at every member of the node."""
     require(PageControl.CHECK_STOP)

@@ -103,7 +103,7 @@ def read_partition(view: PartitionView, alive: frozenset[str]) -> PartitionReadi
     """``alive``: the nodes whose lease lives."""
     status = partition_status(view, alive)
     assigned = nodes_of(view.pending or view.stable or view.target)
-    nodes = assigned | copies_of(view)
+    nodes = assigned | copies_of(view, alive)
     return PartitionReading(
         tuple((node, cell(_role(view, node, alive), _copy(view, node, assigned, alive))) for node in nodes),
         _MOVE_OF[status.state],
@@ -137,7 +137,7 @@ def _role(view: PartitionView, node: str, alive: frozenset[str]) -> Role:
 
 
 def _copy(view: PartitionView, node: str, assigned: frozenset[str], alive: frozenset[str]) -> CopyCell:
-    if node not in copies_of(view):
+    if node not in copies_of(view, alive):
         return CopyCell.NOT_BEGUN if node in alive else CopyCell.DOWN
     copy = _COPY_OF[local_state(view, node, alive)]
     is_leaving = node not in assigned and copy in (CopyCell.HEALTHY, CopyCell.JOINING)

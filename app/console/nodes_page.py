@@ -54,6 +54,15 @@ UNDRAIN = PageAction(
     actions.undrain,
     PageControl.DRAIN_NODE,
 )
+REMOVE = PageAction(
+    "Remove",
+    "Remove {} for good?",
+    "What the node held is made anew on other nodes; once nothing is left, its records go. Its directory is "
+    "not started again: the node comes back as a new one only.",
+    actions.remove_node,
+    PageControl.REMOVE_NODE,
+    is_dangerous=True,
+)
 
 
 async def _rows(site: Site) -> list[dict[str, Any]]:
@@ -65,14 +74,15 @@ async def _rows(site: Site) -> list[dict[str, Any]]:
 
 
 class _NodePanel:
-    """One node: what would be lost if it stopped, and its drain."""
+    """One node: what would be lost if it stopped, its drain, and its removal."""
 
     def __init__(self, site: Site, frame: PageFrame, name: str) -> None:
         self._site, self._name, self._action = site, name, DRAIN
         self._panel = Fragment("panel")
         with ui.row().classes("tools"):
             self._button = button(DRAIN.word, lambda: self._action.ask(frame, name))
-            self._button.visible = False
+            self._removal = button(REMOVE.word, lambda: REMOVE.ask(frame, name))
+            self._button.visible = self._removal.visible = False
             if may_use(PageControl.CHECK_STOP):
                 button("Check whether it can stop", self._check)
             self._planned = Fragment()
@@ -86,6 +96,8 @@ class _NodePanel:
         # A node that is down serves nothing until it has moved.
         is_shown = drain is not None or (row is not None and row["state"] != DOWN)
         self._button.visible = is_shown and may_use(DRAIN.control)
+        is_alive = self._name in self._site.services.views.alive()
+        self._removal.visible = row is not None and not is_alive and may_use(REMOVE.control)
         wish, text = (Wish.IN, "Plan the undrain") if drain else (Wish.OUT, "Plan the drain")
         url = link("plan", wish=wish.value, nodes=self._name)
         may_plan = is_shown and page_refusal("/plan") is None

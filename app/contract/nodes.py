@@ -59,6 +59,20 @@ class LossBody(TypedDict):
     detail: str
 
 
+class NodeRemoval(TypedDict):
+    node: str
+    state: Annotated[
+        Literal["PLANNED", "DRAINING", "REMOVED"],
+        About("PLANNED: a dry run; DRAINING: `zones` count on the node yet, ask again once they do not"),
+    ]
+    zones: Annotated[
+        dict[str, int],
+        About("zones that count on the node, with how many of their replicas there are made anew elsewhere"),
+    ]
+    losses: Annotated[dict[str, int], About("partitions that need the node, by what they would lose")]
+    partitions: Annotated[list[LossBody], About("the first thousand of them")]
+
+
 class StopVerdict(TypedDict):
     node: str
     can_stop: Annotated[

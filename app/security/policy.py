@@ -114,7 +114,10 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", f"{_API}/nodes"): _needs(SEE_SYSTEM),
     ("PUT", f"{_API}/nodes/{{node:segment}}/drain"): _needs((Privilege.OPERATE, Subject.SYSTEM)),
     ("DELETE", f"{_API}/nodes/{{node:segment}}/drain"): _needs((Privilege.OPERATE, Subject.SYSTEM)),
-    # It names zones.
+    # They name zones.
+    ("POST", f"{_API}/nodes/{{node:segment}}/removal"): _needs(
+        (Privilege.OPERATE, Subject.SYSTEM), (Privilege.SEE, Subject.ALL_ZONES)
+    ),
     ("GET", f"{_API}/nodes/{{node:segment}}/can-stop"): _needs(SEE_SYSTEM, (Privilege.SEE, Subject.ALL_ZONES)),
     ("GET", f"{_API}/rebalance/limits"): _needs(SEE_SYSTEM),
     ("PATCH", f"{_API}/rebalance/limits"): _needs((Privilege.OPERATE, Subject.SYSTEM)),
@@ -183,6 +186,7 @@ class PageControl(Enum):
 
     DRAIN_NODE = "drain or undrain a node"
     CHECK_STOP = "check whether a node can stop"
+    REMOVE_NODE = "remove a node that is gone for good"
     CHANGE_LIMITS = "set the limits, pause and resume"
     SILENCE_ALERTS = "silence alerts, and end a silence"
     REST_ZONE = "activate or deactivate a zone"
@@ -199,6 +203,7 @@ class PageControl(Enum):
 CONTROLS: dict[PageControl, tuple[Need, ...]] = {
     PageControl.DRAIN_NODE: ((Privilege.OPERATE, Subject.SYSTEM),),
     PageControl.CHECK_STOP: (SEE_SYSTEM, SEE_ALL_ZONES),
+    PageControl.REMOVE_NODE: ((Privilege.OPERATE, Subject.SYSTEM), SEE_ALL_ZONES),
     PageControl.CHANGE_LIMITS: ((Privilege.OPERATE, Subject.SYSTEM),),
     PageControl.SILENCE_ALERTS: ((Privilege.OPERATE, Subject.SYSTEM),),
     PageControl.REST_ZONE: ((Privilege.OPERATE, Subject.ZONE),),

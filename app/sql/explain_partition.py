@@ -86,7 +86,7 @@ class _Explained:
         return replica_counts(intent, stored)
 
     def row(self, name: str) -> tuple[Any, ...]:
-        has_copy = name in copies_of(self.view)
+        has_copy = name in copies_of(self.view, self.snapshot.alive)
         return (
             name,
             self._verdict(name),

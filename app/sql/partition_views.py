@@ -46,7 +46,7 @@ def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
     """ESTIMATED_ROWS is NULL: members do not report it."""
     for zone in snapshot.catalog.zones:
         for number, seen in snapshot.partitions(zone):
-            for node in sorted(copies_of(seen)):
+            for node in sorted(copies_of(seen, snapshot.alive)):
                 state = local_state(seen, node, snapshot.alive).value if snapshot.silence is None else UNKNOWN
                 yield node, zone.name, zone.zone_id, number, state, None
 

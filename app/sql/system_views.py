@@ -7,7 +7,6 @@ nodes, assignments, rebalances under way, the history of the catalog and the sna
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 
 from app.sql.alert_view import ALERT_COLUMNS, alert_rows
@@ -52,6 +51,7 @@ from app.sql.view_registry import (
     view,
 )
 from app.sql.view_snapshot import SystemSnapshot
+from app.views.held_members import held_members
 from app.views.view_bodies import drain_state
 
 
@@ -96,11 +96,7 @@ def _tables(snapshot: SystemSnapshot) -> Iterator[Row]:
 
 def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
     """Living nodes, and those that are down but hold members or should."""
-    members = Counter(
-        parsed[1]
-        for item in snapshot.keys.below(snapshot.keyspace.members)
-        if (parsed := snapshot.keyspace.parse_member(item.key)) is not None
-    )
+    members = held_members(snapshot.keys, snapshot.keyspace, snapshot.alive)
     copies = snapshot.views.store_copies()
     data_nodes: set[str] = set()
     for zone in snapshot.catalog.zones:

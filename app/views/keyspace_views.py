@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from app.contract.nodes import NodeBody
 from app.contract.zones import PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
+from app.views.held_members import held_members, is_held
 from app.views.placed_zone import PlacedZone
 from app.views.unreadable_keys import (
     RecordReader,
@@ -122,9 +123,9 @@ class KeyspaceViews:
         return self._keyspace
 
     def nodes(self) -> list[NodeBody]:
-        """Living nodes, and those that are gone but still hold or should hold replicas."""
+        """Living nodes, and those that are gone but have records, or hold or should hold replicas."""
         records, drains, alive = self.live_records(), self.drains(), self.alive()
-        members = Counter(node for _, node, _ in self._member_keys(self._keyspace.members))
+        members = held_members(self._mirror, self._keyspace, alive)
         copies = self.store_copies()
         known = {*alive, *members, *copies, *drains, *self._data_nodes_of_all_zones()}
         return [
@@ -400,9 +401,11 @@ class KeyspaceViews:
         return sorted(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
 
     def held_by(self, node: str) -> Iterator[PartitionId]:
-        """Partitions of which the node has a member, in key order; then those of which it has a copy."""
+        """Partitions of which the node has a member (``is_held``), in key order; then those of which it has a
+        copy."""
+        alive = self.alive()
         for partition, name, _ in self._member_keys(self._keyspace.members):
-            if name == node:
+            if name == node and is_held(self._mirror, self._keyspace, partition, node, alive):
                 yield partition
         for zone_id, number in self.ownership.held_by(node):
             yield PartitionId(zone_id, number)

@@ -70,7 +70,7 @@ def partition_states(
                     **_position(view.members[node].position if owners is None else None),
                     "reason": view.members[node].reason if owners is None else _role(owners, node),
                 }
-                for node in sorted(copies_of(view))
+                for node in sorted(copies_of(view, alive))
             ],
         }
 

@@ -18,6 +18,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.node_history import DataNodesHistory
 from rebalance.core.readable import Unreadable, read, unreadable_among
 from rebalance.core.records import NodeRecord
+from rebalance.core.removed_node import RemovedNode
 from rebalance.core.target import TargetPointer
 from rebalance.core.topology import Topology
 from rebalance.core.txn import KeyValue
@@ -42,6 +43,7 @@ def unreadable_of_cluster(mirror: KeyspaceCopy, keys: Keyspace) -> list[Unreadab
     records = [read(item, decode) for name, decode in single if (item := mirror.get(name)) is not None]
     records += [read(item, NodeRecord.decode) for item in mirror.below(keys.nodes)]
     records += [read(item, Drain.decode) for item in mirror.below(keys.drains)]
+    records += [read(item, RemovedNode.decode) for item in mirror.below(keys.removed_nodes)]
     records += [read(item, FailureRecord.decode) for item in mirror.below(keys.failures)]
     return [record for record in records if isinstance(record, Unreadable)]
 

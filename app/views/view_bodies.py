@@ -127,7 +127,7 @@ def store_copies(view: PartitionView, alive: frozenset[str]) -> list[StoreCopy]:
     leader = view.leader(alive)
     return [
         {"node": node, "state": local_state(view, node, alive).value, "leads": node == leader}
-        for node in sorted(copies_of(view))
+        for node in sorted(copies_of(view, alive))
     ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from catalog.core import edge_errors, login_errors, principal_errors, write_errors
+from catalog.core import edge_errors, login_errors, node_errors, principal_errors, write_errors
 from catalog.core.error_rows import ErrorRow, ProtocolType, no_room, outside
 
 
@@ -171,9 +171,7 @@ class ErrorKind(Enum):
     PARTITION_NOT_FOUND = ErrorRow(
         4201, "22023", 400, "The zone has no such partition", "Give numbers in the range named."
     )
-    NODE_NOT_FOUND = ErrorRow(
-        4202, "42704", 404, "The node does not exist", "`zonectl status` lists them; names are case-sensitive."
-    )
+    NODE_NOT_FOUND = node_errors.NODE_NOT_FOUND
     OPERATION_NOT_FOUND = ErrorRow(
         4203, "42704", 404, "The operation does not exist", "`zonectl operations` lists the stored operations."
     )
@@ -195,13 +193,9 @@ class ErrorKind(Enum):
         "Request fewer partitions, or add nodes.",
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
-    DRAIN_LEAVES_NO_DATA_NODE = ErrorRow(
-        5003,
-        "55006",
-        409,
-        "A zone would have no data node",
-        "Start another node that the zone can use, or change the zone.",
-    )
+    DRAIN_LEAVES_NO_DATA_NODE = node_errors.DRAIN_LEAVES_NO_DATA_NODE
+    NODE_ALIVE = node_errors.NODE_ALIVE
+    NODE_NEEDED = node_errors.NODE_NEEDED
     RECOVERY_NOT_NEEDED = ErrorRow(
         5201, "55000", 409, "A majority of the voters is alive", "Wait: the group recovers by itself."
     )

@@ -113,6 +113,12 @@ INSTALLATION = (
         "node again. Of a store server's copies move `store` away: they are filled anew from others.",
     ),
     wrong(
+        Cause.NODE_REMOVED,
+        "A node was started with the directory that it had before `zonectl node remove`. What was in it is on "
+        "other nodes; no member and no store server of it is started, and the node waits.",
+        "Leave the node stopped, or move its directory away and start it again: it joins as a new node.",
+    ),
+    wrong(
         Cause.STORE_DAMAGED,
         "The file of a store server cannot be read, and nobody who lives has the same copies in sync, or an "
         "earlier such file is still kept. The server waits; where others are in sync it moves its directory "

@@ -89,6 +89,12 @@ class Keyspace:
         """There while the node is leaving."""
         return f"{self.drains}{node}"
 
+    removed_nodes = KeyBelow("removed/")
+
+    def removed_node(self, node: str) -> str:
+        """What the node was before is not used again."""
+        return f"{self.removed_nodes}{node}"
+
     # Written with every admission under limits. It is beside the partitions: a watch of them brings it
     # together with what was admitted.
     admissions = KeyBelow("partition/admissions")

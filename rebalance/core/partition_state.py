@@ -72,9 +72,14 @@ def _mirror_state(mirror: MirrorRecord | None) -> LocalState:
     return _OF_MIRROR.get(mirror.state, LocalState.BROKEN)
 
 
-def copies_of(view: PartitionView) -> AbstractSet[str]:
-    """Nodes that are known to have something of the partition."""
-    return view.owners.copies if view.owners is not None else view.members.keys()
+def copies_of(view: PartitionView, alive: AbstractSet[str]) -> AbstractSet[str]:
+    """Nodes that are known to have something of the partition. One that is gone cannot say that it has not any
+    more: it has as long as the partition counts on it."""
+    if view.owners is not None:
+        return view.owners.copies
+    counted = nodes_of(view.stable, view.pending, view.planned)
+    counted |= view.configuration.members.keys() if view.configuration is not None else frozenset()
+    return frozenset(name for name in view.members if name in alive or name in counted)
 
 
 def local_state(view: PartitionView, node: str, alive: frozenset[str]) -> LocalState:

@@ -28,9 +28,16 @@ class HeldStart:
         self._name = name
         self._record = record
 
-    async def until_free(self, why: Callable[[], Awaitable[str]]) -> None:
-        """Returns once ``why``, a text whose first word is a cause, is empty. Each reason is one line in the
-        log: a process that starts over and over for it writes thousands."""
+    async def until_free(self, *whys: Callable[[], Awaitable[str]]) -> None:
+        """Returns once each of ``whys``, a text whose first word is a cause, is empty. Each reason is one line
+        in the log: a process that starts over and over for it writes thousands."""
+
+        async def why() -> str:
+            for ask in whys:
+                if reason := await ask():
+                    return reason
+            return ""
+
         reason = told = await why()
         if not reason:
             return

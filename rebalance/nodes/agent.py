@@ -51,7 +51,7 @@ from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.pace import Pace
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView
-from rebalance.nodes.registration import NodeNameTakenError, Registration
+from rebalance.nodes.registration import NodeNameTakenError, NodeRemovedError, Registration
 from rebalance.nodes.removal import RemovalJudge
 from rebalance.nodes.store_partitions import StorePartitions
 from rebalance.nodes.zone_notes import ZoneNotes
@@ -180,7 +180,7 @@ class NodeAgent:
         """Until it is cancelled; then members and mirrors are stopped in order and the node's key is removed.
 
         Raises DataDirectoryInUseError when another process holds the data directory, NodeNameTakenError when
-        another living node has the name.
+        another living node has the name, NodeRemovedError when this one was removed.
         """
         self._host.open(self.node.name)
         try:
@@ -206,7 +206,7 @@ class NodeAgent:
             async with asyncio.TaskGroup() as tasks:
 
                 def keep(name: str, work: Work) -> None:
-                    kept = self._background.keep(name, work, final=(NodeNameTakenError,))
+                    kept = self._background.keep(name, work, final=(NodeNameTakenError, NodeRemovedError))
                     tasks.create_task(kept, name=name)
 
                 keep("registration", self._registration.keep)

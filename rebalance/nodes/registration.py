@@ -13,17 +13,20 @@ import os
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import structlog
 
 from catalog.core.zone import NO_ZONE, Node, ZoneId
+from rebalance.core.causes import Cause
 from rebalance.core.epoch import FIRST_EPOCH, EpochRecord, LostLife
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import NodeRecord
+from rebalance.core.removed_node import why_removed
 from rebalance.core.txn import Delete, Get, KeyValue, Put, Txn, as_read, unchanged
+from rebalance.hosting.directory_owner import ForeignDirectoryError
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fence_record import FenceDraft, FencePublisher
 from rebalance.nodes.heard_time import HeardTime
@@ -33,10 +36,15 @@ from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 log = structlog.get_logger(__name__)
 
 RETRY_S = 0.3
+NODE_FILE = "node.json"
 
 
 class NodeNameTakenError(Exception):
     """Another living node has this name."""
+
+
+class NodeRemovedError(ForeignDirectoryError):
+    """The directory is of a node that was removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,32 @@ class NodeFile:
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps({"v": 1, **asdict(self)}))
         draft.replace(path)
+
+
+async def cause_of_removal(metastore: Metastore, keyspace: Keyspace, node: str, data_dir: Path) -> str:
+    """Why the directory must not be used; empty: it may, as far as anybody can tell now."""
+    try:
+        item = await metastore.get(keyspace.removed_node(node))
+        check_removal(item, node, data_dir, NodeFile.read(data_dir / NODE_FILE))
+    except NodeRemovedError as error:
+        return Cause.NODE_REMOVED.text(str(error))
+    except RecordNotReadableError as error:
+        return Cause.RECORD_NOT_READABLE.text(str(error))
+    except MetastoreError as error:
+        log.info("nobody knows yet whether the node was removed", error=str(error))
+    return ""
+
+
+def check_removal(item: KeyValue | None, node: str, data_dir: Path, last: NodeFile) -> None:
+    """``item``: of the removal; ``last``: when the directory was last in use. One that never was is a new
+    node's. Raises NodeRemovedError and RecordNotReadableError."""
+    why = why_removed(item, last.epoch, last.revision) if last.incarnation else ""
+    if why:
+        raise NodeRemovedError(
+            f"{data_dir} is the directory that node {node} had before {why}; nothing in it is started, and "
+            "what it held is on other nodes: move it away and start the node again, which then joins as a new "
+            "one"
+        )
 
 
 class Registration:
@@ -91,12 +125,14 @@ class Registration:
         self._is_behind = False
         self._node = node
         self._etcd = etcd
-        self._path = data_dir / "node.json"
+        self._removed_key = keyspace.removed_node(node.name)
+        self._data_dir = data_dir
+        self._path = data_dir / NODE_FILE
         self._ttl_s = lease_ttl_s
         self._lease = 0
         self._heard = heard or HeardTime(lease_ttl_s)
         self._unreadable = UnreadableLog()
-        past = self._saved = NodeFile.read(self._path)
+        past = self._saved = self._registered = NodeFile.read(self._path)
         self._past = past.incarnation
         self.revision_floor = past.revision
         self.epoch = past.epoch
@@ -112,7 +148,7 @@ class Registration:
         return self._lease
 
     async def register(self) -> None:
-        """Waits for the metastore as long as it takes. Raises NodeNameTakenError."""
+        """Waits for the metastore as long as it takes. Raises NodeNameTakenError and NodeRemovedError."""
         deadline = 0.0
         while True:
             now = asyncio.get_running_loop().time()
@@ -141,7 +177,7 @@ class Registration:
             await asyncio.sleep(RETRY_S)
 
     async def keep(self) -> None:
-        """Renews the lease; registers again when it was lost. Raises NodeNameTakenError.
+        """Renews the lease; registers again when it was lost. Raises as ``register``.
 
         A renewal that failed took its time already: the next one must not wait as long as after a success.
         """
@@ -184,6 +220,8 @@ class Registration:
 
     async def _try(self) -> NodeRecord | None:
         """None when we are registered now, else whose entry is in the way."""
+        removed = await self._metastore.get(self._removed_key)
+        check_removal(removed, self._node.name, self._data_dir, self._registered)
         item = await self._entry()
         unknown = None
         if item is not None:
@@ -197,7 +235,7 @@ class Registration:
         record = NodeRecord(
             *(self._node, self.incarnation, os.getpid(), self._etcd, self._held_zone()), unknown=unknown
         )
-        guard = (unchanged(self._key, item.mod_revision if item else 0),)
+        guard = (as_read(self._key, item), as_read(self._removed_key, removed))
         put = Put(self._key, record.encode(), self._lease)
         draft = await self.fence_record.draft() if self.fence_record is not None else FenceDraft(0)
         result = await self._metastore.commit(Txn((*guard, *draft.guards), (put, *draft.puts)))
@@ -208,6 +246,8 @@ class Registration:
         self._confirmed(sent_ns)
         self.saw(result.revision)
         self._save()
+        # What is seen later, while the lease is lost, may come after a removal.
+        self._registered = NodeFile(self.incarnation, result.revision, self.epoch)
         return None
 
     async def _entry(self) -> KeyValue | None:
@@ -246,6 +286,7 @@ class Registration:
         if epoch > self.epoch:
             log.warning("the metastore was adopted", epoch=epoch, revision=revision, seen=self.revision_floor)
             self.epoch, self.revision_floor = epoch, revision
+            self._registered = replace(self._registered, epoch=epoch)
             self._save()
 
     def _save(self) -> None:

@@ -50,6 +50,7 @@ from app.views.zone_endpoints import ZoneEndpoints
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.node_removal import NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
@@ -115,6 +116,7 @@ async def services_of(
             store_requests=world.store_requests,
             limits=LimitsKeeper(world.metastore, world.keyspace, 5),
             drains=DrainKeeper(world.metastore, world.keyspace),
+            removals=NodeRemover(world.metastore, world.keyspace),
             log_levels=LogLevelKeeper(world.metastore, world.keyspace),
             operations=control,
             audit=Audit(world.catalog, world.catalog.snapshot),

@@ -26,6 +26,7 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.node_removal import NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partitions import observe
@@ -125,6 +126,7 @@ async def operations_world(directory: Path, sight: PartitionSight = NO_SIGHT) ->
             "store_requests": world.store_requests,
             "limits": LimitsKeeper(world.metastore, world.keyspace, 5),
             "drains": DrainKeeper(world.metastore, world.keyspace),
+            "removals": NodeRemover(world.metastore, world.keyspace),
             "log_levels": LogLevelKeeper(world.metastore, world.keyspace),
             "alerts": AlertWatch(_facts, world.metastore, world.mirror, world.keyspace, "api"),
             "operations": control,

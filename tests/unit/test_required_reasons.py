@@ -28,6 +28,7 @@ CHANGES: dict[tuple[str, str], dict[str, Any] | None] = {
     ("POST", f"{OPERATION}/reverse"): {},
     ("PUT", f"{API}/nodes/{{node:segment}}/drain"): {"by": "ann"},
     ("DELETE", f"{API}/nodes/{{node:segment}}/drain"): None,
+    ("POST", f"{API}/nodes/{{node:segment}}/removal"): {"by": "ann"},
     ("PATCH", f"{API}/rebalance/limits"): {"pause": {"by": "ann"}},
     ("PUT", f"{API}/log-levels/{{module:segment}}"): {"level": "debug"},
     ("DELETE", f"{API}/log-levels/{{module:segment}}"): None,

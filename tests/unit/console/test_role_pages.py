@@ -44,6 +44,10 @@ Deed = Callable[[Site, str], Awaitable[object]]
 """With the id of an operation."""
 DEEDS: dict[Callable[..., object], tuple[str, Deed]] = {
     actions.drain: ("OPERATE ON SYSTEM", lambda site, _: actions.drain(site, "nowhere", "x", "why")),
+    actions.remove_node: (
+        "OPERATE ON SYSTEM; SEE ON ALL_ZONES",
+        lambda site, _: actions.remove_node(site, "nowhere", "x", "why"),
+    ),
     actions.undrain: ("OPERATE ON SYSTEM", lambda site, _: actions.undrain(site, "nowhere", "x", "why")),
     actions.stop_check: ("SEE ON SYSTEM; SEE ON ALL_ZONES", lambda site, _: actions.stop_check(site, "n2")),
     actions.change_limits: ("OPERATE ON SYSTEM", lambda site, _: actions.change_limits(site, {"unknown": 1})),

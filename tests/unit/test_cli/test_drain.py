@@ -1,4 +1,4 @@
-"""``zonectl node drain``, ``undrain`` and ``can-stop``: what they say and send."""
+"""``zonectl node drain``, ``undrain``, ``can-stop`` and ``remove``: what they say and send."""
 
 from __future__ import annotations
 
@@ -101,6 +101,61 @@ def test_can_stop(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "node n3 can be stopped: 0 members, 256 copies\n"
     assert main(["node", "can-stop", "n3", "--format", "jsonl"]) == 0
     assert json.loads(capsys.readouterr().out) == yes
+
+
+REMOVAL = "POST /api/v1/nodes/n3/removal"
+PLANNED: dict[str, Any] = {
+    "node": "n3",
+    "state": "PLANNED",
+    "zones": {"ORDERS": 5, "PEOPLE": 2},
+    "losses": {},
+    "partitions": [],
+}
+
+
+def test_remove_and_wait(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan first; then the same is asked until the node is removed."""
+    states = [
+        PLANNED,
+        {**PLANNED, "state": "DRAINING"},
+        {**PLANNED, "state": "DRAINING", "zones": {"PEOPLE": 1}},
+        {**PLANNED, "state": "REMOVED", "zones": {}},
+    ]
+    answers = iter(states)
+    api.answers[REMOVAL] = lambda _: (200, next(answers))
+    assert main(["node", "remove", "n3", "--by", "alice", "--reason", "burnt", "--yes", "--wait"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "node n3 removed\n"
+    assert shown.err.splitlines() == [
+        *["n3: 7 replicas of ORDERS, PEOPLE to be made anew on other nodes"] * 2,
+        "n3: 1 replica of PEOPLE to be made anew on other nodes",
+        "n3: no zone counts on it",
+    ]
+    asked = {"by": "alice", "reason": "burnt"}
+    assert [each.body for each in api.requests] == [{**asked, "dry_run": True}, asked, asked, asked]
+
+
+def test_remove_asks_first(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script says --yes; a dry run and a node that is needed are not asked about."""
+    api.answers[REMOVAL] = (200, PLANNED)
+    assert main(["node", "remove", "n3", "--by", "alice"]) == 64
+    assert "review the line above, then add --yes" in capsys.readouterr().err
+    assert main(["node", "remove", "n3", "--by", "alice", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "node n3 can be removed\n"
+    loss = {"zone": "ORDERS", "zone_id": 1, "partition": 4, "loss": "MAJORITY", "detail": "n1 of n1, n3 ..."}
+    api.answers[REMOVAL] = (200, {**PLANNED, "losses": {"MAJORITY": 1}, "partitions": [loss]})
+    assert main(["node", "remove", "n3", "--by", "alice", "--yes"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "node n3 is needed: 1 MAJORITY"
+    assert lines[2].split(maxsplit=2) == ["ORDERS.4", "MAJORITY", "n1 of n1, n3 ..."]
+    assert all(each.body["dry_run"] for each in api.requests)
+
+
+def test_remove_without_waiting(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[REMOVAL] = (200, {**PLANNED, "state": "DRAINING"})
+    assert main(["node", "remove", "n3", "--by", "alice", "--yes"]) == 0
+    assert capsys.readouterr().out == "node n3 draining: repeat the command once nothing is left\n"
+    assert main(["node", "remove", "n3", "--by", "alice", "--yes", "--wait", "--timeout", "0"]) == 4
 
 
 def test_refusals(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

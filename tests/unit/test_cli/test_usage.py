@@ -42,7 +42,7 @@ COMMANDS += [
 COMMANDS += ["operations cancel", "operations reverse", "audit"]
 COMMANDS += ["alerts", *(f"alerts {each}" for each in ("silence", "silences", "unsilence"))]
 COMMANDS += ["log levels", "log level", "log reset"]
-COMMANDS += ["node drain", "node undrain", "node can-stop"]
+COMMANDS += ["node drain", "node undrain", "node remove", "node can-stop"]
 COMMANDS += ["doctor", "debug zip"]
 COMMANDS += [f"health {part}" for part in ("server", "controller", "node", "port")]
 

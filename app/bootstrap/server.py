@@ -62,7 +62,7 @@ from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
-from rebalance.controllers.clock import WallClock
+from rebalance.controllers.clock import SteadyClock, WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.held_zones import HeldZones
 from rebalance.controllers.limits import LimitsKeeper
@@ -71,6 +71,7 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.ring_mirror import RingReader
+from rebalance.controllers.ring_standby import RingStandby
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.core.keys import Keyspace
@@ -254,6 +255,7 @@ async def serve(
             "partition count": count.run,
             "serving watch": serving.run,
             "alerts": alerts.run,
+            "ring standby": RingStandby(metastore, keyspace, mirror, ring, SteadyClock()).run,
             **measure_server(
                 *(metrics, settings, metastore, mirror, keyspace, count, views, guard, relay, background),
                 *(connections, certificate, catalog.snapshot, line),

@@ -68,7 +68,8 @@ INSTALLATION = (
     ),
     wrong(
         Cause.NO_LEADER,
-        "No controller leads, so nothing is placed or moved.",
+        "No controller leads, so nothing is placed or moved. What is placed is read and written on; a server "
+        "keeps the ring of the store servers meanwhile, and no group is founded anew by itself.",
         "Start a controller. Another one takes over when the lease of the last leader has ended.",
     ),
     short(

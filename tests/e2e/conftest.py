@@ -60,6 +60,7 @@ class Shared:
             self.stop()
             directory = self._directories.mktemp("cuts")
             environment = {**LEASES, "ZONEKEEPER_NODE_STRICT_STEPS": str(STRICT_STEPS)}
+            environment["ZONEKEEPER_NODE_PROFILES"] = "default,bulk=store"
             self.clock = None if no_shifted_clock() else ShiftedClock(directory)
             own = self.clock.environment if self.clock is not None else None
             self._cuttable = self._networks.enter_context(

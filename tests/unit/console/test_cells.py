@@ -89,11 +89,10 @@ def view(**changed: object) -> PartitionView:
                 "a": (Role.LEADER, CopyCell.HEALTHY),
                 "b": (Role.VOTER, CopyCell.HEALTHY),
                 "c": (Role.VOTER, CopyCell.NOT_BEGUN),
-                "e": (Role.NONE, CopyCell.DOWN),
             },
             MoveCell.WAITING,
             HealthCell.DEGRADED,
-            id="c has no member, a left-over on a dead node",
+            id="c has no member, e is dead and nobody counts on it",
         ),
         pytest.param(
             view(

@@ -175,13 +175,14 @@ def test_a_node_that_was_away_has_copies_of_lost_zones_under_new_ids(installatio
     before = of_zones(disk(installation, "n3"), lost)
     nodes.rename(away)
     restore(installation)
+    installation.nodes = 2
     launch(installation)
     for zone, shape in NEW.items():
         installation.execute(f"CREATE ZONE {zone} {shape}")
         put(installation, zone)
     assert [ids(installation)[zone] for zone in NEW] == sorted(lost)
     installation.stop()
-    shutil.rmtree(nodes / "n3")
+    installation.nodes = 3
     (away / "n3").rename(nodes / "n3")
     (nodes / "n3" / "node.json").unlink()
 

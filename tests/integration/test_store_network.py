@@ -35,7 +35,7 @@ from rebalance.store.core.store_messages import (
     StoreAnswer,
     StoreHello,
 )
-from rebalance.store.shell.store_channel import CLIENT, StoreChannel, server_url
+from rebalance.store.shell.store_channel import CLIENT, StoreChannel, StoreUnreachableError, server_url
 from rebalance.store.shell.store_client import StoreClient, StoreRefusedError
 from rebalance.store.shell.store_network import CLIENTS_MAX, UNKNOWN_MAX, StoreNetwork
 from rebalance.store.shell.wire_codec import (
@@ -293,6 +293,22 @@ async def test_any_bytes_leave_the_server_as_it_was() -> None:
             await client.greet()
             client.write([READ])
             await a.until(lambda inputs: any(isinstance(given, ClientRequest) for given in inputs))
+
+
+async def test_a_client_whose_certificate_was_of_no_use_dials_once_it_is(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    tls, own = tls_files(tmp_path / "server", authority), tls_files(tmp_path / "own", authority)
+    content = own.key.read_bytes()
+    own.key.write_bytes(tls.key.read_bytes())
+    async with stations("a", tls=tls) as (a,):
+        channel = StoreChannel(server_url("127.0.0.1", a.port, "a", a.hello.incarnation), own)
+        with pytest.raises(StoreUnreachableError, match="no certificate with its key"):
+            await channel.ask(READ, 5.0)
+        own.key.write_bytes(content)
+        reading = asyncio.create_task(channel.ask(READ, LIMIT_S))
+        await a.until(lambda inputs: any(isinstance(given, ClientRequest) for given in inputs))
+        reading.cancel()
+        await channel.close()
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])

@@ -176,16 +176,17 @@ class StoreChannel:
         return self._greeted
 
     async def _dial(self) -> None:
-        context = None if self._tls is None else self._tls.context()
         connection, greeted = FrameConnection(self, lambda: 0), self._standing()
         try:
             async with asyncio.timeout(DIAL_S):
+                context = None if self._tls is None else self._tls.context()
                 loop = asyncio.get_running_loop()
                 await loop.create_connection(lambda: connection, *self._address, ssl=context)
                 await asyncio.wait((greeted,))
         except TimeoutError:
             self._end_greeting(ConnectionError(f"no connection within {DIAL_S:g} s"))
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # ValueError: files of a certificate that do not belong together.
             self._end_greeting(ConnectionError(str(error)))
         finally:
             if self._connection is not connection:

@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-"""Write docs/limits.md, docs/zone-options.md and docs/causes.md from their tables; with --check, say
-whether they are as the tables have them (exit code 1: they are not)."""
+"""Write docs/limits.md, docs/zone-options.md, docs/settings.md and docs/causes.md from their tables; with
+--check, say whether they are as the tables have them (exit code 1: they are not)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
+import typer
+from pydantic.fields import FieldInfo
+
+from app.cli.main import app
+from app.configuration.settings import Settings
 from catalog.core.engine_options import ENGINE_OPTIONS
 from catalog.core.zone_options import ZONE_OPTIONS
 from rebalance.core.cause_rows import CauseRow, Normality
@@ -80,6 +87,80 @@ there before waits with NO_DATA_NODES, as nodes whose engine lacks an option are
 """
 
 
+def parameters(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Options that have an environment variable, each with its command."""
+    for parameter in command.params:
+        if getattr(parameter, "envvar", None):
+            yield name, parameter
+    subcommands = getattr(command, "commands", {})
+    for word in list(subcommands):
+        yield from parameters(subcommands[word], f"{name} {word}".strip())
+
+
+def accepted(field: FieldInfo) -> str:
+    """What a value is, with its bounds as pydantic has them."""
+    kind = field.annotation
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return ", ".join(str(choice.value) for choice in kind)
+    words = {int: "whole number", float: "number", bool: "true, false", str: "text"}
+    parts = [words.get(kind, "path" if "Path" in str(kind) else "text")]
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    bounds = [
+        f"{sign} {bound:,}"
+        for rule in field.metadata
+        for name, sign in signs.items()
+        if (bound := getattr(rule, name, None)) is not None
+    ]
+    return " ".join([*parts, *bounds])
+
+
+def otherwise(field: FieldInfo) -> str:
+    value = field.default.value if isinstance(field.default, Enum) else field.default
+    if value is None or value == "":
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def given_by(flags: Mapping[str, Sequence[str]]) -> str:
+    """Flags with the commands that have them."""
+    return "; ".join(
+        f"`{flag}` of {', '.join(commands) if len(commands) < 8 else 'most commands'}"
+        for flag, commands in flags.items()
+    )
+
+
+def settings() -> str:
+    flags: dict[str, dict[str, list[str]]] = {}
+    texts: dict[str, str] = {}
+    for command, parameter in parameters(typer.main.get_command(app)):
+        flag = next(flag for flag in parameter.opts if flag.startswith("--"))
+        flags.setdefault(parameter.envvar, {}).setdefault(flag, []).append(command)
+        texts.setdefault(parameter.envvar, parameter.help)
+    rows, known = [], set()
+    for name, field in Settings.model_fields.items():
+        variable = f"ZONEKEEPER_{name.upper()}"
+        known.add(variable)
+        given = given_by(flags.get(variable, {}))
+        rows.append((f"`{variable}`", given, accepted(field), otherwise(field), field.description or ""))
+    others = [
+        (f"`{variable}`", given_by(own), texts[variable])
+        for variable, own in sorted(flags.items())
+        if variable not in known
+    ]
+    return f"""# Settings
+{MADE.format("app/configuration/settings.py")}
+
+Of processes: environment variables; what a flag says, where a command has one, comes before its variable.
+`zonectl up` sets for its children what it decides itself, and hands on the rest.
+
+{table(("Variable", "Flag", "Value", "Default", "Meaning"), rows)}
+
+Of commands alone:
+
+{table(("Variable", "Flag", "Meaning"), others)}
+"""
+
+
 def normally(row: CauseRow) -> str:
     if row.normality is Normality.ASKED:
         return "as long as it is asked for"
@@ -123,7 +204,13 @@ and lasts longer deserves a look, but how long a copy takes depends on its size.
 
 def main(arguments: list[str]) -> int:
     stale = []
-    for name, text in (("limits", limits()), ("zone-options", zone_options()), ("causes", causes())):
+    documents = {
+        "limits": limits(),
+        "zone-options": zone_options(),
+        "settings": settings(),
+        "causes": causes(),
+    }
+    for name, text in documents.items():
         path = DOCS / f"{name}.md"
         if not path.exists() or path.read_text() != text:
             stale.append(path.name)

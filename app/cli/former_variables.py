@@ -25,14 +25,14 @@ def former_variables(
             command = commands[word]
             words.append(word)
     for option in command.params:
-        if option.param_type_name != "option" or option.envvar is not None:
+        if option.param_type_name != "option":
             continue
         for flag in (flag for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")):
             if any(argument.partition("=")[0] == flag for argument in arguments):
                 continue
             name = flag.removeprefix("--").replace("-", "_").upper()
             names = (PREFIX + name, *(f"{PREFIX}{word.upper()}_{name}" for word in words))
-            for variable in present.intersection(names) - _settings():
+            for variable in present.intersection(names) - {option.envvar, *_settings()}:
                 yield variable, flag if option.is_flag else f"{flag} {option.metavar or 'VALUE'}"
 
 

@@ -48,24 +48,24 @@ NameArgument = Annotated[str, argument("NAME", "Node name, as listed by `zonectl
 def node(
     context: typer.Context,
     name: Annotated[
-        str | None, setting("--name", "Unique name of at most 63 letters, digits, '_', '.' and '-'.")
+        str | None, of_node("--name", "Unique name of at most 63 letters, digits, '_', '.' and '-'.")
     ] = None,
     attributes: Annotated[
-        str | None, setting("--attributes", "Attributes that NODES FILTER matches.", "JSON")
+        str | None, of_node("--attributes", "Attributes that NODES FILTER matches.", "JSON")
     ] = None,
     profiles: Annotated[
-        str | None, setting("--profiles", "Storage profiles and the engine of their groups.", "P[=ENGINE],...")
+        str | None, of_node("--profiles", "Storage profiles and the engine of their groups.", "P[=ENGINE],...")
     ] = None,
-    host: Annotated[str | None, setting("--host", "IP address the members listen on.")] = None,
+    host: Annotated[str | None, of_node("--host", "IP address the members listen on.")] = None,
     ports: Annotated[
         str | None,
-        setting("--ports", "Ports: two a member, and the last for the store server.", "FIRST-LAST"),
+        of_node("--ports", "Ports: two a member, and the last for the store server.", "FIRST-LAST"),
     ] = None,
     member_limit: Annotated[
-        int | None, setting("--member-limit", "Maximum number of members and learners on this node.", min=1)
+        int | None, of_node("--member-limit", "Maximum number of members and learners on this node.", min=1)
     ] = None,
     weight: Annotated[
-        float | None, setting("--weight", "Share of balanced zones, relative to a node of weight 1.", "W")
+        float | None, of_node("--weight", "Share of balanced zones, relative to a node of weight 1.", "W")
     ] = None,
     failure_domain: Annotated[
         str | None,

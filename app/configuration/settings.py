@@ -18,6 +18,9 @@ from rebalance.groups.etcd_tuning import STRICT_STEPS
 from rebalance.hosting.tls import TlsFiles
 
 DEFAULT_DATA_DIR = Path("zonekeeper-data")
+METASTORE_QUOTA_MB = 4_096
+"""MiB: twice etcd's own default, half of what its authors call the most. ``up`` and ``docker-compose.yml`` give
+it to etcd."""
 
 
 class Settings(BaseSettings):
@@ -212,9 +215,10 @@ class Settings(BaseSettings):
     )
     node_member_limit: int = Field(100, ge=1, description="most members and mirrors on this node")
     metastore_quota_mb: int = Field(
-        default=2_048,
+        METASTORE_QUOTA_MB,
         ge=0,
-        description="size at which the metastore's etcd refuses writes, MiB, for metrics; 0: not known",
+        description="size at which the metastore's etcd refuses writes (its --quota-backend-bytes), MiB; "
+        "for metrics; 0: not known",
     )
     node_member_quota_mb: int = Field(
         1_024, ge=16, le=8_192, description="most that one member's store may grow to, MiB"

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.client.local_server import TARGETS_FILE
 from app.configuration.node_profiles import profiles_of
-from app.configuration.settings import Settings
+from app.configuration.settings import METASTORE_QUOTA_MB, Settings
 from app.supervision.installation_state import PORTS_PER_MEMBER, STORE_PORTS, LocalLogin, Ports, UpError
 from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM
 from rebalance.hosting.tls import TlsFiles, tls_flags
@@ -21,8 +21,6 @@ from rebalance.hosting.tls import TlsFiles, tls_flags
 REGIONS = ("EU", "US")
 DEFAULT_PROFILES = ("default", "ssd", "bulk=store")
 NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
-# 4 GiB: twice etcd's own default, half of what its authors call the most.
-QUOTA_BYTES = 4 * 1024**3
 COMPACT_AFTER = "10m"
 
 
@@ -153,7 +151,7 @@ def plan_children(
             **_tls_settings(tls),
             **_login_settings(https, login),
             **_scrape_settings(login),
-            "ZONEKEEPER_METASTORE_QUOTA_MB": str(QUOTA_BYTES >> 20),
+            "ZONEKEEPER_METASTORE_QUOTA_MB": str(METASTORE_QUOTA_MB),
             "ZONEKEEPER_METRICS_TARGETS": str(directory / TARGETS_FILE),
         },
     )
@@ -208,7 +206,7 @@ def etcd_command(binary: str, data: Path, ports: Ports, tls: TlsFiles | None = N
         *("--listen-client-urls", client, "--advertise-client-urls", client),
         *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
         *("--initial-cluster", f"zonekeeper={peer}", "--initial-cluster-token", "zonekeeper-metastore"),
-        *("--quota-backend-bytes", str(QUOTA_BYTES)),
+        *("--quota-backend-bytes", str(METASTORE_QUOTA_MB << 20)),
         *("--auto-compaction-mode", "periodic", "--auto-compaction-retention", COMPACT_AFTER),
         *("--logger", "zap", "--log-level", "warn", "--log-outputs", "stderr"),
         *(f"--{flag}={value}" for flag, value in (tls_flags(tls) if tls else {}).items()),

@@ -14,6 +14,7 @@ from app.api.rebalance import LimitsBody, LimitsChange
 from app.cli.main import main
 from app.cli.options import OutputFormat
 from app.cli.rebalance_view import print_limits
+from app.configuration.settings import Settings
 from catalog.core.messages import ZoneOption
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Node, Zone, ZoneId
@@ -125,6 +126,7 @@ def test_the_documents_are_as_the_tables() -> None:
     for name, options in (
         ("limits.md", [option.name for option in LIMIT_OPTIONS]),
         ("zone-options.md", [row.option.value for row in ZONE_OPTIONS]),
+        ("settings.md", [f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields]),
     ):
         text = (ROOT / "docs" / name).read_text()
         assert [option for option in options if f"| `{option}` |" not in text] == []

@@ -149,6 +149,7 @@ def test_a_format_that_one_command_lacks_breaks_none(
         ),
         ("CONFIRM_DEAD EMPTY URL", "status", []),
         ("CHECK_FORMAT", "check x.sql", ["ZONEKEEPER_CHECK_FORMAT is ignored; type --format VALUE"]),
+        ("NAME NODE_HOST HOST", "node", ["ZONEKEEPER_NAME is ignored; type --name VALUE"]),
         ("FORCE", "debug zip", ["ZONEKEEPER_FORCE is ignored; type --force"]),
         ("TOKEN TOKEN_FILE CA_FILE CONTEXTS CATALOG_PASSWORD_FILE", "token create x", []),
     ],

@@ -48,6 +48,7 @@ from app.sql.jobs import StatementJobs
 from app.sql.member_counts import MemberCounts
 from app.sql.metadata import registry_with_metadata
 from app.sql.operation_reverse import OperationReverse
+from app.sql.retention import trim_catalog
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
 from app.sql.statement_line import StatementLine
@@ -264,6 +265,7 @@ async def serve(
         }
         scheme, port = ("http", listener.getsockname()[1]) if https_port is None else ("https", https_port)
         entry = entry_of(ProcessRole.SERVER, scraped_url(scheme, settings.host, port))
+        works["retention"] = partial(trim_catalog, catalog, settings.retention)
         works["process"] = ProcessReport(metastore, keyspace, controller_name(), entry, background).run
         if settings.metrics_targets is not None:
             works["scrape targets"] = partial(keep_targets_file, settings.metrics_targets, mirror, keyspace)

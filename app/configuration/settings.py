@@ -12,6 +12,7 @@ from app.edge.trust import Trust
 from app.sql.query_line import LineLimits
 from app.sql.statement_line import RUNNING_MAX, WAITING_MAX, statement_limits
 from catalog.secret_files import with_password_file
+from catalog.core.retention import KEPT_DAYS, Retention
 from parser.text_limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
 from rebalance.core.assignments import Strategy
 from rebalance.groups.etcd_tuning import STRICT_STEPS
@@ -35,6 +36,10 @@ class Settings(BaseSettings):
     catalog_password_file: Path | None = Field(
         None, description="file with the password of the catalog's URL, which then holds none"
     )
+    catalog_history_days: int = Field(
+        KEPT_DAYS, ge=0, description="how long earlier versions of the catalog can be read, days; 0: for ever"
+    )
+    audit_days: int = Field(KEPT_DAYS, ge=0, description="how long audit records are kept, days; 0: for ever")
     metastore: str = Field("127.0.0.1:2379", description="etcd endpoints, host:port, comma-separated")
     metastore_prefix: str = Field("zonekeeper/", description="prefix of every key in etcd; ends in a slash")
     etcd: Path | None = Field(
@@ -254,6 +259,10 @@ class Settings(BaseSettings):
         return ScriptLimits(
             self.sql_bytes_max, self.sql_statements_max, self.sql_tokens_max, self.sql_nesting_max
         )
+
+    @property
+    def retention(self) -> Retention:
+        return Retention(self.catalog_history_days, self.audit_days)
 
     @property
     def line_limits(self) -> LineLimits:

@@ -37,6 +37,7 @@ from catalog.core.principal_changes import check_password
 from catalog.core.principals import Principal
 from catalog.core.quorum import default_quorum
 from catalog.core.rebalancing import check_rebalancing
+from catalog.core.retention import Retention, Trimmed
 from catalog.core.snapshot import (
     CatalogSnapshot,
     Change,
@@ -220,6 +221,10 @@ class CatalogExecutor:
     async def on_log(self, act: Callable[[SqlStatementLog], T]) -> T:
         """One call of the statement log. Raises StoreError."""
         return await self._call(act, self._store.statements)
+
+    async def trim(self, keep: Retention) -> Trimmed:
+        """One round of forgetting what is older. Raises StoreError."""
+        return await self._call(self._store.retention.trim, keep)
 
     async def settled(self) -> None:
         """Once the thread has done all that it was asked for before, whoever waits for it or not."""

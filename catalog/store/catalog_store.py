@@ -16,6 +16,7 @@ from catalog.store.metastore_mark import SqlMetastoreMarks
 from catalog.store.migrate import require_current
 from catalog.store.outbox import SqlOutbox
 from catalog.store.repository import read_history
+from catalog.store.retention import SqlRetention
 from catalog.store.session_rows import SqlSessions
 from catalog.store.statement_log import SqlStatementLog
 from catalog.store.token_rows import SqlTokens
@@ -43,6 +44,7 @@ class CatalogStore:
         self.outbox = SqlOutbox(engine, now_us)
         self.statements = SqlStatementLog(engine, now_us)
         self.audit = SqlAudit(engine, now_us)
+        self.retention = SqlRetention(engine, now_us)
         self.tokens = SqlTokens(engine)
         self.sessions = SqlSessions(engine)
         self.metastore_marks = SqlMetastoreMarks(engine, now_us)

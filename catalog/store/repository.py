@@ -79,7 +79,7 @@ def read_snapshot(
         versions.c.next_zone_id,
         versions.c.next_table_id,
         versions.c.default_zone_id,
-    )
+    ).where(versions.c.kept)
     if version is None:
         query = query.order_by(versions.c.version.desc()).limit(1)
     else:
@@ -87,7 +87,11 @@ def read_snapshot(
     row = connection.execute(query).one_or_none()
     if row is None:
         if version:
-            raise StoreError(ErrorKind.INVALID_REQUEST, f"the catalog has no version {version}")
+            message = f"the catalog has no version {version}"
+            oldest = connection.execute(select(func.min(versions.c.version)).where(versions.c.kept)).scalar()
+            if oldest is not None and version < oldest:
+                message += f" any more: it keeps those from {oldest} on"
+            raise StoreError(ErrorKind.INVALID_REQUEST, message)
         return KnownSnapshot(CatalogSnapshot(grants=read_grants(connection, 0)), "")
     if known and (known.snapshot.version, known.statement_id) == (row.version, row.statement_id):
         return known
@@ -112,7 +116,7 @@ def read_history(connection: Connection, after: int, limit: int) -> tuple[Versio
     """Versions above ``after``, oldest first, at most ``limit``; who asked for each and why is in the audit."""
     table, audit = CATALOG_VERSIONS, AUDIT_LOG
     columns = table.c.version, table.c.statement_id, table.c.statement, table.c.committed_at_us
-    query = select(*columns).where(table.c.version > after).order_by(table.c.version).limit(limit)
+    query = select(*columns).where(table.c.version > after, table.c.kept).order_by(table.c.version).limit(limit)
     rows = connection.execute(query).mappings().all()
     if not rows:
         return ()

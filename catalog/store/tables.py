@@ -1,8 +1,9 @@
 """The catalog's tables: a history that is only ever added to, and an outbox.
 
-Invariants: rows of ``catalog_versions``, ``zone_versions`` and ``table_versions`` never change and are never
-deleted, so the catalog at any version can be read, and ids are never given twice. A version's number is its
-primary key, which is what makes two writers of the same version conflict.
+Invariants: rows of ``catalog_versions``, ``zone_versions`` and ``table_versions`` never change but for
+``kept``, and only ``catalog.store.retention`` deletes some, so the catalog at any kept version can be read. The
+newest version stays, and ids are never given twice. A version's number is its primary key, which is what makes
+two writers of the same version conflict.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    true,
 )
 
 METADATA = MetaData(
@@ -40,6 +42,7 @@ CATALOG_VERSIONS = Table(
     Column("committed_at_us", BigInteger, nullable=False, comment="microseconds since 1970, UTC"),
     Column("next_table_id", BigInteger, nullable=False, server_default="1"),
     Column("default_zone_id", BigInteger, nullable=True, comment="NULL: there is no default zone yet"),
+    Column("kept", Boolean, nullable=False, server_default=true(), comment="whether it can be read"),
 )
 
 ZONE_VERSIONS = Table(
@@ -92,6 +95,8 @@ OUTBOX = Table(
     Column("sent_at_us", BigInteger, nullable=True, comment="NULL: not sent yet"),
 )
 
+Index("ix_zone_versions_version", ZONE_VERSIONS.c.version)
+Index("ix_table_versions_version", TABLE_VERSIONS.c.version)
 _UNSENT = OUTBOX.c.sent_at_us.is_(None)
 # Partial: what is sent stays as history and must not slow down looking for what is not.
 Index("ix_outbox_unsent", OUTBOX.c.version, OUTBOX.c.zone_id, sqlite_where=_UNSENT, postgresql_where=_UNSENT)

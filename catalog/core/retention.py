@@ -1,0 +1,28 @@
+"""For how long the catalog keeps what is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KEPT_DAYS = 400
+"""More than a year: what happened a year ago can be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Days for which earlier versions, with what was published of them, and audit records are kept; 0: for
+    ever."""
+
+    version_days: int = KEPT_DAYS
+    audit_days: int = KEPT_DAYS
+
+
+KEEP_ALL = Retention(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """How many versions cannot be read any more, and how many audit records are gone, since the call."""
+
+    versions: int = 0
+    audit_records: int = 0

@@ -75,6 +75,7 @@ def up(
       zonectl up --no-auth --data-dir /tmp/trial
       zonectl up --topology nodes.json
     """
+    from app.configuration.port_range import port_range
     from app.supervision.installation import UpOptions
     from app.supervision.installation import up as run_up
     from app.supervision.installation_state import UpError
@@ -84,6 +85,10 @@ def up(
         raise UsageError("--exit requires --demo")
     settings = make_settings(host=host, port=port, https_port=https_port, data_dir=data_dir)
     accept_spark(settings, insecure=insecure)
+    try:
+        chosen = None if settings.up_ports is None else port_range(settings.up_ports, "ZONEKEEPER_UP_PORTS its", "20000-29999")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     options = UpOptions(
         data_dir=data_dir,
         nodes=_topology(nodes, topology),
@@ -94,6 +99,7 @@ def up(
         auth=auth,
         require_reason=require_reason,
         member_limit=settings.node_member_limit,
+        ports=chosen,
         etcd=settings.etcd,
         tls=settings.tls,
         spark_master=settings.spark_master,

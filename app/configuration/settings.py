@@ -206,6 +206,12 @@ class Settings(BaseSettings):
         "it; 0: it never does",
     )
 
+    up_ports: str | None = Field(
+        None,
+        description="ports that `up` chooses from for what it starts for the first time, first-last; none: all "
+        "from 10240 up to those that the system takes for outgoing connections",
+    )
+
     node_name: str | None = Field(None, description="name of this data node")
     node_attributes: str = Field("{}", description='JSON object of attributes, as {"region": "EU"}')
     node_profiles: str = Field(

@@ -56,6 +56,8 @@ class UpOptions:
     insecure: bool = False
     require_reason: bool = False
     member_limit: int = 100
+    ports: range | None = None
+    """What new ports are chosen from; None: the usual ones."""
     etcd: Path | None = None
     https_port: int = 0
     """Of the API with login; 0: as ``port``."""
@@ -99,6 +101,7 @@ def up(options: UpOptions) -> int:
             api_port=options.port,
             https_port=options.https_port if rule.is_required else None,
             member_limit=options.member_limit,
+            within=options.ports,
         )
         save_state(directory.path, ports, has_login=rule.is_required)
         tls = options.tls or LocalAuthority.of_machines(directory.path).renewed(datetime.now(UTC))

@@ -200,28 +200,30 @@ def choose_ports(
     https_port: int | None = None,
     member_limit: int,
     patience_s: float = PORT_PATIENCE_S,
+    within: range | None = None,
 ) -> Ports:
     """Ports for this run: those of the earlier one where they are free, new ones where not.
 
     A node's block is never given up, free or not: its ports are part of the groups' memberships, and members
-    on other ports never form a quorum. ``https_port`` None: no HTTPS is served. Raises UpError when
-    ``api_port`` or ``https_port`` (not 0) is taken.
+    on other ports never form a quorum. ``https_port`` None: no HTTPS is served. ``within``: what new
+    ones are chosen from; None: the usual ones. Raises UpError when ``api_port`` or ``https_port`` (not 0) is
+    taken, and when no room is left.
     """
     blocks = dict(earlier.nodes) if earlier else {}
     for name in nodes:
         if name not in blocks:
             size = PORTS_PER_MEMBER * member_limit + STORE_PORTS
-            blocks[name] = free_block(size, avoid=list(blocks.values()))
+            blocks[name] = _free(size, "127.0.0.1", list(blocks.values()), within)
     avoid = list(blocks.values())
-    api = _api_port("--port", api_port, earlier.api if earlier else 0, host, avoid, patience_s)
+    api = _api_port("--port", api_port, earlier.api if earlier else 0, host, avoid, patience_s, within)
     avoid.append(range(api, api + 1))
     https = earlier.https if earlier else 0
     if https_port is not None:
-        https = _api_port("--https-port", https_port, https, host, avoid, patience_s)
+        https = _api_port("--https-port", https_port, https, host, avoid, patience_s, within)
         avoid.append(range(https, https + 1))
-    client = _keep(earlier.etcd_client if earlier else 0, "127.0.0.1", avoid, patience_s)
+    client = _keep(earlier.etcd_client if earlier else 0, "127.0.0.1", avoid, patience_s, within)
     avoid.append(range(client, client + 1))
-    peer = _keep(earlier.etcd_peer if earlier else 0, "127.0.0.1", avoid, patience_s)
+    peer = _keep(earlier.etcd_peer if earlier else 0, "127.0.0.1", avoid, patience_s, within)
     return Ports(api, client, peer, blocks, https)
 
 
@@ -278,11 +280,24 @@ def write_file(path: Path, text: str) -> None:
     replace_privately(path, f"{text}\n".encode())
 
 
+def _free(size: int, host: str, avoid: Sequence[range], within: range | None) -> range:
+    try:
+        return free_block(size, host, avoid=avoid, within=within)
+    except RuntimeError as error:
+        raise UpError(f"{error}: widen ZONEKEEPER_UP_PORTS, or take fewer nodes") from error
+
+
 def _api_port(
-    option: str, requested: int, earlier: int, host: str, avoid: Sequence[range], patience_s: float
+    option: str,
+    requested: int,
+    earlier: int,
+    host: str,
+    avoid: Sequence[range],
+    patience_s: float,
+    within: range | None,
 ) -> int:
     if not requested:
-        return _keep(earlier, host, avoid, patience_s)
+        return _keep(earlier, host, avoid, patience_s, within)
     if range(requested, requested + 1) in avoid or not _becomes_free(requested, host, patience_s):
         raise UpError(
             f"port {requested} is taken on {host}: stop what listens there, or choose another {option}"
@@ -290,12 +305,12 @@ def _api_port(
     return requested
 
 
-def _keep(earlier: int, host: str, avoid: Sequence[range], patience_s: float) -> int:
+def _keep(earlier: int, host: str, avoid: Sequence[range], patience_s: float, within: range | None) -> int:
     """``earlier`` 0: there is none."""
     is_apart = earlier and not any(earlier in block for block in avoid)
     if is_apart and _becomes_free(earlier, host, patience_s):
         return earlier
-    return free_block(1, host, avoid=avoid).start
+    return _free(1, host, avoid, within).start
 
 
 def _becomes_free(port: int, host: str, patience_s: float) -> bool:

@@ -30,19 +30,31 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
     return True
 
 
-def free_block(size: int, host: str = "127.0.0.1", attempts: int = 200, avoid: Sequence[range] = ()) -> range:
-    """``size`` neighbouring ports, all free now, chosen at random, none of them in a block of ``avoid``
-    (promised to somebody, though nothing may listen there yet). Raises RuntimeError when none is found."""
+def usual_ports() -> range:
+    return range(LOWEST, max(first_ephemeral_port(), LOWEST + 2))
+
+
+def free_block(
+    size: int,
+    host: str = "127.0.0.1",
+    attempts: int = 200,
+    avoid: Sequence[range] = (),
+    within: range | None = None,
+) -> range:
+    """``size`` neighbouring ports ``within`` those (None: the usual ones), all free now, chosen at random, none
+    of them in a block of ``avoid`` (promised to somebody, though nothing may listen there yet). Raises
+    RuntimeError when none is found."""
     chooser = random.SystemRandom()
-    top = max(first_ephemeral_port(), LOWEST + size + 1)
-    for _ in range(attempts):
-        start = chooser.randrange(LOWEST, top - size)
+    within = within or usual_ports()
+    starts = range(within.start, within.stop - size + 1)
+    for _ in range(attempts if starts else 0):
+        start = chooser.choice(starts)
         block = range(start, start + size)
         if any(start < other.stop and other.start < block.stop for other in avoid):
             continue
         if all(is_free(port, host) for port in block):
             return block
-    raise RuntimeError(f"no block of {size} free ports between {LOWEST} and {top} on {host}")
+    raise RuntimeError(f"no block of {size} free ports from {within.start} to {within.stop - 1} on {host}")
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -24,6 +24,7 @@ from app.security.local_authority import LocalAuthority
 from rebalance.hosting.tls import TlsFiles
 from tests.fixtures.local_access import WITHOUT_TLS as WITHOUT_TLS
 from tests.fixtures.local_access import ClientLogin, LocalAccess
+from tests.fixtures.ports import UP_PORTS
 from tests.fixtures.warm_zonectl import warm_zonectl
 
 MARK = "LC_ZK_TEST_MARK"
@@ -119,7 +120,7 @@ class Installation:
                 ],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self.environment, MARK: self.mark},
+                env={**os.environ, **UP_PORTS, **self.environment, MARK: self.mark},
                 start_new_session=True,
             )
         wait_for("run.json", lambda: (self.directory / "run.json").exists(), pause_s=0.02)

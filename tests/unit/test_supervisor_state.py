@@ -298,3 +298,19 @@ def refusal_to(user: int, directory: Path) -> str:
         return str(error)
     finally:
         os.seteuid(0)
+
+
+def test_ports_are_chosen_from_what_is_given() -> None:
+    within = range(24_000, 24_200)
+    ports = choose_ports(None, ["n1", "n2"], https_port=0, member_limit=10, within=within)
+    chosen = [
+        ports.api,
+        ports.https,
+        ports.etcd_client,
+        ports.etcd_peer,
+        *(p for b in ports.nodes.values() for p in b),
+    ]
+    assert set(chosen) <= set(within)
+    assert len(set(chosen)) == 4 + 2 * 20
+    with pytest.raises(UpError, match=r"no block of 20 free ports from 24000 to 24009.*ZONEKEEPER_UP_PORTS"):
+        choose_ports(None, ["n1"], member_limit=10, within=range(24_000, 24_010))

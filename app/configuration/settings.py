@@ -11,8 +11,8 @@ from app.edge.http_limits import HttpLimits
 from app.edge.trust import Trust
 from app.sql.query_line import LineLimits
 from app.sql.statement_line import RUNNING_MAX, WAITING_MAX, statement_limits
-from catalog.secret_files import with_password_file
 from catalog.core.retention import KEPT_DAYS, Retention
+from catalog.secret_files import with_password_file
 from parser.text_limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
 from rebalance.core.assignments import Strategy
 from rebalance.groups.etcd_tuning import STRICT_STEPS

@@ -21,7 +21,7 @@ from catalog.store.migrate import _config, migrate
 from catalog.store.tables import METADATA
 from tests.fixtures.script_runner import ScriptRunner
 
-HEAD = "0013"
+HEAD = "0014"
 
 
 def test_from_nothing_and_again(empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,7 +277,7 @@ def test_statements_and_pages_from_before_there_were_users_stay(empty_url: str) 
         )
         page = {"body": b"rows"}
         connection.execute(text("INSERT INTO statement_pages VALUES ('a', 1, 0, :body)"), page)
-    assert migrate(empty_url) == ("0009", "0013")
+    assert migrate(empty_url) == ("0009", "0014")
     with engine.begin() as connection:
         kept = "SELECT principal_source, principal_name, idempotency_key FROM statement_log"
         assert list(connection.execute(text(kept)).one()) == ["", "", "key"]

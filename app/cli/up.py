@@ -86,7 +86,11 @@ def up(
     settings = make_settings(host=host, port=port, https_port=https_port, data_dir=data_dir)
     accept_spark(settings, insecure=insecure)
     try:
-        chosen = None if settings.up_ports is None else port_range(settings.up_ports, "ZONEKEEPER_UP_PORTS its", "20000-29999")
+        chosen = (
+            None
+            if settings.up_port_range is None
+            else port_range(settings.up_port_range, "ZONEKEEPER_UP_PORT_RANGE its", "20000-29999")
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error
     options = UpOptions(

@@ -206,7 +206,7 @@ class Settings(BaseSettings):
         "it; 0: it never does",
     )
 
-    up_ports: str | None = Field(
+    up_port_range: str | None = Field(
         None,
         description="ports that `up` chooses from for what it starts for the first time, first-last; none: all "
         "from 10240 up to those that the system takes for outgoing connections",

@@ -284,7 +284,7 @@ def _free(size: int, host: str, avoid: Sequence[range], within: range | None) ->
     try:
         return free_block(size, host, avoid=avoid, within=within)
     except RuntimeError as error:
-        raise UpError(f"{error}: widen ZONEKEEPER_UP_PORTS, or take fewer nodes") from error
+        raise UpError(f"{error}: widen ZONEKEEPER_UP_PORT_RANGE, or take fewer nodes") from error
 
 
 def _api_port(

@@ -311,6 +311,8 @@ def test_ports_are_chosen_from_what_is_given() -> None:
         *(p for b in ports.nodes.values() for p in b),
     ]
     assert set(chosen) <= set(within)
-    assert len(set(chosen)) == 4 + 2 * 20
-    with pytest.raises(UpError, match=r"no block of 20 free ports from 24000 to 24009.*ZONEKEEPER_UP_PORTS"):
+    assert len(set(chosen)) == 4 + 2 * 21
+    with pytest.raises(
+        UpError, match=r"no block of 21 free ports from 24000 to 24009.*ZONEKEEPER_UP_PORT_RANGE"
+    ):
         choose_ports(None, ["n1"], member_limit=10, within=range(24_000, 24_010))

@@ -41,7 +41,7 @@ KEYS = tuple(f"key-{number}" for number in range(6))
 
 
 @pytest.fixture
-def installation(tmp_path: Path) -> Iterator[Installation]:
+def whole(tmp_path: Path) -> Iterator[Installation]:
     """Stopped; its stores are backed up as of a moment at which it had the zone KEPT alone."""
     stage = Installation(tmp_path / "data", environment={**without_spark(tmp_path), **QUICK_ALERTS})
     try:
@@ -61,8 +61,8 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
         stage.assert_nothing_is_left()
 
 
-def stores(installation: Installation) -> list[Path]:
-    directory = installation.directory
+def stores(whole: Installation) -> list[Path]:
+    directory = whole.directory
     return [directory / "etcd", *directory.glob("catalog.sqlite*")]
 
 
@@ -74,41 +74,41 @@ def copied(source: Path, target: Path) -> None:
         shutil.copy(source, target)
 
 
-def restore(installation: Installation) -> None:
+def restore(whole: Installation) -> None:
     """Both stores, and nothing else."""
-    for store in stores(installation):
+    for store in stores(whole):
         shutil.rmtree(store) if store.is_dir() else store.unlink()
-    for store in (installation.directory.parent / "backup").iterdir():
-        copied(store, installation.directory / store.name)
+    for store in (whole.directory.parent / "backup").iterdir():
+        copied(store, whole.directory / store.name)
 
 
-def put(installation: Installation, zone: str) -> None:
+def put(whole: Installation, zone: str) -> None:
     for key in KEYS:
         path = f"/api/v1/zones/{zone}/kv/{key}"
         wait_for(
             f"a put to {zone}",
-            lambda path=path: installation.request("PUT", path, {"value": zone}).is_success,
+            lambda path=path: whole.request("PUT", path, {"value": zone}).is_success,
         )
 
 
-def ids(installation: Installation) -> dict[str, int]:
-    return {each["name"].lower(): each["zone_id"] for each in installation.get("/api/v1/zones")["zones"]}
+def ids(whole: Installation) -> dict[str, int]:
+    return {each["name"].lower(): each["zone_id"] for each in whole.get("/api/v1/zones")["zones"]}
 
 
-def read(installation: Installation, zone: str) -> list[str | None]:
+def read(whole: Installation, zone: str) -> list[str | None]:
     """Its values; None: the zone serves and does not have the key."""
 
     def value(key: str) -> Any:
-        response = installation.request("GET", f"/api/v1/zones/{zone}/kv/{key}")
+        response = whole.request("GET", f"/api/v1/zones/{zone}/kv/{key}")
         answered = response.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND)
         return (response.json()["value"] if response.is_success else None,) if answered else ()
 
     return [wait_for(f"a read of {zone}", lambda key=key: value(key))[0] for key in KEYS]
 
 
-def disk(installation: Installation, node: str) -> dict[str, Any]:
+def disk(whole: Installation, node: str) -> dict[str, Any]:
     """What lies there: members by directory, with their reservation, and copies of the store by zone."""
-    directory = installation.directory / "nodes" / node
+    directory = whole.directory / "nodes" / node
     members = {
         path.parent.name: (path.parent / "data" / "member" / "wal").is_dir()
         and json.loads(path.read_text())["peer_port"]
@@ -127,80 +127,80 @@ def of_zones(found: dict[str, Any], zones: set[int]) -> dict[str, Any]:
     }
 
 
-def test_nodes_know_more_than_both_restored_stores(installation: Installation) -> None:
-    lost = set(ids(installation).values()) - {ids(installation)["kept"]}
-    installation.stop()
-    before = {node: of_zones(disk(installation, node), lost) for node in ("n1", "n2", "n3")}
+def test_nodes_know_more_than_both_restored_stores(whole: Installation) -> None:
+    lost = set(ids(whole).values()) - {ids(whole)["kept"]}
+    whole.stop()
+    before = {node: of_zones(disk(whole, node), lost) for node in ("n1", "n2", "n3")}
     assert all(found["members"] and found["copies"] for found in before.values())
-    restore(installation)
+    restore(whole)
 
-    installation.start_diverged()
+    whole.start_diverged()
     reason = "has seen etcd at revision"
-    refused = installation.zonectl("sql", "-e", f"CREATE ZONE new_a {NEW['new_a']}")
+    refused = whole.zonectl("sql", "-e", f"CREATE ZONE new_a {NEW['new_a']}")
     assert refused.returncode == 1
     assert "METASTORE_DIVERGED" in refused.stderr
-    for shown in (("status",), ("doctor", "-o", "json", "--data-dir", str(installation.directory))):
-        said = installation.zonectl(*shown)
+    for shown in (("status",), ("doctor", "-o", "json", "--data-dir", str(whole.directory))):
+        said = whole.zonectl(*shown)
         assert said.returncode != 0
         assert reason in said.stdout
     wait_for(
         "the alert",
         lambda: [
             alert
-            for alert in installation.get("/api/v1/alerts")["alerts"]
+            for alert in whole.get("/api/v1/alerts")["alerts"]
             if alert["name"] == "Divergence" and alert["state"] == "firing" and reason in alert["text"]
         ],
     )
 
-    adopted = installation.zonectl("metastore", "adopt", "--yes", "--format", "json")
+    adopted = whole.zonectl("metastore", "adopt", "--yes", "--format", "json")
     assert adopted.returncode == 0, adopted.stderr
     assert json.loads(adopted.stdout)["dropped"] == []
-    wait_for("readiness", installation.is_whole)
+    wait_for("readiness", whole.is_whole)
     for zone, shape in NEW.items():
-        installation.execute(f"CREATE ZONE {zone} {shape}")
-    assert min(ids(installation)[zone] for zone in NEW) > max(lost)
+        whole.execute(f"CREATE ZONE {zone} {shape}")
+    assert min(ids(whole)[zone] for zone in NEW) > max(lost)
     for zone in NEW:
-        assert read(installation, zone) == [None] * len(KEYS)
-    assert read(installation, "kept") == ["kept"] * len(KEYS)
-    assert installation.zonectl("metastore", "status").returncode == 0
-    installation.stop()
-    assert {node: of_zones(disk(installation, node), lost) for node in before} == before
+        assert read(whole, zone) == [None] * len(KEYS)
+    assert read(whole, "kept") == ["kept"] * len(KEYS)
+    assert whole.zonectl("metastore", "status").returncode == 0
+    whole.stop()
+    assert {node: of_zones(disk(whole, node), lost) for node in before} == before
 
 
-def test_a_node_that_was_away_has_copies_of_lost_zones_under_new_ids(installation: Installation) -> None:
+def test_a_node_that_was_away_has_copies_of_lost_zones_under_new_ids(whole: Installation) -> None:
     """Nobody knew of them when the ids were given, and the node itself has forgotten how far etcd was."""
-    lost = {ids(installation)[zone] for zone in LOST}
-    installation.stop()
-    nodes, away = installation.directory / "nodes", installation.directory.parent / "away"
-    before = of_zones(disk(installation, "n3"), lost)
+    lost = {ids(whole)[zone] for zone in LOST}
+    whole.stop()
+    nodes, away = whole.directory / "nodes", whole.directory.parent / "away"
+    before = of_zones(disk(whole, "n3"), lost)
     nodes.rename(away)
-    restore(installation)
-    installation.nodes = 2
-    launch(installation)
+    restore(whole)
+    whole.nodes = 2
+    launch(whole)
     for zone, shape in NEW.items():
-        installation.execute(f"CREATE ZONE {zone} {shape}")
-        put(installation, zone)
-    assert [ids(installation)[zone] for zone in NEW] == sorted(lost)
-    installation.stop()
-    installation.nodes = 3
+        whole.execute(f"CREATE ZONE {zone} {shape}")
+        put(whole, zone)
+    assert [ids(whole)[zone] for zone in NEW] == sorted(lost)
+    whole.stop()
+    whole.nodes = 3
     (away / "n3").rename(nodes / "n3")
     (nodes / "n3" / "node.json").unlink()
 
-    launch(installation)
-    log = installation.directory / "logs" / "n3.log"
+    launch(whole)
+    log = whole.directory / "logs" / "n3.log"
     for words in ("a copy of another zone is left alone", "in this store are of a lost zone"):
         wait_for(words, lambda words=words: words in log.read_text())
-    wait_for("the cause", lambda: "FOREIGN_COPY" in json.dumps(installation.partitions("new_c")))
+    wait_for("the cause", lambda: "FOREIGN_COPY" in json.dumps(whole.partitions("new_c")))
     for zone in NEW:
-        assert read(installation, zone) == [zone] * len(KEYS)
-    assert installation.sql("CREATE ZONE above")[0]["zone_id"] == max(lost) + 1
-    installation.stop()
-    after = disk(installation, "n3")
+        assert read(whole, zone) == [zone] * len(KEYS)
+    assert whole.sql("CREATE ZONE above")[0]["zone_id"] == max(lost) + 1
+    whole.stop()
+    after = disk(whole, "n3")
     assert before["members"].items() <= after["members"].items()
     assert before["copies"].items() <= after["copies"].items()
 
 
-def launch(installation: Installation) -> None:
+def launch(whole: Installation) -> None:
     """Whether its zones are served or not."""
-    installation.launch()
-    wait_for("nodes", lambda: installation.request("GET", "/readyz").json()["nodes"] >= installation.nodes)
+    whole.launch()
+    wait_for("nodes", lambda: whole.request("GET", "/readyz").json()["nodes"] >= whole.nodes)

@@ -137,6 +137,7 @@ def client_of(hosts: Machines) -> BlockingZoneClient:
     )
 
 
+@pytest.mark.slow("twelve processes on four hosts are started, and all restarted one after the other")
 def test_each_host_is_restarted_under_load(whole: Machines) -> None:
     """Its client is told of no error: a zone of three replicas has two of them all the time."""
     whole.follow("First zone", OWN)
@@ -154,6 +155,7 @@ def test_each_host_is_restarted_under_load(whole: Machines) -> None:
     check(whole, load)
 
 
+@pytest.mark.slow("replicas are made anew, and two hosts are restarted")
 def test_a_host_that_is_lost_for_good_is_replaced(whole: Machines) -> None:
     heading = "A host is lost for good"
     with client_of(whole) as client, loaded(client) as load:
@@ -198,6 +200,7 @@ def refused_since(before: str, log: Path, refusal: str) -> str:
     return shown if refusal in shown else ""
 
 
+@pytest.mark.slow("processes look at their certificates every few seconds")
 def test_certificates_are_replaced_under_load(whole: Machines) -> None:
     """The API and etcd show the new ones, and nobody is restarted, nor told of an error."""
     with client_of(whole) as client, loaded(client) as load:

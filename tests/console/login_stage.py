@@ -36,9 +36,10 @@ async def _play(port: int) -> None:
         async with open_console(Path(directory)) as console:
             for sql in USERS:
                 await console.run(sql)
+            context = _context()
             url = f"https://127.0.0.1:{listener.getsockname()[1]}"
             serving = asyncio.create_task(
-                serve_http(console.app, listener, lambda: None, Trust(), HttpLimits(), _context())
+                serve_http(console.app, listener, lambda: None, Trust(), HttpLimits(), lambda: context)
             )
             print(f"{url}/console/", flush=True)
             try:

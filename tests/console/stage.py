@@ -218,7 +218,9 @@ async def _serving(
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[str]:
     """The console's URL."""
-    serving = asyncio.gather(serve_http(app, listener, lambda: None, tls=tls), console.run(services))
+    serving = asyncio.gather(
+        serve_http(app, listener, lambda: None, tls=tls and (lambda: tls)), console.run(services)
+    )
     try:
         yield f"http{'' if tls is None else 's'}://127.0.0.1:{listener.getsockname()[1]}/console/"
     finally:

@@ -117,7 +117,7 @@ async def serving(
     started = asyncio.Event()
     with listen("127.0.0.1", 0) as listener:
         task = asyncio.create_task(
-            serve_http(gate, listener, started.set, Trust(), limits, tls, None, strangers)
+            serve_http(gate, listener, started.set, Trust(), limits, tls and (lambda: tls), None, strangers)
         )
         await started.wait()
         yield int(listener.getsockname()[1])

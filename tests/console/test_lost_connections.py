@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,6 @@ PATHS = ("", "zones", "operations?show=open")
 ALIVE_S, PACES = 5.0, 4
 """After the server answers again; on a busy machine so many times what loading the pages anew takes."""
 LIVE = "window.socket?.connected && document.querySelector('[role=status]')?.innerText.includes('live')"
-
-BROKEN_OFF = "document.body?.innerText.includes('ERR_NETWORK_CHANGED')"
 
 pytestmark = pytest.mark.timeout(1_200)
 
@@ -91,9 +89,9 @@ def seen_again(pages: list[Page]) -> Iterator[Callable[[], float]]:
 
     def seconds() -> float:
         since = time.monotonic()
-        for page, address in zip(pages, addresses, strict=True):
+        for page in pages:
             try:
-                wait_until_live(page, address)
+                page.wait_for_function(f"!window.isOld && {LIVE}")
             except Error as error:
                 shown = page.evaluate("[location.href, !!window.isOld, document.body?.innerText]")
                 raise AssertionError(shown) from error
@@ -104,15 +102,6 @@ def seen_again(pages: list[Page]) -> Iterator[Callable[[], float]]:
     for page in pages:
         expect(page.get_by_role("button", name="Log out")).to_be_visible()
         expect(page.get_by_text("Connection lost")).to_be_hidden()
-
-
-def wait_until_live(page: Page, address: str) -> None:
-    """A browser with a window loads a page again where loading was broken off as the machine has got or lost a
-    network, which tests beside this one make; this one has none, and is told to."""
-    state = f"!window.isOld && {LIVE} ? 'live' : {BROKEN_OFF} ? 'broken off' : ''"
-    while page.wait_for_function(state).json_value() != "live":
-        with suppress(Error):
-            page.goto(address)
 
 
 def are_cut_off(pages: list[Page]) -> None:

@@ -14,7 +14,7 @@ def staying(seed: int, *kinds: str) -> Simulation:
 ENDS = (staying(0, "node is gone"), staying(1, "node is gone"))
 """The kind that lasts by itself."""
 
-HELD = replace(staying(2, "node is gone"), strict_share=1.0)
+HELD = replace(staying(39, "node is gone"), strict_share=1.0)
 """A voter that never returns stays wanted: etcd admits no joiner beside it."""
 
 SLICE = range(500, 516)

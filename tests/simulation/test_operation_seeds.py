@@ -75,7 +75,7 @@ def test_moves_that_nobody_counts_are_caught(monkeypatch: pytest.MonkeyPatch) ->
     ("ignored", "broken", "seed"),
     [
         ({"zone_moves": None}, "no more partitions move than the zone's limit", 1),
-        ({"donor_moves": None}, "no more partitions move than the donor's limit", 2),
+        ({"donor_moves": None}, "no more partitions move than the donor's limit", 8),
         ({"receiver_moves": None}, "no more partitions move than the receiver's limit", 1),
         ({"batch_size": None}, "a batch begins when none of the last moves", 15),
         ({"zone_pauses": {}}, "no move begins while it is paused", 5),

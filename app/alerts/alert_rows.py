@@ -291,12 +291,12 @@ LEVEL_ROWS = (
         Severity.TICKET,
         AlertGroup.SERVICE,
         300,
-        "The certificate of the API ends within seven days.",
-        'min by (certificate) (zonekeeper_certificate_expiry_timestamp_seconds{source="loaded"} - time()) < '
-        f"{conditions.CERTIFICATE_S:.0f}",
-        "Nothing fires: a server without HTTPS has no certificate.",
+        "A certificate that a process has loaded, or its authority, ends within seven days.",
+        'floor(min by (process) (zonekeeper_certificate_expiry_timestamp_seconds{source="loaded"} - time())'
+        f" / 86400) < {conditions.CERTIFICATE_S / 86_400:.0f}",
+        "A process that is not scraped says nothing: TargetMissing fires. Servers judge by what it registers.",
         conditions.certificate_expires,
-        of_mirror=False,
+        label="process",
         cause=Cause.CERTIFICATE_EXPIRES,
         part=InstallationPart.SERVER,
     ),

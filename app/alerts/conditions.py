@@ -95,12 +95,12 @@ def spark_away(facts: InstallationFacts) -> Findings:
 
 
 def certificate_expires(facts: InstallationFacts) -> Findings:
-    left_s = facts.certificate_s
-    if left_s is None or left_s >= CERTIFICATE_S:
-        return NONE
-    if left_s <= 0:
-        return _whole("the certificate of the API has expired")
-    return _whole(f"the certificate of the API ends in {_duration(left_s)}")
+    return {
+        (("process", process),): f"certificate {file}, which process {process} has loaded, "
+        + (f"ends in {_duration(left_s)}" if left_s > 0 else "has expired")
+        for process, (file, left_s) in facts.certificates.items()
+        if left_s < CERTIFICATE_S
+    }
 
 
 def move_stuck(facts: InstallationFacts) -> Findings:

@@ -1,15 +1,11 @@
-"""Puts the facts together: the mirror, and what this server knows of its stores, its relay and its
-certificate."""
+"""Puts the facts together: the mirror, and what this server knows of its stores and its relay."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-
-from cryptography import x509
 
 from app.alerts.facts import InstallationFacts
 from app.alerts.metastore_hearing import MetastoreHearing
@@ -35,8 +31,8 @@ SEEN_S = 1.0
 
 
 class FactReader:
-    """``snapshot`` reads the catalog. ``certificate``: the file that the API shows; None: there is none.
-    ``divisor`` shortens the time after which a move without progress is stuck: for trials."""
+    """``snapshot`` reads the catalog. ``divisor`` shortens the time after which a move without progress is
+    stuck: for trials."""
 
     def __init__(
         self,
@@ -47,7 +43,6 @@ class FactReader:
         keyspace: Keyspace,
         guard: StoreGuard,
         relay: OutboxRelay,
-        certificate: Path | None = None,
         divisor: float = 1.0,
     ) -> None:
         self._snapshot = snapshot
@@ -58,7 +53,6 @@ class FactReader:
         self._keyspace = keyspace
         self._guard = guard
         self._relay = relay
-        self._certificate = certificate
         self._stuck_moves = StuckMoves(OpenOperations(mirror, keyspace), divisor)
         self._current_s: float | None = None
         self._hearing = MetastoreHearing(time.monotonic())
@@ -88,7 +82,7 @@ class FactReader:
             divergence=state.divergence.reason if state is not None and state.divergence is not None else "",
             metastore_full=state.full if state is not None else "",
             relay_lag_s=self._relay.lag_s(),
-            certificate_s=await asyncio.to_thread(_valid_s, self._certificate),
+            certificates=self._certificates(),
             without_majority=tally.unserved() if is_counted else None,
             replicas_missing=tally.by_zone(lambda facts: facts.is_short) if is_counted else None,
             below_quorum=tally.by_zone(lambda facts: facts.is_below_quorum) if is_counted else None,
@@ -146,21 +140,18 @@ class FactReader:
         return asyncio.get_running_loop().time() - self._current_s
 
     def _full_nodes(self) -> frozenset[str]:
-        processes = self._keyspace.processes
-        records = {item.key: read(item, ProcessRecord.decode) for item in self._mirror.below(processes)}
-        return frozenset(
-            key.removeprefix(processes)
-            for key, record in records.items()
-            if isinstance(record, ProcessRecord) and record.disk_full
-        )
+        return frozenset(name for name, record in self._processes() if record.disk_full)
 
+    def _certificates(self) -> dict[str, tuple[str, float]]:
+        now_s = time.time()
+        return {
+            name: (record.certificate, record.certificate_end_s - now_s)
+            for name, record in self._processes()
+            if record.certificate
+        }
 
-def _valid_s(certificate: Path | None) -> float | None:
-    """None: there is none, or it cannot be read now."""
-    if certificate is None:
-        return None
-    try:
-        parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return parsed.not_valid_after_utc.timestamp() - time.time()
+    def _processes(self) -> Iterator[tuple[str, ProcessRecord]]:
+        for item in self._mirror.below(self._keyspace.processes):
+            record = read(item, ProcessRecord.decode)
+            if isinstance(record, ProcessRecord):
+                yield item.key.removeprefix(self._keyspace.processes), record

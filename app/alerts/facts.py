@@ -26,8 +26,8 @@ class InstallationFacts:
 
     ``full_nodes``: those whose disk has hardly any left. ``servers_down``: living nodes whose store server
     takes no part. ``stuck_moves``: seconds since the last progress, by operation. ``metastore_full``: the alarm
-    in etcd's words. ``certificate_s``: seconds for which the certificate of the API is still valid; None: there
-    is none.
+    in etcd's words. ``certificates``: by process the file of what ends first of the certificates that it has
+    loaded, and for how many seconds it is still valid.
 
     What only readiness tells: ``nodes``, that live; ``lost``, partitions of store zones without an in-sync
     copy; ``not_agreed``, why statements wait for the metastore; ``unreadable``, causes of keys that cannot be
@@ -44,7 +44,7 @@ class InstallationFacts:
     divergence: str = ""
     metastore_full: str = ""
     relay_lag_s: float = 0.0
-    certificate_s: float | None = None
+    certificates: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     without_majority: Mapping[str, int] | None = field(default_factory=dict)
     replicas_missing: Mapping[str, int] | None = field(default_factory=dict)
     below_quorum: Mapping[str, int] | None = field(default_factory=dict)

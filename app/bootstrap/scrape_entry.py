@@ -51,8 +51,15 @@ async def open_process(
     scheme = "http" if certificate is None else "https"
     url = scraped_url(scheme, scrape_host(settings), scraped.port)
     keyspace, entry = Keyspace(settings.metastore_prefix), entry_of(role, url)
-    report = ProcessReport(metastore, keyspace, name, entry, background, directory, needed_bytes)
+    shown = shown_by(settings, certificate)
+    report = ProcessReport(metastore, keyspace, name, entry, background, directory, needed_bytes, shown)
     await stack.enter_async_context(kept(background, "process", report.run))
+
+
+def shown_by(settings: Settings, certificate: LoadedCertificate | None) -> tuple[LoadedCertificate, ...]:
+    """All that a process shows; ``certificate``: to those who come by HTTPS."""
+    machine = loaded(settings.tls) if settings.tls is not None else None
+    return tuple(known for known in (certificate, machine) if known is not None)
 
 
 def admission_of(settings: Settings) -> Admission:

@@ -17,7 +17,7 @@ from app.bootstrap.alerts import open_alerts
 from app.bootstrap.catalog_administrators import recovery_lines, renew_token
 from app.bootstrap.metrics import exposition_of, measure_server
 from app.bootstrap.protection import access_of, certificate_of, trust_of, with_login
-from app.bootstrap.scrape_entry import scraped_url
+from app.bootstrap.scrape_entry import scraped_url, shown_by
 from app.bootstrap.self_entry import entry_of
 from app.bootstrap.stores import open_metastore
 from app.bootstrap.targets_file import keep_targets_file
@@ -162,7 +162,6 @@ async def serve(
         line = StatementLine(settings.line_limits)
         facts = FactReader(
             *(catalog.snapshot, metastore, mirror, count, keyspace, guard, relay),
-            certificate=settings.https_certificate,
             divisor=settings.alert_times_divisor,
         )
         serving = ServingWatch(facts.unknown_since_ms, router, count.sizes)
@@ -265,8 +264,10 @@ async def serve(
         }
         scheme, port = ("http", listener.getsockname()[1]) if https_port is None else ("https", https_port)
         entry = entry_of(ProcessRole.SERVER, scraped_url(scheme, settings.host, port))
+        identity = (metastore, keyspace, controller_name(), entry, background)
+        report = ProcessReport(*identity, certificates=shown_by(settings, certificate))
+        works["process"] = report.run
         works["retention"] = partial(trim_catalog, catalog, settings.retention)
-        works["process"] = ProcessReport(metastore, keyspace, controller_name(), entry, background).run
         if settings.metrics_targets is not None:
             works["scrape targets"] = partial(keep_targets_file, settings.metrics_targets, mirror, keyspace)
         if settings.auth and settings.admin_token_file is not None:

@@ -18,7 +18,9 @@ from app.logs import configure, set_levels
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
 from rebalance.hosting.background import Background, kept
+from rebalance.hosting.tls import loaded
 from rebalance.metastore.held_start import HeldStart
+from rebalance.metastore.registered_process import ProcessReport
 from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.shell.damaged_store import note_damage
@@ -47,6 +49,12 @@ async def run_store(
         await held.until_free(StoreObstacles(node.name, store, metastore, keyspace).why)
         follower = LogLevelFollower(metastore, keyspace, set_levels)
         await stack.enter_async_context(kept(Background(), "log levels", follower.run))
+        if settings.tls is not None:
+            report = ProcessReport(
+                *(metastore, keyspace, f"{node.name} store", entry_of(ProcessRole.NODE, ""), Background()),
+                certificates=(loaded(settings.tls),),
+            )
+            await stack.enter_async_context(kept(Background(), "process", report.run))
         runtime = StoreRuntime(
             node.name,
             store,

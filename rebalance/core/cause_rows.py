@@ -146,8 +146,8 @@ INSTALLATION = (
     ),
     wrong(
         Cause.CERTIFICATE_EXPIRES,
-        "The certificate of the API ends within seven days.",
-        "Replace the file of ZONEKEEPER_HTTPS_CERTIFICATE; servers read it again by themselves.",
+        "A certificate that a process has loaded, or its authority, ends within seven days.",
+        "Replace the file that is named, on the machine of the process, which reads it again by itself.",
     ),
     short(
         Cause.NOT_COUNTED,

@@ -25,7 +25,9 @@ class Trouble(Extensible):
 class ProcessRecord(Record):
     """``defects``: unexpected failures since the process started. ``build``: the version that runs.
     ``formats``: of the records that it reads. ``metrics``: URL at which it is scraped; empty: it is not.
-    ``disk_full``: the disk of its data directory has less than ``DISK_FULL_SHARE`` left."""
+    ``disk_full``: the disk of its data directory has less than ``DISK_FULL_SHARE`` left.
+    ``certificate``: of those that it has loaded, authorities among them, the file of the one that ends first,
+    at ``certificate_end_s`` since 1970; empty: it has none."""
 
     role: str
     troubles: tuple[Trouble, ...] = ()
@@ -35,6 +37,8 @@ class ProcessRecord(Record):
     formats: tuple[int, ...] = ()
     metrics: str = ""
     disk_full: bool = False
+    certificate: str = ""
+    certificate_end_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class EngineRecord(Record):
 ProcessRecord.codec = Codec(
     ProcessRecord,
     # They came later than the rest.
-    omit=("build", "formats", "metrics", "disk_full"),
+    omit=("build", "formats", "metrics", "disk_full", "certificate", "certificate_end_s"),
     required=("troubles", "defects", "last_defect"),
 )
 EngineRecord.codec = Codec(EngineRecord)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.self_reports import DISK_FULL_SHARE, ProcessRecord
 from rebalance.core.txn import Put, Txn
 from rebalance.hosting.background import Background
+from rebalance.hosting.loaded_certificate import LoadedCertificate
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -36,12 +38,14 @@ class ProcessReport:
         background: Background,
         directory: Path | None = None,
         needed_bytes: int = 0,
+        certificates: Sequence[LoadedCertificate] = (),
     ) -> None:
         """``identity``: the record as long as nothing goes wrong. ``directory``: the one whose disk is
         watched; None: the process keeps nothing. ``needed_bytes``: with less than that free it is full, however
-        small a part of the disk that is."""
+        small a part of the disk that is. ``certificates``: all that the process shows."""
         self._needed_bytes = needed_bytes
         self._directory = directory
+        self._certificates = certificates
         self._metastore = metastore
         self._key = keyspace.process(name)
         self._identity = identity
@@ -81,12 +85,16 @@ class ProcessReport:
 
     def _record(self) -> ProcessRecord:
         background = self._background
+        ends = [end for certificate in self._certificates for end in certificate.ends()]
+        soonest = min(ends, key=lambda end: end.ends_s, default=None)
         return replace(
             self._identity,
             troubles=background.troubles(),
             defects=background.defects,
             last_defect=background.last_defect,
             disk_full=self._directory is not None and _is_full(self._directory, self._needed_bytes),
+            certificate="" if soonest is None else str(soonest.file),
+            certificate_end_s=0 if soonest is None else int(soonest.ends_s),
         )
 
 

@@ -9,13 +9,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import trustme
 
 from rebalance.core.keys import Keyspace
+from rebalance.core.self_reports import ProcessRecord
 from rebalance.hosting.child import guarded_command, stop
+from rebalance.hosting.loaded_certificate import ends_of
 from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.ring_codec import ServerBeat, decode_beat
@@ -83,15 +86,30 @@ async def test_the_store_server_of_a_node_has_its_certificate_and_its_ttl(
             await known.close()
             await stranger.close()
         await another_is_shown(tls, server.port, StoreChannel(url, tls))
+        for process in ("n1", "n1 store"):
+            await until_registered(metastore, keyspace.process(process), tls.certificate)
 
 
 async def another_is_shown(tls: TlsFiles, port: int, before: StoreChannel) -> None:
     """Files that are replaced, even by those of another authority, are in force without a restart; a connection
     that was made before goes on."""
     await before.copies(LIMIT_S)
-    renewed = tls_files(tls.ca.parent / "renewed", trustme.CA())
+    renewed = tls_files(tls.ca.parent / "renewed", trustme.CA(), ends=datetime.now(UTC) + timedelta(days=3))
     for file in ("ca", "certificate", "key"):
         shutil.copy(getattr(renewed, file), getattr(tls, file))
     await until_shown(port, renewed)
     await before.copies(LIMIT_S)
     await before.close()
+
+
+async def until_registered(metastore: EtcdMetastore, key: str, certificate: Path) -> None:
+    """Until the process tells the file's end as that of what it has loaded."""
+    end_s = ends_of(certificate)
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            item = await metastore.get(key)
+            if item is not None:
+                record = ProcessRecord.decode(item.value)
+                if (record.certificate, record.certificate_end_s) == (str(certificate), end_s):
+                    return
+            await asyncio.sleep(0.2)

@@ -16,7 +16,7 @@ from tests.fixtures.alert_faults import FAULTS
 
 ROOT = Path(__file__).parents[3]
 NOTHING: dict[str, Findings | None] = {name: {} for name in BY_NAME}
-WELL = InstallationFacts(controller="c1", certificate_s=CERTIFICATE_S)
+WELL = InstallationFacts(controller="c1", certificates={"s1": ("api.pem", CERTIFICATE_S)})
 
 
 def test_there_are_few_level_conditions_and_each_is_tried_here() -> None:
@@ -39,7 +39,7 @@ def test_each_fault_is_its_own_condition_and_no_other(name: str) -> None:
     [
         {"spark": ""},
         {"relay_lag_s": RELAY_LATE_S - 1},
-        {"certificate_s": None},
+        {"certificates": {}},
         {"mirror_age_s": STALE_S},
     ],
 )
@@ -53,15 +53,15 @@ def test_what_the_mirror_says_is_unknown_once_it_is_old() -> None:
     assert {name for name, findings in found.items() if findings is not None} == {
         "MetastoreUnreachable",
         "CatalogUnreachable",
-        "CertificateExpires",
         "RelayLag",
     }
     assert found["MetastoreUnreachable"]
 
 
 def test_an_expired_certificate_is_said_to_have() -> None:
-    assert findings_of(replace(WELL, certificate_s=-5.0))["CertificateExpires"] == {
-        (): "the certificate of the API has expired"
+    expired = replace(WELL, certificates={"n1": ("tls.pem", -5.0)})
+    assert findings_of(expired)["CertificateExpires"] == {
+        (("process", "n1"),): "certificate tls.pem, which process n1 has loaded, has expired"
     }
 
 

@@ -10,11 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
+import trustme
 
 from app.alerts.alert_rows import STALE_S
 from app.metrics.exposition import Exposition
@@ -32,12 +28,16 @@ from rebalance.core.metric_row import ProcessRole
 from rebalance.core.operation import Operation, OperationKind, OperationState
 from rebalance.core.operation_movement import STUCK_MS, Movement
 from rebalance.core.records import MemberRecord, MemberState
-from rebalance.core.self_reports import EngineRecord
+from rebalance.core.self_reports import EngineRecord, ProcessRecord
 from rebalance.core.txn import Delete, Txn, TxnResult
+from rebalance.hosting.background import Background
+from rebalance.hosting.tls import loaded
+from rebalance.metastore.registered_process import ProcessReport
 from rebalance.ports.metastore import MetastoreUnavailableError
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.fixtures.judging_server import Judged, judging, running
 from tests.fixtures.scraped import value
+from tests.fixtures.tls_files import tls_files
 from tests.unit.sql_world import DEFAULT_NODES, World
 
 ONE_DOWN = {"NodeDown": {"node": "n3"}, "PartitionDegraded": {"zone": "ORDERS"}}
@@ -279,18 +279,24 @@ async def test_a_mirror_is_as_old_as_its_last_comparison(judged: Judged) -> None
     assert (await judged.facts()).mirror_age_s < STALE_S
 
 
-async def test_a_certificate_is_known_by_its_end(tmp_path: Path) -> None:
-    file = tmp_path / "certificate.pem"
-    file.write_bytes(certificate(timedelta(hours=5)))
-    async with judging(tmp_path, file) as judged:
-        left_s = (await judged.facts()).certificate_s
-        assert left_s is not None
-        assert 4 * 3_600 < left_s <= 5 * 3_600
-        assert await judged.firing() == {"CertificateExpires": {}}
-        file.write_bytes(certificate(timedelta(days=90)))
-        assert await judged.firing() == {}
-        file.write_text("no certificate")
-        assert (await judged.facts()).certificate_s is None
+async def test_a_certificate_is_known_by_what_its_process_has_loaded(judged: Judged, tmp_path: Path) -> None:
+    """Whichever process that is: the file that was replaced counts once it is loaded, by itself."""
+    world, day = judged.world, timedelta(days=1)
+    tls = tls_files(tmp_path / "tls", trustme.CA(), ends=datetime.now(UTC) + day)
+    others = Background(), None, 0, (loaded(tls),)
+    report = ProcessReport(world.metastore, world.keyspace, "n1 store", ProcessRecord("node"), *others)
+    async with running(report):
+        await until(appears(world, world.keyspace.process("n1 store")))
+        file, left_s = (await judged.facts()).certificates["n1 store"]
+        assert file == str(tls.certificate)
+        assert day.total_seconds() - 600 < left_s <= day.total_seconds()
+        assert await judged.firing() == {"CertificateExpires": {"process": "n1 store"}}
+        later = tls_files(tmp_path / "later", trustme.CA(), ends=datetime.now(UTC) + 90 * day)
+        for name in ("ca", "certificate", "key"):
+            getattr(later, name).replace(getattr(tls, name))
+        async with asyncio.timeout(PATIENCE_S):
+            while await judged.firing():
+                await asyncio.sleep(0.1)
 
 
 async def test_the_view_shows_what_the_server_judges(judged: Judged) -> None:
@@ -323,12 +329,3 @@ async def removed(world: World, key: str) -> None:
 
 async def appears(world: World, key: str) -> bool:
     return await world.mirror.wait_until(lambda: world.mirror.value(key) is not None, PATIENCE_S)
-
-
-def certificate(left: timedelta) -> bytes:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.fromtimestamp(time.time(), UTC)
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + left)
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "runbook"
 HEADINGS = ["What it means", "How to confirm", "What to do", "How to know that it is over"]
 ROOTS = {name for part in COMMANDS.values() for name in part}
-LABELS = {"zone", "node", "operation"}
+LABELS = {"zone", "node", "operation", "process"}
 EARLIER = {"nodes", "member", "certificate", "host:port"}
 """What the line before says, or the operator's own file or address."""
 

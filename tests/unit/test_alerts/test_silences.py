@@ -72,7 +72,7 @@ def test_receivers_hear_the_end_of_what_they_know(starts_ms: int, ends_ms: int, 
         ("NodeGone", {}, "there is no alert NodeGone; there is CatalogUnreachable,"),
         ("NodeDown", {"zone": "ORDERS"}, "NodeDown has the label node, not zone"),
         ("NoController", {"node": "n1"}, "NoController has no label, not node"),
-        (None, {"disk": "sda"}, "alerts have the labels node, operation, zone, not disk"),
+        (None, {"disk": "sda"}, "alerts have the labels node, operation, process, zone, not disk"),
         ("NoServer", {}, "there is no alert NoServer"),
     ],
 )

@@ -4,7 +4,7 @@ What a group with a living, connected majority is owed is to *rest*: nothing pen
 voters of stable, no learner on its way. Two things may hold it up, and then it names its cause: a link that
 stays cut, and a voter that is gone and stays wanted, where those that stay would have no living majority
 without the ones that leave; beside one that is gone etcd's strict check, where it is on, admits nobody either.
-The same where a voter of stable was removed, is wanted again, and its disk is full.
+The same where a voter of stable was removed, is wanted again, and its disk is full or its node gone.
 A group without a majority names its cause. Nothing acknowledged is gone.
 """
 
@@ -90,6 +90,7 @@ class StayingFaults:
         self._plane = plane
         self.out_of_reach: set[str] = set()
         """Nodes that the metastore does not hear, or that do not hear it."""
+        self.gone: set[str] = set()
         for controller in controllers:
             controller.clock.jump(EPOCH_MS)
         ways: tuple[Callable[[str], str], ...] = (
@@ -123,6 +124,7 @@ class StayingFaults:
 
     def _gone(self, name: str) -> str:
         self._process(name).kill_for_good()
+        self.gone.add(name)
         return name
 
     def _full(self, name: str) -> str:
@@ -252,7 +254,7 @@ class StayingAuditor:
         # It votes in stable, so it counts as no joiner and nobody gives it up.
         voted = frozenset(stable.peers) if stable is not None else frozenset()
         again = (target & voted) - group.nodes[0]
-        if again & cluster.full:
+        if again & (cluster.full | self._faults.gone):
             return REMOVED_VOTER
         nodes = frozenset().union(
             *group.nodes, *(assignments.nodes for assignments in (stable, pending) if assignments)

@@ -17,5 +17,8 @@ ENDS = (staying(0, "node is gone"), staying(1, "node is gone"))
 HELD = replace(staying(39, "node is gone"), strict_share=1.0)
 """A voter that never returns stays wanted: etcd admits no joiner beside it."""
 
+REMOVED = replace(HELD, seed=38)
+"""The voter that never returns was removed, its successor never returns either, and the move goes back."""
+
 SLICE = range(500, 516)
 """Of the thousand of ``make soak``; every kind of fault is among them."""

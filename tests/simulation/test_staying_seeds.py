@@ -9,9 +9,9 @@ import pytest
 from rebalance.groups.etcd_api import FailureKind
 from rebalance.simulation.run import Simulation, simulate
 from rebalance.simulation.simulated_cluster import SimulatedCluster
-from rebalance.simulation.staying import GONE_VOTER, KINDS
+from rebalance.simulation.staying import GONE_VOTER, KINDS, REMOVED_VOTER
 from tests.fixtures.simulated_group import CALM, Removals, founded, refused, virtually
-from tests.simulation.staying_seeds import ENDS, HELD, SLICE, staying
+from tests.simulation.staying_seeds import ENDS, HELD, REMOVED, SLICE, staying
 
 
 @pytest.mark.parametrize("wanted", ENDS, ids=lambda each: f"{each.seed} {', '.join(each.staying)}")
@@ -35,6 +35,13 @@ def test_what_a_voter_that_is_gone_holds_up_names_it() -> None:
     assert max(report.rested_s.values()) > 0.0
     assert report.awaited.keys() <= report.rested_s.keys()
     assert set(report.held.values()) <= {f"{GONE_VOTER}: NODE_DOWN: {name}" for name in gone}
+
+
+def test_a_move_that_goes_back_to_a_removed_voter_names_it() -> None:
+    """Its node is gone, and the one that was to come instead is gone, too."""
+    report = simulate(REMOVED)
+    assert report.broken is None
+    assert report.held["1/0"] == f"{REMOVED_VOTER}: NODE_DOWN: n0"
 
 
 def test_seeds_that_do_not_heal_converge_or_name_their_cause() -> None:

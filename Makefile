@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup tools browser run demo check test lint rows format soak bench screenshots lock sbom secrets clean
+.PHONY: help setup tools browser run demo check test test-all lint rows format soak bench screenshots lock sbom secrets clean
 
 # What tests start by the hundred is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +14,7 @@ STAMP := .venv/.installed
 GUARDED := exec setpriv --pdeathsig TERM --
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 setup: tools $(STAMP) ## .venv with zonectl in it; Java 17+ and etcd where they are missing
 
@@ -36,6 +36,8 @@ demo: setup ## the same in a fresh directory; exit code 0 if everything was as s
 
 # A file, or a group of files, is run by one worker; their order is in tests/fixtures/places.py.
 PARALLEL := --dist loadfile --no-loadscope-reorder --durations=25
+# What `make test` runs.
+USUAL := not soak and not long
 # Tests of servers mostly wait, so more run at once than there are processors.
 WORKERS ?= 4
 
@@ -45,15 +47,18 @@ PURE := tests/unit tests/property tests/datadriven tests/contract tests/lineariz
 
 check: setup ## linters, types, size, and tests without servers
 	@scripts/parts.sh "$(LINT)" "$(TYPES)" "house=$(BIN)/python scripts/house.py" \
-		"tests=$(BIN)/pytest -q -m 'not soak and not hosted' -n logical $(PARALLEL) $(PURE)"
+		"tests=$(BIN)/pytest -q -m '$(USUAL) and not hosted' -n logical $(PARALLEL) $(PURE)"
 
 test: setup browser ## what every change must pass
-	@scripts/parts.sh "$(LINT)" "$(TYPES)" "tests=$(BIN)/pytest -q -m 'not soak' -n $(WORKERS) $(PARALLEL)"
+	@scripts/parts.sh "$(LINT)" "$(TYPES)" "tests=$(BIN)/pytest -q -m '$(USUAL)' -n $(WORKERS) $(PARALLEL)"
+
+test-all: test ## the same, and the tests that need minutes or build what they run
+	$(BIN)/pytest -q -m 'long and not soak' --durations=25
 
 .PHONY: coverage
 coverage: setup browser ## which lines and branches `make test` reaches; SOAK=1: and `make soak`
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q $(if $(SOAK),,-m 'not soak') -n $(WORKERS) $(PARALLEL)
+	$(BIN)/coverage run -m pytest -q $(if $(SOAK),,-m '$(USUAL)') -n $(WORKERS) $(PARALLEL)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 

@@ -23,6 +23,7 @@ from app.api import (
     statements,
     tokens,
     trino,
+    upgrade,
     verify,
     zones,
 )
@@ -31,6 +32,7 @@ from app.api.addresses import AddressMiddleware
 from app.api.bodies import require_json
 from app.api.document import documented_api
 from app.api.route_guard import authorise, check_routes
+from app.build import own_version
 from app.console.mount import Console
 from app.edge.policies import CONSOLE as PATH
 from app.edge.policies import DOCS
@@ -47,7 +49,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     # The documentation's page is in the package: FastAPI's own would be fetched from elsewhere.
     app = documented_api(
         title="Zonekeeper",
-        version="0.2.0",
+        version=own_version(),
         description=DESCRIPTION,
         dependencies=[Depends(authorise), Depends(require_json)],
         responses=problems.EVERYWHERE,
@@ -59,7 +61,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.add_middleware(AddressMiddleware)
     problems.install(app)
     data = (kv, verify, routing, rebalance, recovery, operations, audit)
-    watched = (metastore, health, metrics, alerts, log_levels)
+    watched = (metastore, upgrade, health, metrics, alerts, log_levels)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, *watched, tokens, trino):
         app.include_router(module.router)
     if console is not None:

@@ -38,6 +38,7 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
+from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.core.metric_row import ProcessRole
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -70,6 +71,7 @@ class Services:
     limits: LimitsKeeper
     drains: DrainKeeper
     removals: NodeRemover
+    upgrades: UpgradeKeeper
     log_levels: LogLevelKeeper
     operations: OperationControl
     reverse: OperationReverse

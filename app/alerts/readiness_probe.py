@@ -43,7 +43,7 @@ def controller_name() -> str:
 class ReadinessProbe:
     """``facts``: read anew, within so many seconds for a store to answer and for the mirror to follow.
     ``alerts``: as they were judged last. ``unprotected``: which protections are missing, in words.
-    ``recoveries``: of administrators, in words."""
+    ``recoveries``: of administrators, in words. ``upgrade``: what one under way means, likewise."""
 
     facts: Callable[[float, float], Awaitable[InstallationFacts]]
     alerts: Callable[[], Iterable[Alert]]
@@ -54,6 +54,7 @@ class ReadinessProbe:
     background: Background
     unprotected: tuple[str, ...] = ()
     recoveries: Callable[[], Awaitable[list[str]]] | None = None
+    upgrade: Callable[[], list[str]] = list
 
     async def report(self) -> dict[str, Any]:
         """The body of ``/readyz``, as ``app.api.models.Readiness`` describes it."""
@@ -92,6 +93,7 @@ class ReadinessProbe:
             "background": {"tasks": self.background.tasks, "processes": processes},
             "unprotected": list(self.unprotected),
             "recovered_administrators": recovered,
+            "upgrade": self.upgrade() if is_heard and self.mirror.is_loaded else [],
         }
         is_named = facts.divergence or facts.metastore_full
         facts = replace(

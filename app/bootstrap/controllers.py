@@ -21,6 +21,7 @@ from rebalance.core.topology import HoldRule
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, kept
+from rebalance.metastore.level_gate import within_level
 from rebalance.ports.metastore import MetastoreHistory
 from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
@@ -30,19 +31,21 @@ GRACE_LEASES = 2
 
 
 async def control(settings: Settings) -> None:
-    """Until cancelled. Several may run: one leads."""
+    """Until cancelled. Several may run: one leads. Raises BelowLevelError."""
     configure("controller")
     async with AsyncExitStack() as stack:
         metrics = exposition_of(ProcessRole.CONTROLLER)
         background = Background()
         measure_process(metrics, settings, background)
         metastore = open_metastore(settings, stack, metrics)
-        follower = LogLevelFollower(metastore, Keyspace(settings.metastore_prefix), set_levels)
+        keyspace = Keyspace(settings.metastore_prefix)
+        follower = LogLevelFollower(metastore, keyspace, set_levels)
         await stack.enter_async_context(kept(background, "log levels", follower.run))
         await open_process(
             controller_name(), ProcessRole.CONTROLLER, settings, metastore, metrics, background, stack
         )
-        await open_controllers(settings, metastore, stack, background, metrics).run()
+        controllers = open_controllers(settings, metastore, stack, background, metrics)
+        await within_level(metastore, keyspace, "this controller", controllers.run())
 
 
 def open_controllers(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from importlib.metadata import version
 
+from app.build import own_version
 from app.configuration.settings import Settings
 from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
@@ -41,7 +41,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 
 def exposition_of(*roles: ProcessRole) -> Exposition:
     """The one registry of a process with these roles."""
-    return Exposition(roles, version("zonekeeper"))
+    return Exposition(roles, own_version())
 
 
 def measure_process(metrics: Exposition, settings: Settings, background: Background) -> None:

@@ -33,6 +33,7 @@ from rebalance.hosting.directory_owner import node_directories
 from rebalance.hosting.etcd_binary import choose, dotted
 from rebalance.hosting.watchdog import Watchdog, boottime_ns
 from rebalance.metastore.held_start import HeldStart
+from rebalance.metastore.level_gate import within_level
 from rebalance.metastore.majority import EtcdMajority
 from rebalance.metastore.own_directory import OwnDirectory
 from rebalance.nodes.agent import NodeAgent
@@ -52,7 +53,7 @@ log = structlog.get_logger(__name__)
 async def run_node(settings: Settings) -> None:
     """Until cancelled. Raises ValueError for settings that name no node or no ports, EtcdVersionError or
     FileNotFoundError without an etcd that can open the data directory, and ForeignDirectoryError for one that
-    turns out to be another's, or a removed node's."""
+    turns out to be another's, or a removed node's, and BelowLevelError."""
     node = node_of(settings)
     configure(node.name)
     background = Background()
@@ -121,7 +122,7 @@ async def run_node(settings: Settings) -> None:
             # With less its store server takes no writes.
             needed_bytes=LOW_WATER_BYTES if has_store(node) else 0,
         )
-        await _run_in(directory, agent)
+        await within_level(metastore, keyspace, f"node {node.name}", _run_in(directory, agent))
 
 
 async def _run_in(directory: OwnDirectory, agent: NodeAgent) -> None:

@@ -4,13 +4,20 @@ less they import.
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
-from catalog.core.codec import FORMAT
+from app.build import own_commit, own_version
+from catalog.core.codec import FORMAT, LEVELLED
+from catalog.core.level import LEVEL
 from rebalance.core.metric_row import ProcessRole
 from rebalance.core.self_reports import ProcessRecord
 
 
 def entry_of(role: ProcessRole, metrics_url: str) -> ProcessRecord:
     """``metrics_url``: where Prometheus reads what the process measures."""
-    return ProcessRecord(role.value, build=version("zonekeeper"), formats=(FORMAT,), metrics=metrics_url)
+    return ProcessRecord(
+        role.value,
+        build=own_version(),
+        formats=(FORMAT, LEVELLED),
+        metrics=metrics_url,
+        commit=own_commit(),
+        level=LEVEL,
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -59,6 +60,7 @@ from app.views.keyspace_views import KeyspaceViews
 from app.views.routing_view import RoutingView
 from app.views.sight import PartitionSight
 from app.views.store_copies import StoreCopies
+from app.views.upgrade import notices
 from app.views.zone_directory import ZoneDirectory
 from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.snapshot import ZoneDefaults
@@ -75,6 +77,7 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.ring_standby import RingStandby
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
+from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
 from rebalance.core.metric_rows import Metric
@@ -82,6 +85,7 @@ from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.stranger_share import StrangerShare
+from rebalance.metastore.level_gate import within_level
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.nodes.endpoints import MirroredEndpoints
@@ -100,7 +104,7 @@ async def serve(
     protections are missing on an address that others reach.
 
     Raises ValueError for settings that contradict each other, OSError for an address that is taken and
-    StoreError for a catalog that cannot be opened; a metastore that is away is waited for.
+    StoreError for a catalog that cannot be opened, and BelowLevelError; a metastore that is away is waited for.
     """
     configure("server")
     keyspace = Keyspace(settings.metastore_prefix)
@@ -187,6 +191,7 @@ async def serve(
         stack.callback(engine.close)
         jobs = StatementJobs(catalog, reader=reader, position=sandbox.position, line=line, watch=watch)
         stack.push_async_callback(jobs.close)
+        upgrades = UpgradeKeeper(metastore, keyspace, mirror, guard, catalog.raise_level)
         control = OperationControl(metastore, keyspace, WallClock())
         services = Services(
             sql=engine,
@@ -195,6 +200,7 @@ async def serve(
                 *(facts.facts, lambda: alerts.alerts, views, mirror, keyspace, guard, background),
                 unprotected=unprotected or left_open(has_login=settings.auth),
                 recoveries=partial(recovery_lines, catalog),
+                upgrade=lambda: notices(upgrades.upgrade),
             ).report,
             sight=sight,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
@@ -213,6 +219,7 @@ async def serve(
             limits=LimitsKeeper(metastore, keyspace, settings.node_lease_s),
             drains=DrainKeeper(metastore, keyspace),
             removals=NodeRemover(metastore, keyspace),
+            upgrades=upgrades,
             log_levels=LogLevelKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),
@@ -251,6 +258,7 @@ async def serve(
             "keyspace mirror": mirror.run,
             "store guard": guard.run,
             "outbox relay": relay.run,
+            "upgrade": upgrades.run,
             "statement log": jobs.run,
             "partition count": count.run,
             "serving watch": serving.run,
@@ -278,16 +286,23 @@ async def serve(
             works["standing watch"] = watch.run
         if controllers:
             works["controllers"] = partial(_control, settings, metastore, background, served, metrics)
-        # When the API itself ends the process does, to be started anew.
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(api, name="API")
-            if certificate is not None and secure is not None and https_port is not None:
-                shown = partial(on_started, url_of("https", settings.host, https_port))
-                context = certificate.server_context
-                https = serve_http(app, secure, shown, *edge, context, connections, strangers)
-                tasks.create_task(https, name="API over TLS")
-            for name, work in works.items():
-                tasks.create_task(background.keep(name, work), name=name)
+        apis = {"API": api}
+        if certificate is not None and secure is not None and https_port is not None:
+            shown = partial(on_started, url_of("https", settings.host, https_port))
+            context = certificate.server_context
+            apis["API over TLS"] = serve_http(app, secure, shown, *edge, context, connections, strangers)
+        await within_level(metastore, keyspace, "this server", _run(apis, works, background))
+
+
+async def _run(
+    apis: Mapping[str, Coroutine[Any, Any, None]], works: Mapping[str, Work], background: Background
+) -> None:
+    """When an API itself ends the process does, to be started anew."""
+    async with asyncio.TaskGroup() as tasks:
+        for name, api in apis.items():
+            tasks.create_task(api, name=name)
+        for name, work in works.items():
+            tasks.create_task(background.keep(name, work), name=name)
 
 
 async def _control(

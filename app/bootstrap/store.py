@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import structlog
 
@@ -20,6 +21,7 @@ from rebalance.core.metric_row import ProcessRole
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.held_start import HeldStart
+from rebalance.metastore.level_gate import within_level
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.store.core.store_limits import StoreLimits
@@ -38,8 +40,8 @@ async def run_store(
 ) -> None:
     """Until cancelled, which makes the server leave in order, or until it has to go; then a new one joins as
     another incarnation. Raises
-    ValueError for settings that name no node, StoreDiskError, OSError for a port that is taken, RingError and
-    MetastoreError."""
+    ValueError for settings that name no node, StoreDiskError, OSError for a port that is taken, RingError,
+    MetastoreError and BelowLevelError."""
     node = node_of(settings)
     configure(f"{node.name} store")
     async with AsyncExitStack() as stack:
@@ -66,18 +68,24 @@ async def run_store(
             tls=settings.tls,
             incarnation=incarnation,
         )
-        running = asyncio.create_task(runtime.run(listening))
-        try:
-            reason = await asyncio.shield(running)
-        except asyncio.CancelledError:
-            runtime.leave()
-            _, unfinished = await asyncio.wait([running], timeout=LEAVE_LIMIT_S)
-            if unfinished:
-                running.cancel()
-            log.info("the store server ends", reason="it does not answer" if unfinished else await running)
-            raise
-        except StoreDamagedError as error:
-            # The next start decides what becomes of it, after this incarnation is out of the ring.
-            await asyncio.to_thread(note_damage, store, str(error))
-            reason = str(error)
-        log.warning("the store server ends", reason=reason, incarnation=runtime.incarnation)
+        await within_level(
+            metastore, keyspace, f"the store server of {node.name}", _run(runtime, store, listening)
+        )
+
+
+async def _run(runtime: StoreRuntime, store: Path, listening: Callable[[int], None]) -> None:
+    running = asyncio.create_task(runtime.run(listening))
+    try:
+        reason = await asyncio.shield(running)
+    except asyncio.CancelledError:
+        runtime.leave()
+        _, unfinished = await asyncio.wait([running], timeout=LEAVE_LIMIT_S)
+        if unfinished:
+            running.cancel()
+        log.info("the store server ends", reason="it does not answer" if unfinished else await running)
+        raise
+    except StoreDamagedError as error:
+        # The next start decides what becomes of it, after this incarnation is out of the ring.
+        await asyncio.to_thread(note_damage, store, str(error))
+        reason = str(error)
+    log.warning("the store server ends", reason=reason, incarnation=runtime.incarnation)

@@ -49,6 +49,8 @@ class ApiClient:
     nodes = _sent(requests.nodes)
     metastore = _sent(requests.metastore)
     adopt_metastore = _sent(requests.adopt_metastore)
+    upgrade = _sent(requests.upgrade)
+    finalise_upgrade = _sent(requests.finalise_upgrade)
     recovery_states = _sent(requests.recovery_states)
     reset_partitions = _sent(requests.reset_partitions)
     restart_partitions = _sent(requests.restart_partitions)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from catalog.core.level import BELOW_LEVEL_CODE
+
 
 class ExitCode(IntEnum):
     """What scripts may rely on. Written in ``zonectl --help``."""
@@ -17,6 +19,8 @@ class ExitCode(IntEnum):
     """The time limit passed; what was asked for may still happen."""
     CHANGES = 5
     """`zonectl plan --check`: the catalog is not what the files say."""
+    BELOW_LEVEL = BELOW_LEVEL_CODE
+    """A process is below the release level in force: a later version is to be started."""
     USAGE = 64
     """The command line is wrong (EX_USAGE)."""
     INTERRUPTED = 130

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -43,6 +43,7 @@ COMMANDS = {
         "recovery": ("app.cli.recovery", "Inspect partition health and recover from a lost majority."),
         "rebalance": ("app.cli.rebalance", "Limit, pause and resume moves."),
         "metastore": ("app.cli.metastore", "Compare catalog and etcd, and continue after a restore."),
+        "upgrade": ("app.cli.upgrade", "Replace a version by the next one, and finalise that."),
     },
     "Diagnosis": {
         "doctor": ("app.cli.doctor", "Check an installation, and say what to do."),
@@ -132,8 +133,20 @@ app = typer.Typer(
 )
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        from app.build import build_line
+
+        print(f"zonectl {build_line()}")
+        raise typer.Exit
+
+
 @app.callback()
-def zonectl() -> None:
+def zonectl(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show version and commit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
     """Zonekeeper keeps data where SQL says it should be.
 
     \b
@@ -147,8 +160,9 @@ def zonectl() -> None:
     Settings of connections and processes can also be environment variables,
     which their help names. What a command does is typed.
 
-    Exit codes: 0 success, 1 refused, 3 server unreachable, 4 timed out, 64 usage
-    error, 130 interrupted.
+    Exit codes: 0 success, 1 refused, 3 server unreachable, 4 timed out, 6 the
+    version is below the installation's release level, 64 usage error, 130
+    interrupted.
     """
 
 

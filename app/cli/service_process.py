@@ -36,12 +36,15 @@ def keep_private(data_dir: Path, catalog_url: str | None = None) -> None:
 @contextmanager
 def one_line() -> Iterator[None]:
     """What people can act on, an address that is taken or a catalog that cannot be opened, is no traceback."""
-    from catalog.core.errors import StatementError
+    from catalog.core.errors import SchemaTooNewError, StatementError
     from rebalance.hosting.directory_owner import ForeignDirectoryError
     from rebalance.hosting.etcd_binary import EtcdVersionError
+    from rebalance.metastore.level_gate import BelowLevelError
 
     try:
         yield
+    except (BelowLevelError, SchemaTooNewError) as error:
+        raise CliError(ExitCode.BELOW_LEVEL, f"zonectl: {error}") from error
     except (OSError, StatementError, EtcdVersionError, ForeignDirectoryError) as error:
         raise CliError(ExitCode.FAILED, f"zonectl: {error}") from error
 

@@ -130,6 +130,8 @@ def _lines(url: str, ready: JsonObject, addresses: JsonObject | None) -> Iterato
         yield f"and {len(degraded) - DEGRADED_MAX} more: `zonectl status --format json`"
     for missing in ready.get("unprotected") or ():
         yield f"NOT PROTECTED: {missing}"
+    for notice in ready.get("upgrade") or ():
+        yield f"UPGRADE: {notice}"
     for recovered in ready.get("recovered_administrators") or ():
         yield f"RECOVERED: {recovered}"
     for process in (ready.get("background") or {}).get("processes") or ():

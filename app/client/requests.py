@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from app.contract.operations import OperationDetail, Operations
     from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
     from app.contract.statements import StatementOutcome
+    from app.contract.upgrade import FinalisedBody, UpgradeBody
     from app.contract.zones import PartitionBody, Progress, ZoneBody, ZoneDetail
 
 T = TypeVar("T")
@@ -157,6 +158,16 @@ def adopt_metastore(shown: MetastoreState) -> Request[AdoptionBody]:
     """``shown``: what ``metastore`` answered; SHOWN_STATE_CHANGED when it is not so any more."""
     body = {"epoch": shown["epoch"], "kind": shown["kind"], "reason": shown["reason"]}
     return _post("/api/v1/metastore/adopt", body, ADOPT_TIMEOUT_S)
+
+
+def upgrade() -> Request[UpgradeBody]:
+    """What runs, of which versions, and what may be replaced next."""
+    return _get("/api/v1/upgrade")
+
+
+def finalise_upgrade() -> Request[FinalisedBody]:
+    """Brings the server's release level into force. UPGRADE_NOT_READY while an older build runs."""
+    return _post("/api/v1/upgrade/finalise", {}, ADOPT_TIMEOUT_S)
 
 
 def recovery_states(name: str, numbers: Sequence[int] = ()) -> Request[PartitionStates]:

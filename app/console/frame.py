@@ -174,7 +174,7 @@ class PageFrame:
         self._status_shown = shown
         self._due_at = time.monotonic() + REDRAW_S
         ready = bool(readiness["ready"])
-        notices: dict[str, Any] = {"as_of": as_of, "unprotected": (), "recovered": ()}
+        notices: dict[str, Any] = {"as_of": as_of, "unprotected": (), "recovered": (), "upgrade": ()}
         if not sees_system():
             fill(self._status, render("status", ready=ready, revision=None, unread=0, stores={}, as_of=as_of))
             self._notices.show(render("notices", **notices))
@@ -185,6 +185,7 @@ class PageFrame:
         fill(self._status, render("status", ready=ready, as_of=as_of, **counts))
         recovered = readiness["recovered_administrators"]
         notices |= {"unprotected": readiness["unprotected"], "recovered": recovered}
+        notices["upgrade"] = readiness["upgrade"]
         self._notices.show(render("notices", **notices))
 
 

@@ -134,3 +134,7 @@ class Readiness(TypedDict):
         list[str],
         About("administrators of the last 7 days that `zonectl admin recover` made, when, and by whom"),
     ]
+    upgrade: Annotated[
+        list[str],
+        About("what an upgrade under way keeps back, and processes of builds that may not run any more"),
+    ]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
+from app.build import own_version
 from app.client.local_server import SCRAPE_TOKEN_FILE
 from app.configuration.settings import Settings
 from app.diagnosis.machine_probes import java
 from app.diagnosis.scrubbing import HIDDEN, is_secret, secrets_in
-from app.diagnosis.server_probes import own_version
 from app.diagnosis.whereabouts import Place
 
 LOG_BYTES_MAX = 2 << 20
@@ -40,6 +40,7 @@ def versions() -> Iterator[BundleEntry]:
     packages = {each.name: each.version for each in distributions()}
     body = {
         "zonekeeper": own_version(),
+        "commit": own_commit(),
         "python": sys.version,
         "java": java().value,
         "platform": platform.platform(),

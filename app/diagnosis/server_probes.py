@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 from cryptography import x509
 
+from app.build import own_version
 from app.diagnosis import checks
 from app.diagnosis.checks import OUT_OF_ORDER, Check, CheckVerdict
 
@@ -27,13 +27,6 @@ RENEWAL = (
     "Replace the file of ZONEKEEPER_HTTPS_CERTIFICATE: the server reads it again. `zonectl up` renews its own; "
     "if the file is newer, restart the server."
 )
-
-
-def own_version() -> str:
-    try:
-        return version("zonekeeper")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def readiness(ask: Ask) -> Iterator[Check]:
@@ -50,7 +43,7 @@ def document(ask: Ask) -> Iterator[Check]:
     """The server's version."""
     answer = ask("/openapi.json", CALL_S)
     yield _refusal("version of the server", answer) or checks.server_version(
-        str(answer.json()["info"]["version"]), own_version()
+        str(answer.json()["info"]["version"]), own_version() or "not installed"
     )
 
 

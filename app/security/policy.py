@@ -131,6 +131,8 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("DELETE", f"{_API}/log-levels/{{module:segment}}"): _needs((Privilege.ADMIN, Subject.SYSTEM)),
     ("GET", f"{_API}/metastore"): _needs(SEE_SYSTEM),
     ("POST", f"{_API}/metastore/adopt"): _needs((Privilege.RECOVER, Subject.SYSTEM)),
+    ("GET", f"{_API}/upgrade"): _needs(SEE_SYSTEM),
+    ("POST", f"{_API}/upgrade/finalise"): _needs((Privilege.ADMIN, Subject.SYSTEM)),
     ("GET", f"{_API}/whoami"): _login(),
     ("POST", f"{_API}/console-links"): _login(),
     ("GET", f"{_API}/tokens"): _login(),

@@ -251,6 +251,10 @@ class CatalogExecutor:
     async def truth(self, newest: ZoneIntent | None) -> CatalogTruth:
         return await self._call(self._store.metastore_marks.truth, newest)
 
+    async def raise_level(self, level: int) -> None:
+        """Servers below that release level never write this catalog again. Raises StoreError."""
+        await self._call(self._store.metastore_marks.raise_level, level)
+
     async def record_mark(self, mark: MetastoreMark) -> None:
         await self._call(self._store.metastore_marks.record, mark)
 

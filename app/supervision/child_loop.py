@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import IO
@@ -35,10 +35,12 @@ Say = Callable[[str], None]
 
 
 class Child:
-    """One child and its restarts. ``log`` None in its spec: it runs once and writes to our own terminal."""
+    """One child and its restarts. ``log`` None in its spec: it runs once and writes to our own terminal.
+    ``final_codes``: exit codes after which starting it again changes nothing."""
 
-    def __init__(self, spec: ChildSpec, say: Say) -> None:
+    def __init__(self, spec: ChildSpec, say: Say, final_codes: Collection[int] = ()) -> None:
         self.spec = spec
+        self._final_codes = final_codes
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
@@ -56,6 +58,12 @@ class Child:
     def exit_code(self) -> int | None:
         """Of a child that runs once, when it has ended."""
         return self._process.returncode if self._process is not None and self._restart_at is None else None
+
+    @property
+    def final_code(self) -> int | None:
+        """With which it has ended for good; None: it has not."""
+        code = self._process.returncode if self._process is not None else None
+        return code if code in self._final_codes else None
 
     def tick(self, now: float) -> bool:
         """Starts what is due, notices a death. True when the pid changed."""
@@ -140,6 +148,9 @@ class Child:
             self._log.note_end()
         if self.spec.log is None:
             return
+        if how in self._final_codes:
+            self._say(f"{self.spec.name} {_ended(how)}, and is not started again ({self.spec.log})")
+            return
         if now - self._started_at >= STEADY_S:
             self._deaths, self._restart = 0, RESTART
         self._deaths += 1
@@ -163,7 +174,8 @@ def _ended(how: int | str) -> str:
 
 
 class Supervisor:
-    """Runs children until a signal or ``stop`` ends them. ``watch`` is called in every turn of the loop."""
+    """Runs children until a signal or ``stop`` ends them, or one of them ends with one of ``final_codes``.
+    ``watch`` is called in every turn of the loop."""
 
     def __init__(
         self,
@@ -172,8 +184,10 @@ class Supervisor:
         say: Say,
         on_change: Callable[[Mapping[str, int]], None] = lambda pids: None,
         watch: Callable[[], None] = lambda: None,
+        final_codes: Collection[int] = (),
     ) -> None:
-        self._children = [Child(spec, say) for spec in specs]
+        self._final_codes = final_codes
+        self._children = [Child(spec, say, final_codes) for spec in specs]
         self._say = say
         self._on_change = on_change
         self._watch = watch
@@ -194,9 +208,15 @@ class Supervisor:
                     child.close()
         return signal.Signals(self._signals[0]) if self._signals else None
 
+    @property
+    def final_code(self) -> int | None:
+        """Of the child that has ended for good; None: none has."""
+        codes = (child.final_code for child in self._children)
+        return next((code for code in codes if code is not None), None)
+
     def add(self, spec: ChildSpec) -> Child:
         """Also while it runs, from ``watch``."""
-        child = Child(spec, self._say)
+        child = Child(spec, self._say, self._final_codes)
         self._children.append(child)
         return child
 
@@ -212,6 +232,7 @@ class Supervisor:
             self._on_change({child.spec.name: child.pid for child in self._children if child.pid is not None})
         self._look_for_hangs(now)
         self._watch()
+        self._stopping = self._stopping or self.final_code is not None
 
     def _look_for_hangs(self, now: float) -> None:
         watched = {child.spec.name: child for child in self._children if child.spec.silence_s}

@@ -30,6 +30,7 @@ from app.supervision.installation_state import (
     save_state,
 )
 from app.supervision.privacy import keep_private
+from catalog.core.level import BELOW_LEVEL_CODE
 from rebalance.groups.reservations import without_tls
 from rebalance.hosting.age import age_of_this_process_s
 from rebalance.hosting.etcd_binary import dotted, remember
@@ -156,7 +157,9 @@ class _Run:
         self._slow_reported = False
         self._demo: Child | None = None
         self._exit_code = 0
-        self._supervisor = Supervisor(children, say=say, on_change=self._on_change, watch=self._watch)
+        self._supervisor = Supervisor(
+            children, say=say, on_change=self._on_change, watch=self._watch, final_codes={BELOW_LEVEL_CODE}
+        )
 
     def run(self) -> int:
         ended_by = self._supervisor.run()
@@ -165,7 +168,7 @@ class _Run:
             return INTERRUPTED
         if ended_by is not None and self._options.leave_after_demo:
             return 128 + ended_by
-        return self._exit_code
+        return self._supervisor.final_code or self._exit_code
 
     def _on_change(self, pids: Mapping[str, int]) -> None:
         self._directory.write_run(self._addresses, pids)

@@ -20,6 +20,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, Union, get_args, get_o
 from catalog.core.errors import ErrorKind, RefusedError
 
 FORMAT = 1
+LEVELLED = 2
+"""Of a record that holds a release level: builds that know of no levels cannot read it."""
 INTEGER_MAX = (1 << 63) - 1
 TIME_MAX_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, which is as far as dates go."""
@@ -102,7 +104,8 @@ class Codec(Generic[T]):
     that every build has written. ``order``: of the document, where it is not the dataclass's; what it does not
     name is not stored. ``forms``: of fields that are written in another way than their type. ``inline``: fields
     whose own fields are the document's. ``remembered``: so many values are decoded once and shared from then
-    on, for small records that are looked at again and again.
+    on, for small records that are looked at again and again. ``levelled``: the field with the release level
+    from which on the record has a format of its own (``LEVELLED``).
     """
 
     def __init__(
@@ -115,8 +118,10 @@ class Codec(Generic[T]):
         forms: Mapping[str, Form] | None = None,
         inline: Mapping[str, Codec[Any]] | None = None,
         remembered: int = 0,
+        levelled: str = "",
     ) -> None:
         self._cls = cls
+        self._levelled = levelled
         self._decode = lru_cache(remembered)(self._decoded) if remembered else self._decoded
         self._inline: dict[str, Codec[Any]] = dict(inline or {})
         hints = get_type_hints(cls)
@@ -138,14 +143,15 @@ class Codec(Generic[T]):
         self.names: frozenset[str] = frozenset(names).union(*(codec.names for codec in self._inline.values()))
 
     def encode(self, value: T) -> bytes:
-        return dump({"v": FORMAT, **self.document(value)})
+        is_levelled = bool(self._levelled and getattr(value, self._levelled))
+        return dump({"v": LEVELLED if is_levelled else FORMAT, **self.document(value)})
 
     def decode(self, value: bytes) -> T:
         """Raises RecordNotReadableError, whatever the bytes are."""
         return self._decode(value)
 
     def _decoded(self, value: bytes) -> T:
-        document = load(value)
+        document = load(value, LEVELLED if self._levelled else FORMAT)
         try:
             return self.value(document)
         except RecordNotReadableError:
@@ -192,8 +198,9 @@ class Codec(Generic[T]):
         return Form(self.value, self.document)
 
 
-def load(value: bytes) -> dict[str, Any]:
-    """The fields of a document of this format, without the version. Raises RecordNotReadableError."""
+def load(value: bytes, newest: int = FORMAT) -> dict[str, Any]:
+    """The fields of a document of a format up to ``newest``, without the version. Raises
+    RecordNotReadableError."""
     try:
         document = _JSON.decode(value.decode())
     except (ValueError, RecursionError) as error:
@@ -201,10 +208,11 @@ def load(value: bytes) -> dict[str, Any]:
     if type(document) is not dict or "v" not in document:
         raise RecordNotReadableError(f"not a record, which has a format v: {_shown(value)}")
     version = document.pop("v")
-    if type(version) is not int or version != FORMAT:
+    if type(version) is not int or not FORMAT <= version <= newest:
         is_huge = type(version) is int and abs(version) > INTEGER_MAX
         version_text = "a huge number" if is_huge else str(version)[:SHOWN_MAX]
-        raise RecordNotReadableError(f"format {version_text} is not known; this build reads {FORMAT}")
+        reads = f"{FORMAT}" if newest == FORMAT else f"{FORMAT} to {newest}"
+        raise RecordNotReadableError(f"format {version_text} is not known; this build reads {reads}")
     return document
 
 

@@ -196,6 +196,7 @@ class ErrorKind(Enum):
     DRAIN_LEAVES_NO_DATA_NODE = node_errors.DRAIN_LEAVES_NO_DATA_NODE
     NODE_ALIVE = node_errors.NODE_ALIVE
     NODE_NEEDED = node_errors.NODE_NEEDED
+    UPGRADE_NOT_READY = node_errors.UPGRADE_NOT_READY
     RECOVERY_NOT_NEEDED = ErrorRow(
         5201, "55000", 409, "A majority of the voters is alive", "Wait: the group recovers by itself."
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from catalog.core.error_kinds import ErrorKind
 from catalog.core.messages import Position
 
-__all__ = ["ErrorKind", "ParseError", "RefusedError", "StatementError", "StoreError"]
+__all__ = ["ErrorKind", "ParseError", "RefusedError", "SchemaTooNewError", "StatementError", "StoreError"]
 
 
 class StatementError(Exception):
@@ -61,3 +61,10 @@ class RefusedError(StatementError):
 
 class StoreError(StatementError):
     """A store did not answer, changed too often meanwhile, or did not say whether it had committed."""
+
+
+class SchemaTooNewError(StoreError):
+    """Of a catalog that this build cannot write: starting it again changes nothing."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorKind.CATALOG_UNAVAILABLE, message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from catalog.core.level import NO_LEVEL
 from catalog.core.versions import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
 
@@ -34,12 +35,13 @@ class SentIntent:
 class CatalogTruth:
     """The catalog's side, read at one moment. ``mark``: None before the first meeting of the two stores.
     ``knows_intent``: the catalog itself wrote the intent that was asked about. ``sent`` is the newest intent
-    that was published."""
+    that was published. ``level``: the release level that the catalog has been finalised at."""
 
     mark: MetastoreMark | None
     version: int
     knows_intent: bool = True
     sent: SentIntent | None = None
+    level: int = NO_LEVEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,13 @@ DRAIN_LEAVES_NO_DATA_NODE = ErrorRow(
 NODE_ALIVE = ErrorRow(
     5004, "55006", 409, "The node is alive", "Drain a node that lives; remove one that is gone for good."
 )
+UPGRADE_NOT_READY = ErrorRow(
+    5006,
+    "55006",
+    409,
+    "The upgrade cannot be finalised yet",
+    "Start the new version of what the message names: nothing was changed.",
+)
 NODE_NEEDED = ErrorRow(
     5005,
     "55006",

@@ -11,11 +11,13 @@ from sqlalchemy.exc import IntegrityError
 
 from catalog.core.audit import NOBODY, Actor
 from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.level import level_of, schema_of
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark, SentIntent, adopt_intents
 from catalog.core.statement_batch import NewVersion, StatementStamp
 from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
 from catalog.store.connections import reading, writing
 from catalog.store.repository import insert_versions, read_snapshot
+from catalog.store.schema_writers import oldest_writer, raise_oldest_writer
 from catalog.store.tables import CATALOG_VERSIONS, METADATA, OUTBOX
 
 METASTORE_MARK = Table(
@@ -52,7 +54,13 @@ class SqlMetastoreMarks:
             )
             row = connection.execute(sent).mappings().one_or_none()
             newest_sent = None if row is None else SentIntent(**row)
-            return CatalogTruth(_read(connection), version, known, newest_sent)
+            level = level_of(oldest_writer(connection) or "")
+            return CatalogTruth(_read(connection), version, known, newest_sent, level)
+
+    def raise_level(self, level: int) -> None:
+        """Builds of lower release levels never write this catalog again."""
+        with writing(self._engine) as connection, connection.begin():
+            raise_oldest_writer(connection, schema_of(level))
 
     def record(self, mark: MetastoreMark) -> None:
         """Stores ``mark`` unless a newer one of the same epoch, or one of another epoch, is there."""

@@ -13,9 +13,10 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
-from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.errors import ErrorKind, SchemaTooNewError, StoreError
+from catalog.core.level import LEVEL, schema_of
 from catalog.store.connections import open_engine, parse_url, reading, writer_lock, writing
-from catalog.store.schema_writers import oldest_writer
+from catalog.store.schema_writers import oldest_writer, raise_oldest_writer
 
 ADVISORY_LOCK = 0x5A6F6E654B  # any number that no other application of the database uses
 
@@ -25,7 +26,8 @@ def migrate(url: str) -> tuple[str | None, str]:
 
     One transaction: an interrupted migration leaves the old schema. Several processes may call it at once; one
     works, the others find nothing left to do. A newer database that this build can write stays as it is; raises
-    StoreError for one that it cannot.
+    SchemaTooNewError for one that it cannot, and StoreError. A new database is one that builds of an earlier
+    release level than this one's never write.
     """
     parsed = parse_url(url)
     lock = writer_lock(parsed)
@@ -55,7 +57,7 @@ def require_current(engine: Engine) -> None:
     if revision is None:
         message = "the catalog's database is empty: run `zonectl migrate`"
     elif is_newer:
-        message = _too_new(revision, head)
+        raise SchemaTooNewError(_too_new(revision, head))
     else:
         message = (
             f"the catalog's database has schema {revision}, this build needs {head}: run `zonectl migrate`"
@@ -74,9 +76,11 @@ def _upgrade(connection: Connection) -> tuple[str | None, str]:
     if before is not None and before not in _known(config):
         if _is_writer(connection, config):
             return before, before
-        raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, _too_new(before, _head(config)))
+        raise SchemaTooNewError(_too_new(before, _head(config)))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+    if before is None:
+        raise_oldest_writer(connection, schema_of(LEVEL))
     return before, _head(config)
 
 

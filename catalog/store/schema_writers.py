@@ -7,7 +7,7 @@ refused.
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Connection, Integer, String, Table, inspect, select
+from sqlalchemy import Column, Connection, Integer, String, Table, inspect, select, update
 
 from catalog.store.tables import METADATA
 
@@ -24,3 +24,9 @@ def oldest_writer(connection: Connection) -> str | None:
     if not inspect(connection).has_table(SCHEMA_WRITERS.name):
         return None
     return connection.execute(select(SCHEMA_WRITERS.c.oldest)).scalar_one_or_none()
+
+
+def raise_oldest_writer(connection: Connection, schema: str) -> None:
+    """Builds whose own schema is earlier than ``schema`` are refused from now on."""
+    raised = update(SCHEMA_WRITERS).where(SCHEMA_WRITERS.c.oldest < schema).values(oldest=schema)
+    connection.execute(raised)

@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from catalog.core.level import NO_LEVEL
 from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn, absent
+from rebalance.core.readable import read
+from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.txn import Delete, KeyValue, Put, Txn, absent, unchanged
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -18,11 +21,20 @@ RETRY_S = 0.5
 
 class ControllerLeadership:
     """Campaigns for ``leader/controller``, or another ``key``, as ``name``; while it holds the lease, ``lead``
-    runs."""
+    runs. Whoever leads with a build below the release level ``in_force`` writes nothing any more, and is
+    replaced."""
 
     def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, name: str, lease_s: int, key: str | None = None
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        name: str,
+        lease_s: int,
+        key: str | None = None,
+        in_force: Callable[[], int] = lambda: NO_LEVEL,
     ) -> None:
+        self._keyspace = keyspace
+        self._in_force = in_force
         self._metastore = metastore
         self._key = key or keyspace.controller_leader
         self._name = name
@@ -65,8 +77,25 @@ class ControllerLeadership:
             if won.succeeded:
                 return lease
             await self._metastore.revoke_lease(lease)
-            while await self._metastore.get(self._key) is not None:
-                await asyncio.sleep(RETRY_S)
+            while (leader := await self._metastore.get(self._key)) is not None:
+                if not await self._replace(leader):
+                    await asyncio.sleep(RETRY_S)
+
+    async def _replace(self, leader: KeyValue) -> bool:
+        """Whether it was below the level in force, and leads no more. One that is not registered may be about
+        to be."""
+        in_force = self._in_force()
+        if in_force == NO_LEVEL:
+            return False
+        process = await self._metastore.get(self._keyspace.process(leader.value.decode(errors="replace")))
+        record = read(process, ProcessRecord.decode)
+        if not isinstance(record, ProcessRecord) or record.level >= in_force:
+            return False
+        guard = unchanged(self._key, leader.mod_revision)
+        result = await self._metastore.commit(Txn((guard,), (Delete(self._key),)))
+        if result.succeeded:
+            log.warning("a leader below the release level is replaced", leader=leader.value, level=in_force)
+        return result.succeeded
 
     async def _lead_while_held(self, lease: int, lead: Callable[[], Awaitable[None]]) -> None:
         leading = asyncio.ensure_future(lead())

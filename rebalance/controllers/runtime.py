@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import structlog
 
+from catalog.core.level import NO_LEVEL
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.automatic_reset import AutomaticReset
@@ -26,7 +27,7 @@ from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Strategy
 from rebalance.core.backoff import Backoff
-from rebalance.core.epoch import EpochRecord
+from rebalance.core.epoch import EpochRecord, level_in
 from rebalance.core.joiners import AGAIN_S
 from rebalance.core.keys import Keyspace
 from rebalance.core.limit_options import JOINER_S
@@ -120,8 +121,9 @@ class ControllerRuntime:
         self._open = asyncio.Event()
         self._waits_for_servers = False
         self._seen_revision = 0
+        self._level = NO_LEVEL
         self._queue = KeyedQueue[ZoneId](RETRY, random.Random(name))
-        self._leadership = ControllerLeadership(metastore, keyspace, name, lease_s)
+        self._leadership = ControllerLeadership(metastore, keyspace, name, lease_s, in_force=self._in_force)
         self._report = TroubleReport(
             metastore, keyspace.process(name), "controller", lambda: self._leadership.lease, self._background
         )
@@ -130,7 +132,9 @@ class ControllerRuntime:
         self._due = DueTimes(clock)
         steady = steady or SteadyClock()
         self._contact = Contact(metastore, keyspace, clock, hold, steady)
-        self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
+        self._topology = TopologyKeeper(
+            metastore, keyspace, clock, hold, self._contact.silent_ms, self._in_force
+        )
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
         self._maps: PartitionMapKeeper | None = None
         if map_period_s:
@@ -224,6 +228,9 @@ class ControllerRuntime:
     def _on_epoch(self, _changed: frozenset[str]) -> None:
         """While the stores do not agree nothing is written. Afterwards all zones come up."""
         record = read(self._epochs.get(self._keyspace.epoch), EpochRecord.decode) or EpochRecord()
+        if self._in_force() != self._level:
+            self._level = self._in_force()
+            self._topology.notice()
         if self._waits_for_servers:
             return
         halted = record.cause if isinstance(record, Unreadable) else record.halted
@@ -235,6 +242,10 @@ class ControllerRuntime:
         self._zones.forget()
         self._open.set()
         self._enqueue_all()
+
+    def _in_force(self) -> int:
+        """The release level."""
+        return level_in(self._epochs.value(self._keyspace.epoch))
 
     def _on_intents(self, changed: frozenset[str]) -> None:
         if self._intents.revision < self._seen_revision:

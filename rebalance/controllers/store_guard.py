@@ -18,6 +18,7 @@ from typing import Protocol
 import structlog
 
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.level import NO_LEVEL
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
 from rebalance.core.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
@@ -66,7 +67,8 @@ class ShownState:
 @dataclass(frozen=True, slots=True)
 class StoreState:
     """What the last check found. ``full`` is the metastore's own words, empty when there is room. While the
-    epoch is ``unreadable`` nobody can tell whether the stores agree, and nothing is written."""
+    epoch is ``unreadable`` nobody can tell whether the stores agree, and nothing is written. ``level``: the
+    release level in force."""
 
     epoch: int = FIRST_EPOCH
     catalog_version: int = 0
@@ -75,6 +77,7 @@ class StoreState:
     divergence: Divergence | None = None
     full: str = ""
     unreadable: Unreadable | None = None
+    level: int = NO_LEVEL
 
     @property
     def is_agreed(self) -> bool:
@@ -243,6 +246,7 @@ class StoreGuard:
             condition.cluster_id,
             divergence,
             condition.full,
+            level=record.level,
         )
         self._report(state)
         self._state = state
@@ -284,11 +288,14 @@ class StoreGuard:
             await self._write_epoch(epoch, replace(record, halted=divergence.reason))
 
     async def _agree(self, truth: CatalogTruth, store: TxnResult, cluster_id: str) -> None:
-        """Opens the store when it was halted, and marks it when it has changed since it was last marked."""
+        """Opens the store when it was halted, gives it the catalog's level, and marks it when it has changed
+        since it was last marked."""
         epoch, mark = store.only(0), store.only(1)
         record = readable(epoch, EpochRecord.decode) or EpochRecord()
-        if epoch is None or record.halted:
-            await self._write_epoch(epoch, replace(record, halted=""))
+        if epoch is None or record.halted or record.level < truth.level:
+            opened = replace(record, halted="", level=max(record.level, truth.level))
+            if await self._write_epoch(epoch, opened) and self._state is not None:
+                self._state = replace(self._state, level=opened.level)
         self._unmarked += 1
         changed = mark is None or store.revision > mark.mod_revision
         if truth.mark is None or (changed and self._unmarked >= MARK_CHECKS):

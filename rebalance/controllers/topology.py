@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from catalog.core.level import NO_LEVEL
 from catalog.core.zone import Node
 from rebalance.controllers.clock import Clock, sleep_unless
 from rebalance.core.drain import Drain
@@ -53,7 +54,8 @@ class KnownTopology:
 class TopologyKeeper:
     """``record`` writes what there is; ``run`` does so whenever ``notice`` is called, until it is cancelled.
 
-    ``silent_ms`` answers when the last silence of the metastore ended (``Contact``)."""
+    ``silent_ms`` answers when the last silence of the metastore ended (``Contact``), ``in_force`` the release
+    level in force: nodes of older builds are not there."""
 
     def __init__(
         self,
@@ -62,7 +64,9 @@ class TopologyKeeper:
         clock: Clock,
         hold: HoldRule,
         silent_ms: Callable[[], int | None] = lambda: None,
+        in_force: Callable[[], int] = lambda: NO_LEVEL,
     ) -> None:
+        self._in_force = in_force
         self._metastore = metastore
         self._keyspace = keyspace
         self._clock = clock
@@ -125,7 +129,7 @@ class TopologyKeeper:
             return moved
 
     def _live(self, items: Sequence[KeyValue], before: Topology) -> list[NodeRecord]:
-        live, unreadable = living(items, self._keyspace.nodes, before)
+        live, unreadable = living(items, self._keyspace.nodes, before, self._in_force())
         noted = {record.key for record in unreadable}
         for item in items:
             if item.key not in noted:

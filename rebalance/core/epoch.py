@@ -11,7 +11,18 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from catalog.core.codec import Codec, Extensible, Form, Record, natural, optional
+from catalog.core.codec import (
+    INTEGER_MAX,
+    Codec,
+    Extensible,
+    Form,
+    Record,
+    RecordNotReadableError,
+    load,
+    natural,
+    optional,
+)
+from catalog.core.level import LEVEL, NO_LEVEL, below_level
 from catalog.core.metastore_mark import CatalogTruth, MetastoreMark
 from catalog.core.zone import ZoneIntent
 
@@ -57,11 +68,13 @@ class LostLife(Extensible):
 @dataclass(frozen=True, slots=True)
 class EpochRecord(Record):
     """The ``epoch`` key. ``halted``: why nothing may be written now; empty: everything may. ``lost``: said by
-    the first node that notices. The store that went back holds it, so it is gone with that store."""
+    the first node that notices. The store that went back holds it, so it is gone with that store. ``level``:
+    the release level in force."""
 
     epoch: int = FIRST_EPOCH
     halted: str = ""
     lost: LostLife | None = None
+    level: int = NO_LEVEL
 
     @property
     def lost_life(self) -> LostLife | None:
@@ -74,9 +87,24 @@ class EpochRecord(Record):
 
     @classmethod
     def decode(cls, value: bytes | None) -> EpochRecord:
-        """None is a store that has no such key yet. Raises RecordNotReadableError."""
+        """None is a store that has no such key yet. Raises RecordNotReadableError, also where the level in
+        force is above this build's: it writes nothing then."""
+        if value is not None and level_in(value) > LEVEL:
+            raise RecordNotReadableError(below_level(level_in(value), "this build"))
         record: EpochRecord = cls() if value is None else cls.codec.decode(value)
         return record
+
+
+def level_in(value: bytes | None) -> int:
+    """The level in force, as the ``epoch`` key says it: every later format has the field, too. 0: it says
+    none."""
+    if value is None:
+        return NO_LEVEL
+    try:
+        level = load(value, INTEGER_MAX).get("level", NO_LEVEL)
+    except RecordNotReadableError:
+        return NO_LEVEL
+    return level if type(level) is int and level > NO_LEVEL else NO_LEVEL
 
 
 def _epoch(value: Any) -> int:
@@ -88,9 +116,10 @@ def _epoch(value: Any) -> int:
 _EPOCH = Form(_epoch, int)
 EpochRecord.codec = Codec(
     EpochRecord,
-    omit=("lost",),
+    omit=("lost", "level"),
     required=("epoch", "halted"),
     forms={"epoch": _EPOCH, "lost": optional(Codec(LostLife, forms={"epoch": _EPOCH}).form)},
+    levelled="level",
 )
 
 

@@ -74,6 +74,8 @@ class Keyspace:
     installation = KeyBelow("installation")
     # How many partitions may move at once, and what is paused.
     limits = KeyBelow("rebalance/limits")
+    # A build of a lower release level was seen, until so long ago that none comes back by itself.
+    older_build = KeyBelow("older")
     # One key for each operation, by its id; of a zone all begin with its id and a hyphen.
     operations = KeyBelow("operations/")
 

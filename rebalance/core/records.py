@@ -8,11 +8,12 @@ member reserved writes ``partition/.../group``, once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Self
 
 from catalog.core.codec import Codec, Extensible, Form, Record, optional, pairs
+from catalog.core.level import NO_LEVEL
 from catalog.core.zone import DEFAULT_ENGINE, Node
 
 REMEMBERED = 4_096
@@ -31,6 +32,19 @@ class NodeRecord(Record):
     highest_zone: int = 0
     """The highest id of the zones that it ever had something of, as its own disk knows: new zones get ids above
     it. 0: none, or an older build."""
+    level: int = NO_LEVEL
+    level_of: str = ""
+    """The incarnation that ``level`` was written by: an older build that takes its node's entry over keeps the
+    fields that it does not know."""
+
+    @property
+    def build_level(self) -> int:
+        """The release level of the build that runs."""
+        return self.level if self.level_of == self.incarnation else NO_LEVEL
+
+    def at_level(self, level: int) -> NodeRecord:
+        """As a build of that level writes it."""
+        return replace(self, level=level, level_of=self.incarnation)
 
 
 def _weight(value: Any) -> float:
@@ -48,7 +62,10 @@ NODE_FIELDS = Codec(
     forms={"attributes": pairs(), "engines": pairs(), "weight": Form(_weight, lambda held: held)},
 )
 NodeRecord.codec = Codec(
-    NodeRecord, omit=("etcd", "highest_zone"), required=("pid",), inline={"node": NODE_FIELDS}
+    NodeRecord,
+    omit=("etcd", "highest_zone", "level", "level_of"),
+    required=("pid",),
+    inline={"node": NODE_FIELDS},
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from catalog.core.codec import Codec, Extensible, Record
+from catalog.core.level import NO_LEVEL
 
 DISK_FULL_SHARE = 0.02
 """A disk of which less is free counts as full."""
@@ -23,7 +24,8 @@ class Trouble(Extensible):
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord(Record):
-    """``defects``: unexpected failures since the process started. ``build``: the version that runs.
+    """``defects``: unexpected failures since the process started. ``build``: the version that runs, made of
+    ``commit``, of release level ``level`` (0: of a build that knows of none).
     ``formats``: of the records that it reads. ``metrics``: URL at which it is scraped; empty: it is not.
     ``disk_full``: the disk of its data directory has less than ``DISK_FULL_SHARE`` left.
     ``certificate``: of those that it has loaded, authorities among them, the file of the one that ends first,
@@ -39,6 +41,8 @@ class ProcessRecord(Record):
     disk_full: bool = False
     certificate: str = ""
     certificate_end_s: int = 0
+    commit: str = ""
+    level: int = NO_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,10 @@ class EngineRecord(Record):
 ProcessRecord.codec = Codec(
     ProcessRecord,
     # They came later than the rest.
-    omit=("build", "formats", "metrics", "disk_full", "certificate", "certificate_end_s"),
+    omit=(
+        *("build", "formats", "metrics", "disk_full", "certificate", "certificate_end_s"),
+        *("commit", "level"),
+    ),
     required=("troubles", "defects", "last_defect"),
 )
 EngineRecord.codec = Codec(EngineRecord)

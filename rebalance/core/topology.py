@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from catalog.core.codec import Codec, Extensible, Form, Record, listed, moment, text
+from catalog.core.level import NO_LEVEL
 from catalog.core.zone import Node
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NODE_FIELDS, NodeRecord
@@ -127,16 +128,18 @@ Topology.codec = Codec(
 
 
 def living(
-    items: Iterable[KeyValue], prefix: str, before: Topology
+    items: Iterable[KeyValue], prefix: str, before: Topology, in_force: int = NO_LEVEL
 ) -> tuple[list[NodeRecord], tuple[Unreadable, ...]]:
     """The nodes whose keys below ``prefix`` are there. One whose record cannot be read lives, and is what it
-    was ``before``; if it was not there then it has not joined yet."""
+    was ``before``; if it was not there then it has not joined yet. One whose build is below the level
+    ``in_force`` is not there: it is given nothing."""
     known = {presence.node.name: presence for presence in before.nodes if not presence.has_left}
     live, unreadable = [], []
     for item in items:
         name, record = item.key.removeprefix(prefix), read(item, NodeRecord.decode)
         if isinstance(record, NodeRecord) and record.node.name == name:
-            live.append(record)
+            if record.build_level >= in_force:
+                live.append(record)
             continue
         if isinstance(record, NodeRecord):
             record = Unreadable(item.key, f"it speaks of node {record.node.name!r:.80}")

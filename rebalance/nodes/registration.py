@@ -18,6 +18,7 @@ from pathlib import Path
 
 import structlog
 
+from catalog.core.level import LEVEL
 from catalog.core.zone import NO_ZONE, Node, ZoneId
 from rebalance.core.causes import Cause
 from rebalance.core.epoch import FIRST_EPOCH, EpochRecord, LostLife
@@ -234,7 +235,7 @@ class Registration:
         self._lease = await self._metastore.grant_lease(self._ttl_s)
         record = NodeRecord(
             *(self._node, self.incarnation, os.getpid(), self._etcd, self._held_zone()), unknown=unknown
-        )
+        ).at_level(LEVEL)
         guard = (as_read(self._key, item), as_read(self._removed_key, removed))
         put = Put(self._key, record.encode(), self._lease)
         draft = await self.fence_record.draft() if self.fence_record is not None else FenceDraft(0)

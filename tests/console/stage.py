@@ -54,6 +54,7 @@ from rebalance.controllers.node_removal import NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.core.failures import Failing, FailureRecord, failure_after
 from rebalance.core.keys import PartitionId
 from rebalance.groups.copy_reader import CopyReader
@@ -117,6 +118,9 @@ async def services_of(
             limits=LimitsKeeper(world.metastore, world.keyspace, 5),
             drains=DrainKeeper(world.metastore, world.keyspace),
             removals=NodeRemover(world.metastore, world.keyspace),
+            upgrades=UpgradeKeeper(
+                *(world.metastore, world.keyspace, world.mirror), guard, world.catalog.raise_level
+            ),
             log_levels=LogLevelKeeper(world.metastore, world.keyspace),
             operations=control,
             audit=Audit(world.catalog, world.catalog.snapshot),

@@ -1,0 +1,44 @@
+"""``/api/v1/upgrade``: two versions side by side, and the end of the older one."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from app.api.bodies import RequestBody
+from app.api.metastore_calls import answered
+from app.api.problems import answers
+from app.contract.upgrade import FinalisedBody, UpgradeBody
+from app.services import ServicesOf
+from app.views.node_stop import can_stop
+from app.views.upgrade import upgrade_body
+from catalog.core.audit import Action
+
+router = APIRouter(prefix="/api/v1/upgrade", tags=["upgrade"])
+
+
+class UpgradeEnd(RequestBody):
+    """Nothing has to be said."""
+
+
+@router.get("", **answers(UpgradeBody, 503))
+async def upgrade_state(services: ServicesOf) -> Response:
+    """What runs, of which builds, what may be replaced next, and whether the level can be finalised."""
+    services.require_metastore()
+    zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
+    silence = await services.sight.silence()
+    body = upgrade_body(services.upgrades.upgrade, lambda node: can_stop(node, services.views, zones, silence))
+    return JSONResponse(await services.dated(body))
+
+
+@router.post("/finalise", **answers(FinalisedBody, 400, 409, 415, 503, 504))
+async def finalise_upgrade(_body: UpgradeEnd, services: ServicesOf) -> Response:
+    """Bring the release level of this server into force. From then on processes of lower levels are refused,
+    and there is no way back to their versions."""
+    services.require_metastore()
+    services.audit.require_reason()
+    done = await answered(services.upgrades.finalise())
+    in_force = services.upgrades.upgrade.in_force
+    if done:
+        await services.audit.record(Action.FINALISE_UPGRADE, f"level {in_force}", {})
+    return JSONResponse(FinalisedBody(finalised=done, level_in_force=in_force))

@@ -1,0 +1,77 @@
+"""An upgrade under way, as the API shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.contract.upgrade import StepBody, UpgradeBody
+from catalog.core.level import inactive
+from rebalance.controllers.upgrade import Upgrade
+from rebalance.core.metric_row import ProcessRole
+from rebalance.core.upgrade import newest_version, waiting
+
+FINALISE = "`zonectl upgrade finalise`"
+
+
+def upgrade_body(upgrade: Upgrade, can_stop: Callable[[str], Mapping[str, Any]]) -> UpgradeBody:
+    """``can_stop``: what would be lost if a node stopped now. It is asked for the first nodes to replace, until
+    one may go."""
+    return UpgradeBody(
+        state="FINALISED" if upgrade.is_finalised else "MIXED" if upgrade.hindrances else "READY",
+        version=newest_version(upgrade.processes),
+        level_in_force=upgrade.in_force,
+        level=upgrade.level,
+        processes=[
+            {
+                "name": process.name,
+                "role": process.role,
+                "version": process.version,
+                "commit": process.commit,
+                "level": process.level,
+            }
+            for process in upgrade.processes
+        ],
+        steps=_steps(upgrade, can_stop),
+        hindrances=list(upgrade.hindrances),
+        inactive=list(inactive(upgrade.in_force)),
+        refused=[str(process) for process in upgrade.refused],
+    )
+
+
+def notices(upgrade: Upgrade) -> list[str]:
+    """For whoever looks at the installation, in words; empty: there is nothing to know."""
+    told = [
+        f"{process} is below release level {upgrade.in_force} and writes nothing: start its newest version"
+        for process in upgrade.refused
+    ]
+    kept_back = inactive(upgrade.in_force)
+    if upgrade.hindrances:
+        told.append(f"level {upgrade.level} is not finalised: {'; '.join(upgrade.hindrances)}")
+    elif not upgrade.is_finalised:
+        gains = f" Not before: {'; '.join(kept_back)}" if kept_back else ""
+        told.append(f"level {upgrade.level} can be finalised: {FINALISE}.{gains}")
+    return told
+
+
+def _steps(upgrade: Upgrade, can_stop: Callable[[str], Mapping[str, Any]]) -> list[StepBody]:
+    steps: list[StepBody] = []
+    next_name = ""
+    for process in waiting(upgrade.processes):
+        why_not = f"after {next_name}" if next_name else ""
+        if not why_not and process.role == ProcessRole.NODE.value:
+            verdict = can_stop(process.name)
+            losses = ", ".join(f"{count} {loss}" for loss, count in verdict["losses"].items())
+            why_not = "" if verdict["can_stop"] else f"it cannot be stopped now: {losses or 'nobody can tell'}"
+        if not why_not:
+            next_name = process.name
+        steps.append(
+            {
+                "process": process.name,
+                "role": process.role,
+                "version": process.version,
+                "may_go": not why_not,
+                "why_not": why_not,
+            }
+        )
+    return steps

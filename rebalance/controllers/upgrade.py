@@ -1,0 +1,160 @@
+"""Two builds side by side, for servers: who runs, and how the older level is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.level import LEVEL
+from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.epoch import level_in
+from rebalance.core.keys import Keyspace
+from rebalance.core.readable import Unreadable, read
+from rebalance.core.txn import KeyValue, Put, Txn
+from rebalance.core.upgrade import OLDER_S, OlderBuild, RunningProcess, below, hindrances, running
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 2.0
+NOTE_AGAIN_S = 60.0
+IN_FORCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """``in_force``: the release level that formats are written at. ``level``: the one that finalising brings.
+    ``hindrances``: why it cannot come yet, in words."""
+
+    in_force: int
+    level: int
+    processes: tuple[RunningProcess, ...]
+    hindrances: tuple[str, ...]
+
+    @property
+    def is_finalised(self) -> bool:
+        return self.in_force >= self.level
+
+    @property
+    def refused(self) -> tuple[RunningProcess, ...]:
+        """Processes that run, and may not any more."""
+        return below(self.processes, self.in_force)
+
+
+class UpgradeKeeper:
+    """``raise_level`` makes the catalog one that older servers cannot write. ``mirror`` is one of the whole
+    keyspace. ``level``: of this build."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        mirror: KeyspaceMirror,
+        guard: StoreGuard,
+        raise_level: Callable[[int], Awaitable[None]],
+        level: int = LEVEL,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._mirror = mirror
+        self._guard = guard
+        self._raise_level = raise_level
+        self._level = level
+        self._lease = 0
+        self._noted = ""
+        self._noted_s = 0.0
+        self._wake = asyncio.Event()
+        mirror.listen(self._on_change)
+
+    @property
+    def upgrade(self) -> Upgrade:
+        """As this server's mirror has it."""
+        keys, mirror = self._keyspace, self._mirror
+        shown = tuple(mirror.below(keys.nodes)), tuple(mirror.below(keys.processes))
+        return self._of(mirror.get(keys.epoch), *shown, mirror.get(keys.older_build))
+
+    async def run(self) -> None:
+        """Notes older builds, until cancelled."""
+        await self._mirror.loaded()
+        while True:
+            with suppress(MetastoreError):
+                await self._note()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def finalise(self) -> bool:
+        """Brings the level of this build into force; False: it was. Done again after an interruption, it ends
+        what it began: the catalog's part comes first, and every server takes the metastore's over from it.
+
+        Raises RefusedError (UPGRADE_NOT_READY), StoreError while nothing may be written or the catalog does not
+        answer, and MetastoreError."""
+        self._guard.require_writable()
+        keys = self._keyspace
+        nodes = (await self._metastore.range(keys.nodes)).items
+        processes = (await self._metastore.range(keys.processes)).items
+        epoch, older = await self._metastore.get(keys.epoch), await self._metastore.get(keys.older_build)
+        upgrade = self._of(epoch, nodes, processes, older)
+        if upgrade.is_finalised:
+            return False
+        if upgrade.hindrances:
+            message = f"level {self._level} is not finalised: {'; '.join(upgrade.hindrances)}"
+            raise RefusedError(ErrorKind.UPGRADE_NOT_READY, message)
+        await self._raise_level(self._level)
+        await self._guard.check()
+        log.warning("the upgrade is finalised", level=self._level)
+        await self._mirror.wait_until(lambda: self.upgrade.is_finalised, IN_FORCE_S)
+        return True
+
+    def _of(
+        self,
+        epoch: KeyValue | None,
+        nodes: Sequence[KeyValue],
+        processes: Sequence[KeyValue],
+        older: KeyValue | None,
+    ) -> Upgrade:
+        in_force = level_in(epoch.value if epoch is not None else None)
+        known = running(nodes, processes, self._keyspace)
+        reasons = (
+            () if in_force >= self._level else hindrances(known, read(older, OlderBuild.decode), self._level)
+        )
+        return Upgrade(in_force, self._level, known, tuple(reasons))
+
+    async def _note(self) -> None:
+        """An older build that stops is remembered for a while: what restarts it may do so again. Raises
+        MetastoreError."""
+        upgrade = self.upgrade
+        lower = below(upgrade.processes, self._level)
+        if upgrade.is_finalised or not lower:
+            return
+        now_s = asyncio.get_running_loop().time()
+        if str(lower[0]) == self._noted and now_s - self._noted_s < NOTE_AGAIN_S:
+            return
+        seen = OlderBuild(str(lower[0]), time.time_ns() // 1_000_000)
+        before = read(self._mirror.get(self._keyspace.older_build), OlderBuild.decode)
+        if isinstance(before, Unreadable):
+            return
+        await self._renew()
+        await self._metastore.commit(Txn((), (Put(self._keyspace.older_build, seen.encode(), self._lease),)))
+        self._noted, self._noted_s = str(lower[0]), now_s
+
+    async def _renew(self) -> None:
+        try:
+            if self._lease:
+                await self._metastore.keep_lease(self._lease, OLDER_S)
+                return
+        except LeaseLostError:
+            pass
+        self._lease = await self._metastore.grant_lease(OLDER_S)
+
+    def _on_change(self, changed: frozenset[str]) -> None:
+        if any(key.startswith((self._keyspace.nodes, self._keyspace.processes)) for key in changed):
+            self._wake.set()

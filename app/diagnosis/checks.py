@@ -237,6 +237,29 @@ def server_version(theirs: str, ours: str) -> Check:
     )
 
 
+def builds(upgrade: Mapping[str, Any]) -> Check:
+    """``upgrade``: as the server answers it (``/api/v1/upgrade``)."""
+    processes, refused, steps = upgrade["processes"], upgrade["refused"], upgrade["steps"]
+    level = f"release level {upgrade['level_in_force']} in force"
+    if refused:
+        value, verdict = f"below the {level}: {', '.join(refused)}", CheckVerdict.FAIL
+    elif steps:
+        older = ", ".join(f"{step['process']} {step['version'] or 'of no known version'}" for step in steps)
+        value, verdict = f"{level}; earlier than {upgrade['version']}: {older}", CheckVerdict.WARN
+    elif upgrade["state"] != "FINALISED":
+        waits = f" ({'; '.join(upgrade['hindrances'])})" if upgrade["hindrances"] else ""
+        value, verdict = f"{level}, {upgrade['version']} is not finalised{waits}", CheckVerdict.WARN
+    else:
+        value, verdict = f"{len(processes)} of {upgrade['version']}, {level}", CheckVerdict.OK
+    return check_of(
+        "versions of processes",
+        value,
+        "warn while an upgrade is under way, fail for a process that may not run",
+        verdict,
+        "Go on with the upgrade: `zonectl upgrade plan`, then `zonectl upgrade finalise`.",
+    )
+
+
 def etcd_size(endpoint: str, allocated: float, in_use: float, quota: float) -> Check:
     """Bytes; ``quota`` 0: etcd's own default of 2 GiB."""
     most = quota or 2 * GIB

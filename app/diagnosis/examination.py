@@ -55,6 +55,7 @@ def _of_server(target: Target) -> Iterator[Probe]:
         return
     yield Probe("server", partial(server_probes.readiness, ask), SERVER)
     yield Probe("version of the server", partial(server_probes.document, ask), SERVER)
+    yield Probe("versions of processes", partial(server_probes.builds, ask), SERVER)
     yield Probe("certificate that the server shows", partial(server_probes.certificate, target.url), SERVER)
 
 

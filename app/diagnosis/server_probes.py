@@ -47,6 +47,13 @@ def document(ask: Ask) -> Iterator[Check]:
     )
 
 
+def builds(ask: Ask) -> Iterator[Check]:
+    """Of all processes; nothing of a server that knows of no upgrades."""
+    answer = ask("/api/v1/upgrade", CALL_S)
+    if answer.status_code != HTTPStatus.NOT_FOUND:
+        yield _refusal("versions of processes", answer) or checks.builds(answer.json())
+
+
 def certificate(url: str) -> Iterator[Check]:
     """The one that is served, trusted or not; nothing without TLS. Raises OSError."""
     parts = urlsplit(url)

@@ -16,6 +16,7 @@ import pytest
 from app.sql.executor import CatalogExecutor
 from app.sql.member_counts import MemberCounts
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.level import LEVEL
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.store.migrate import migrate
@@ -105,7 +106,7 @@ async def serving(etcd: Etcd, keyspace: Keyspace, database: Path) -> AsyncIterat
     await catalog.open(relay.wake)
     runtime = ControllerRuntime(metastore, keyspace, LocalPlacementEngine(), "test", 2)
     for node in NODES:
-        put = Put(keyspace.node(node.name), NodeRecord(node, "1").encode())
+        put = Put(keyspace.node(node.name), NodeRecord(node, "1").at_level(LEVEL).encode())
         await metastore.commit(Txn((), (put,)))
     work = [mirror.run(), guard.run(), relay.run(), runtime.run()]
     tasks = [asyncio.create_task(each) for each in work]

@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.fixtures.durations",
     "tests.fixtures.ledger",
     "tests.fixtures.places",
+    "tests.fixtures.previous_build",
     "tests.fixtures.promtool",
 ]
 

@@ -76,7 +76,8 @@ def without_spark(directory: Path) -> dict[str, str]:
 
 
 class Installation:
-    """``start`` may be called again after a kill: the directory is what counts."""
+    """``start`` may be called again after a kill: the directory is what counts. ``command``: the `zonectl` that
+    is run, which may be that of another build the next time."""
 
     def __init__(
         self,
@@ -84,11 +85,13 @@ class Installation:
         nodes: int = 3,
         environment: Mapping[str, str] | None = None,
         options: Sequence[str] = (),
+        command: Sequence[str] = ZONECTL,
     ) -> None:
         self.directory = directory
         self.nodes = nodes
         self.environment = dict(environment or {})
         self.options = options
+        self.command = command
         self.mark = uuid.uuid4().hex
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -112,7 +115,7 @@ class Installation:
         with (self.directory.parent / "up.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *ZONECTL,
+                    *self.command,
                     "up",
                     *(self.options or ("--nodes", str(self.nodes))),
                     "--data-dir",

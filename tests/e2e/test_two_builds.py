@@ -1,0 +1,159 @@
+"""The previous release and this build side by side: processes are replaced one at a time, there, back, and
+there again, while clients read and write zones of three copies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from rebalance.groups.router import TIME_LIMIT_S
+from tests.e2e.installation import wait_for
+from tests.fixtures.client_of_build import ClientOfBuild, client_of_build
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.mixed_builds import CONTROLLERS, NODES, PROCESSES, SERVERS, MixedBuilds, mixed_builds
+from tests.fixtures.mixed_load import MixedLoad, mixed_load
+from tests.fixtures.previous_build import PRESENT, Build
+from tests.linearizability.load import Way
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(2_400),
+    pytest.mark.slow("every process is replaced three times, and data is moved under each leader"),
+]
+
+SEED = 1
+CLIENTS = {
+    "GROUPED": {Way.DIRECT: 2, Way.ROUTED: 2, Way.SPREAD: 3},
+    "STORED": {Way.DIRECT: 3, Way.ROUTED: 3},
+}
+"""By zone, one of each engine."""
+CREATED = """
+    CREATE ZONE grouped (PARTITIONS 2, REPLICAS 3);
+    CREATE ZONE stored (PARTITIONS 4, REPLICAS 3) STORAGE PROFILES ['bulk']
+"""
+QUERY = "SELECT count(DISTINCT partition_id) AS partitions FROM assignments WHERE zone_name = 'GROUPED'"
+REPLICAS = (4, 3)
+"""In turns: never fewer than three."""
+MORE_PUTS = 20
+
+
+@dataclass
+class Scenario:
+    """``leaders``: the build of each controller that led, in order."""
+
+    mixed: MixedBuilds
+    load: MixedLoad
+    leaders: list[str] = field(default_factory=list)
+    altered: int = 0
+
+    def begin(self) -> None:
+        self._until_written()
+        self._note_leader()
+
+    def change(self, old: Build, new: Build) -> None:
+        """All processes of ``old`` are replaced by ones of ``new``, one at a time; the leading controller is of
+        the old, the new, the old and the new build. Under each, data is moved, and a node is replaced."""
+        leading = self.mixed.leader()
+        (standby,) = set(CONTROLLERS) - {leading}
+        assert self.mixed.builds(*PROCESSES) == [old.name] * len(PROCESSES)
+        self.mixed.migrate(new)
+        self._replace(standby, new)
+        self._under_a_leader(new, NODES[0], SERVERS[0])
+        self._hand_over(leading, old, standby)
+        self._under_a_leader(new, NODES[1])
+        self._hand_over(standby, new, leading)
+        self._under_a_leader(new, NODES[2], SERVERS[1])
+        self._hand_over(leading, new, standby)
+        self._under_a_leader(new, NODES[3])
+        assert self.mixed.builds(*PROCESSES) == [new.name] * len(PROCESSES)
+
+    def _hand_over(self, leading: str, build: Build, following: str) -> None:
+        """The leading controller comes back as one of ``build``, and stands by."""
+        self._replace(leading, build)
+        wait_for(f"{following} to lead", lambda: self.mixed.leader() == following)
+        self._note_leader()
+
+    def _under_a_leader(self, build: Build, *names: str) -> None:
+        self.altered += 1
+        replicas, server = REPLICAS[self.altered % 2], SERVERS[self.altered % 2]
+        for zone in CLIENTS:
+            self.mixed.execute(f"ALTER ZONE {zone} SET (REPLICAS {replicas})", server)
+        for name in names:
+            self._replace(name, build)
+
+    def _replace(self, name: str, build: Build) -> None:
+        begun = time.monotonic()
+        self.mixed.replace(name, build)
+        self._until_written()
+        took_s = time.monotonic() - begun
+        print(f"{name} is {build.name} after {took_s:.1f} s, longest {self.load.longest_s:.2f} s", flush=True)
+
+    def _until_written(self) -> None:
+        before = self.load.puts
+        wait_for("more puts to each zone", partial(self._is_written, before))
+
+    def _is_written(self, before: dict[str, int]) -> bool:
+        return all(puts >= before[zone] + MORE_PUTS for zone, puts in self.load.puts.items())
+
+    def _note_leader(self) -> None:
+        (build,) = self.mixed.builds(self.mixed.leader())
+        self.leaders.append(build)
+
+
+@pytest.fixture
+def mixed(
+    own_etcd: EtcdServer, empty_postgres: str, previous_build: Build, tmp_path: Path
+) -> Iterator[MixedBuilds]:
+    with mixed_builds(tmp_path / "mixed", own_etcd, empty_postgres, previous_build) as mixed:
+        yield mixed
+
+
+def test_processes_are_replaced_one_at_a_time(
+    mixed: MixedBuilds, previous_build: Build, tmp_path: Path
+) -> None:
+    """No client is told of an error, none waits for longer than its own limit, and what all of them saw is
+    possible: through an upgrade, back, and the upgrade again."""
+    mixed.execute(CREATED)
+    log = tmp_path / "client.log"
+    with (
+        capture_logs(),
+        client_of_build(previous_build, mixed.urls, tuple(CLIENTS), mixed.tls, mixed.login, log) as client,
+        mixed_load(mixed, CLIENTS, QUERY, SEED) as load,
+    ):
+        scenario = Scenario(mixed, load)
+        scenario.begin()
+        scenario.change(previous_build, PRESENT)
+        scenario.change(PRESENT, previous_build)
+        scenario.change(previous_build, PRESENT)
+        keys = load.read_back()
+    said = f"{mixed.replacements} replacements, {load.puts} puts, {keys} keys read back"
+    print(said, *load.lines(), client, sep="\n")
+    judge(load, client, tmp_path)
+    old, new = previous_build.name, PRESENT.name
+    assert scenario.leaders == [old, new, old, new, old, new, old, new, old, new]
+    finish(mixed)
+
+
+def judge(load: MixedLoad, client: ClientOfBuild, directory: Path) -> None:
+    """``client``: a program that was not upgraded with the rest."""
+    assert load.errors() + client.errors == []
+    unexplained = load.unexplained(directory)
+    assert not unexplained, "\n".join(unexplained[:3])
+    assert max(load.longest_s, load.questions.longest_s, client.longest_s) < TIME_LIMIT_S
+    assert client.puts > MORE_PUTS
+    assert list(load.questions.answers) == ["[[2]]"]
+
+
+def finish(mixed: MixedBuilds) -> None:
+    """All processes are of the present build, and all of it is in order."""
+    assert mixed.builds(*PROCESSES) == [PRESENT.name] * len(PROCESSES)
+    for server in SERVERS:
+        wait_for(
+            f"no complaint of {server}", lambda server=server: mixed.get("/readyz", server)["state"] == "ready"
+        )

@@ -45,8 +45,7 @@ class Directory:
         self.whole.start()
         processes = self.whole.processes("-m", "app.")
         assert len(processes) > self.whole.nodes
-        foreign = [process.cmdline() for process in processes if not build.runs(process)]
-        assert not foreign
+        assert build.foreign(processes) == []
 
     def write(self, turn: str) -> None:
         """Some keys of each zone for the first time, and all others anew; a token of the user."""

@@ -102,6 +102,7 @@ class Scenario:
         begun = time.monotonic()
         self.mixed.replace(name, build)
         self._until_written()
+        assert self.load.errors() == []
         took_s = time.monotonic() - begun
         print(f"{name} is {build.name} after {took_s:.1f} s, longest {self.load.longest_s:.2f} s", flush=True)
 

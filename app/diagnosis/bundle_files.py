@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
-from app.build import own_version
+from app.build import own_commit, own_version
 from app.client.local_server import SCRAPE_TOKEN_FILE
 from app.configuration.settings import Settings
 from app.diagnosis.machine_probes import java

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from catalog.core.level import LEVEL
+from rebalance.core.keys import Keyspace
 from rebalance.groups.router import TIME_LIMIT_S
 from tests.e2e.installation import wait_for
 from tests.fixtures.client_of_build import ClientOfBuild, client_of_build
@@ -150,6 +153,8 @@ def test_processes_are_replaced_one_at_a_time(
     old, new = previous_build.name, PRESENT.name
     assert scenario.leaders == [old, new, old, new, old, new, old, new, old, new]
     finish(mixed)
+    finalise(mixed)
+    previous_builds_are_refused(mixed, previous_build)
 
 
 def judge(load: MixedLoad, client: ClientOfBuild, directory: Path) -> None:
@@ -168,6 +173,60 @@ def finish(mixed: MixedBuilds) -> None:
     assert mixed.builds(*PROCESSES) == [PRESENT.name] * len(PROCESSES)
     for server in SERVERS:
         wait_for(f"nothing out of order at {server}", lambda server=server: is_well(mixed, server), WELL_S)
+
+
+def finalise(mixed: MixedBuilds) -> None:
+    """Not while processes of the previous release may come back by themselves, which is ten minutes."""
+    answer = mixed.request(SERVERS[0], "POST", "/api/v1/upgrade/finalise", {})
+    assert answer.status_code == httpx.codes.CONFLICT, answer.text
+    assert "was seen less than 10 minutes ago" in answer.json()["detail"]
+    mixed.delete(Keyspace().older_build)
+    wait_for("all servers to be ready for it", lambda: states(mixed) == ["READY", "READY"], WELL_S)
+    for is_first in (True, False):
+        answer = mixed.request(SERVERS[0], "POST", "/api/v1/upgrade/finalise", {})
+        assert answer.json() == {"finalised": is_first, "level_in_force": LEVEL}, answer.text
+    wait_for("the level at both servers", lambda: states(mixed) == ["FINALISED", "FINALISED"], WELL_S)
+    for server in SERVERS:
+        assert mixed.get("/readyz", server)["upgrade"] == []
+
+
+def previous_builds_are_refused(mixed: MixedBuilds, previous: Build) -> None:
+    """A server ends, a node is given nothing and named, and a leading controller writes nothing and is
+    replaced."""
+    mixed.stop(SERVERS[1])
+    mixed.start(SERVERS[1], previous)
+    wait_for("the end of the old server", lambda: mixed.has_ended(SERVERS[1]), WELL_S)
+    assert "cannot be written by it" in mixed.log(SERVERS[1]).read_text()
+    mixed.stop(NODES[3])
+    mixed.start(NODES[3], previous)
+    wait_for("the old node to be named", lambda: [f"node {NODES[3]}"] == refused(mixed), WELL_S)
+    for zone in CLIENTS:
+        wait_for(f"{zone} without it", lambda zone=zone: NODES[3] not in data_nodes(mixed, zone), WELL_S)
+    for name in CONTROLLERS:
+        mixed.stop(name)
+    mixed.start(CONTROLLERS[1], previous)
+    wait_for("the old controller to lead", lambda: mixed.leader() == CONTROLLERS[1], WELL_S)
+    mixed.start(CONTROLLERS[0], PRESENT)
+    wait_for("the new controller to lead", lambda: mixed.leader() == CONTROLLERS[0], WELL_S)
+    assert "controllers write nothing" in mixed.log(CONTROLLERS[1]).read_text()
+    mixed.stop(CONTROLLERS[1])
+    mixed.stop(NODES[3])
+    mixed.start(NODES[3], PRESENT)
+    wait_for("the node of this build", lambda: refused(mixed) == [], WELL_S)
+
+
+def states(mixed: MixedBuilds) -> list[str]:
+    return [mixed.get("/api/v1/upgrade", server)["state"] for server in SERVERS]
+
+
+def refused(mixed: MixedBuilds) -> list[str]:
+    """Without versions and levels."""
+    return [text.partition(" (")[0] for text in mixed.get("/api/v1/upgrade")["refused"]]
+
+
+def data_nodes(mixed: MixedBuilds, zone: str) -> list[str]:
+    names: list[str] = mixed.get(f"/api/v1/zones/{zone}")["data_nodes"]
+    return names
 
 
 def is_well(mixed: MixedBuilds, server: str) -> bool:

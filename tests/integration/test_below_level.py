@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from app.cli.exits import ExitCode
+from app.security.local_authority import LocalAuthority
 from catalog.core.level import LEVEL
 from catalog.core.zone import Node
 from catalog.store.migrate import known_schemas, migrate
@@ -41,10 +42,10 @@ def put(endpoint: str, key: str, value: bytes) -> None:
 
 def put_as(up: Up, key: str, value: str) -> None:
     """With the certificates that its processes show."""
-    run = up.run_file()
-    tls = run["tls"]
-    files = ["--cacert", tls["ca"], "--cert", tls["certificate"], "--key", tls["key"]]
-    command = ["etcdctl", "--endpoints", run["etcd"], *files, "put", key, value]
+    tls = LocalAuthority.of_machines(up.directory).files
+    assert tls is not None
+    files = ["--cacert", str(tls.ca), "--cert", str(tls.certificate), "--key", str(tls.key)]
+    command = ["etcdctl", "--endpoints", up.run_file()["addresses"]["etcd"], *files, "put", key, value]
     subprocess.run(command, env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, check=True)
 
 

@@ -49,7 +49,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     # The documentation's page is in the package: FastAPI's own would be fetched from elsewhere.
     app = documented_api(
         title="Zonekeeper",
-        version=own_version(),
+        version=own_version() or "not installed",
         description=DESCRIPTION,
         dependencies=[Depends(authorise), Depends(require_json)],
         responses=problems.EVERYWHERE,

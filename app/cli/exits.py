@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from catalog.core.level import BELOW_LEVEL_CODE
-
 
 class ExitCode(IntEnum):
     """What scripts may rely on. Written in ``zonectl --help``."""
@@ -19,7 +17,7 @@ class ExitCode(IntEnum):
     """The time limit passed; what was asked for may still happen."""
     CHANGES = 5
     """`zonectl plan --check`: the catalog is not what the files say."""
-    BELOW_LEVEL = BELOW_LEVEL_CODE
+    BELOW_LEVEL = 6
     """A process is below the release level in force: a later version is to be started."""
     USAGE = 64
     """The command line is wrong (EX_USAGE)."""

@@ -73,7 +73,7 @@ from parser.script import update_type
 from parser.select import PreparedQuery, prepare_query
 from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
-from rebalance.controllers.runtime import usable_nodes
+from rebalance.controllers.topology import usable_nodes
 from rebalance.core.alert_state import Alert
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror

@@ -17,7 +17,7 @@ from catalog.core.statement_batch import NewVersion, StatementStamp
 from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
 from catalog.store.connections import reading, writing
 from catalog.store.repository import insert_versions, read_snapshot
-from catalog.store.schema_writers import oldest_writer, raise_oldest_writer
+from catalog.store.schema_writers import SCHEMA_WRITERS, raise_oldest_writer
 from catalog.store.tables import CATALOG_VERSIONS, METADATA, OUTBOX
 
 METASTORE_MARK = Table(
@@ -54,7 +54,7 @@ class SqlMetastoreMarks:
             )
             row = connection.execute(sent).mappings().one_or_none()
             newest_sent = None if row is None else SentIntent(**row)
-            level = level_of(oldest_writer(connection) or "")
+            level = level_of(connection.execute(select(SCHEMA_WRITERS.c.oldest)).scalar_one_or_none() or "")
             return CatalogTruth(_read(connection), version, known, newest_sent, level)
 
     def raise_level(self, level: int) -> None:

@@ -38,7 +38,7 @@ from catalog.store.principal_tables import (
     TOKENS,
     USERS,
 )
-from catalog.store.schema_writers import SCHEMA_WRITERS
+from catalog.store.schema_writers import raise_oldest_writer
 from catalog.store.statement_tables import STATEMENT_LOG
 
 FIRST_WRITER_WITH_USERS = "0010"
@@ -102,11 +102,7 @@ def _write_user(connection: Connection, entry: UserEntry) -> None:
         "changed_version": user.changed_version,
     }
     connection.execute(insert(USERS), values)
-    connection.execute(
-        update(SCHEMA_WRITERS)
-        .where(SCHEMA_WRITERS.c.oldest < FIRST_WRITER_WITH_USERS)
-        .values(oldest=FIRST_WRITER_WITH_USERS)
-    )
+    raise_oldest_writer(connection, FIRST_WRITER_WITH_USERS)
     # Whoever knew the password before, or was let in before, logs in again.
     _end_proofs(connection, principal, (SESSIONS, ONE_TIME_LINKS))
 

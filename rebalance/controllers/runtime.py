@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import structlog
 
 from catalog.core.level import NO_LEVEL
-from catalog.core.zone import Node, ZoneId
+from catalog.core.zone import ZoneId
 from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.automatic_reset import AutomaticReset
 from rebalance.controllers.clock import Clock, SteadyClock, WallClock
@@ -34,9 +34,8 @@ from rebalance.core.limit_options import JOINER_S
 from rebalance.core.metric_rows import Metric
 from rebalance.core.move_status import StoreOwners
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
-from rebalance.core.records import NodeRecord
 from rebalance.core.self_reports import EngineRecord, WaitingZone
-from rebalance.core.topology import HoldRule
+from rebalance.core.topology import HoldRule, member_limits
 from rebalance.core.txn import Compare, Put, Txn, as_read
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue
@@ -66,19 +65,6 @@ EXPECTED = (
 )
 """What a zone's step may end with; anything else is a defect."""
 HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
-
-
-def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
-    """Nodes whose lease lives, as the mirror last saw it, in name order; without those whose record cannot be
-    read."""
-    records = (read(item, NodeRecord.decode) for item in mirror.below(keyspace.nodes))
-    return tuple(record.node for record in records if not isinstance(record, Unreadable))
-
-
-def usable_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
-    """Living nodes that are not leaving, of a mirror of the whole keyspace: what zones may be placed on."""
-    live = live_nodes(mirror, keyspace)
-    return tuple(node for node in live if mirror.get(keyspace.drain(node.name)) is None)
 
 
 class ControllerRuntime:
@@ -278,13 +264,7 @@ class ControllerRuntime:
             self._enqueue(item.key)
 
     def _member_limits(self) -> dict[str, int]:
-        """A node whose record cannot be read takes no more members."""
-        limits = {}
-        for item in self._nodes.below(self._keyspace.nodes):
-            record = read(item, NodeRecord.decode)
-            limit = 0 if isinstance(record, Unreadable) else record.node.member_limit
-            limits[item.key.removeprefix(self._keyspace.nodes)] = limit
-        return limits
+        return member_limits(self._nodes.below(self._keyspace.nodes), self._keyspace.nodes)
 
     def _first_operation(self) -> tuple[ZoneId, str] | None:
         operation = self._operations.first()

@@ -17,6 +17,7 @@ from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import HoldRule, Topology, living, observe
 from rebalance.core.txn import KeyValue, Put, Txn, unchanged
+from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 
@@ -49,6 +50,19 @@ class KnownTopology:
     def of(cls, *nodes: Node) -> KnownTopology:
         """Nodes that live, of which nothing is recorded."""
         return cls(Topology.of(nodes))
+
+
+def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
+    """Nodes whose lease lives, as the mirror last saw it, in name order; without those whose record cannot be
+    read."""
+    records = (read(item, NodeRecord.decode) for item in mirror.below(keyspace.nodes))
+    return tuple(record.node for record in records if not isinstance(record, Unreadable))
+
+
+def usable_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
+    """Living nodes that are not leaving, of a mirror of the whole keyspace: what zones may be placed on."""
+    live = live_nodes(mirror, keyspace)
+    return tuple(node for node in live if mirror.get(keyspace.drain(node.name)) is None)
 
 
 class TopologyKeeper:

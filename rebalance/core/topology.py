@@ -149,6 +149,17 @@ def living(
     return live, tuple(unreadable)
 
 
+def member_limits(items: Iterable[KeyValue], prefix: str) -> dict[str, int]:
+    """By node, of the keys below ``prefix``. One whose record cannot be read takes no more members."""
+    limits = {}
+    for item in items:
+        record = read(item, NodeRecord.decode)
+        limits[item.key.removeprefix(prefix)] = (
+            0 if isinstance(record, Unreadable) else record.node.member_limit
+        )
+    return limits
+
+
 def observe(
     topology: Topology,
     live: Iterable[NodeRecord],

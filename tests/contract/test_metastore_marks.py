@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
 
+from catalog.core.level import LEVEL
 from catalog.core.metastore_mark import MetastoreMark, SentIntent
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.service import CatalogService
 from catalog.store import CatalogStore
+from catalog.store.connections import parse_url
 from parser.to_command import parse_ddl
 
 NODES = tuple(Node(f"n{n}") for n in range(3))
@@ -77,3 +81,18 @@ def test_adopting_is_one_version_with_everything_in_it(store: CatalogStore) -> N
     assert found is not None
     assert found.zone_id == 12
     assert [each.version for each in store.history()] == [1, 6, 7]
+
+
+def test_a_new_catalog_is_of_this_builds_level(store: CatalogStore) -> None:
+    assert store.metastore_marks.truth(None).level == LEVEL
+
+
+def test_a_catalog_of_before_gets_the_level_once_it_is_raised(store: CatalogStore, catalog_url: str) -> None:
+    """And keeps it: the level of an earlier build takes nothing away."""
+    engine = create_engine(parse_url(catalog_url), poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE schema_writers SET oldest = '0010'"))
+    assert store.metastore_marks.truth(None).level == LEVEL - 1
+    for level in (LEVEL, LEVEL - 1):
+        store.metastore_marks.raise_level(level)
+        assert store.metastore_marks.truth(None).level == LEVEL

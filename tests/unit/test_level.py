@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from app.cli.exits import ExitCode
 from catalog.core.codec import RecordNotReadableError
 from catalog.core.level import BELOW_LEVEL_CODE, LEVEL, LEVELS, below_level, inactive, level_of, schema_of
 from catalog.core.zone import Node
@@ -50,7 +51,7 @@ def test_whoever_is_below_the_level_is_told_both_and_what_to_start() -> None:
 
 
 def test_scripts_tell_that_end_from_all_others() -> None:
-    assert BELOW_LEVEL_CODE == 6
+    assert BELOW_LEVEL_CODE == ExitCode.BELOW_LEVEL == 6
 
 
 def test_the_epoch_without_a_level_is_what_builds_without_levels_read() -> None:

@@ -47,6 +47,7 @@ SUBJECTS = {
     "statements",
     "store",
     "topology",
+    "upgrade",
     "verify",
     "what_if",
     "zone",

@@ -44,6 +44,7 @@ COMMANDS += ["alerts", *(f"alerts {each}" for each in ("silence", "silences", "u
 COMMANDS += ["log levels", "log level", "log reset"]
 COMMANDS += ["node drain", "node undrain", "node remove", "node can-stop"]
 COMMANDS += ["doctor", "debug zip"]
+COMMANDS += ["upgrade status", "upgrade plan", "upgrade finalise"]
 COMMANDS += [f"health {part}" for part in ("server", "controller", "node", "port")]
 
 

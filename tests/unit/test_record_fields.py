@@ -1,0 +1,47 @@
+"""Which fields each stored record has: one that gains a field is written otherwise than before, so whoever adds
+one says here from which release level on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+
+import catalog.core
+import rebalance.core
+import rebalance.exchange.core
+import rebalance.store.core
+from catalog.core.codec import Record
+
+FILE = Path(__file__).parents[1] / "data" / "record_fields.tsv"
+PACKAGES = (catalog.core, rebalance.core, rebalance.exchange.core, rebalance.store.core)
+
+
+def _classes(above: type[Record]) -> Iterator[type[Record]]:
+    for cls in above.__subclasses__():
+        # A dataclass with slots is made anew; the one without a codec of its own is the first making.
+        if cls.__module__.split(".")[0] in ("catalog", "rebalance"):
+            yield cls
+        yield from _classes(cls)
+
+
+def written() -> dict[str, str]:
+    """By record: its fields in the order of their names."""
+    for package in PACKAGES:
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+    return {
+        cls.__name__: " ".join(sorted(cls.codec.names))
+        for cls in _classes(Record)
+        if getattr(cls, "codec", None) is not None
+    }
+
+
+def test_a_record_that_gains_or_loses_a_field_says_from_which_level_on() -> None:
+    """Of a record whose row is changed, ``level`` is the first at which the new field may be written: a build
+    of the level before passes over what it does not know, and must lose nothing by that."""
+    rows = [line.split("\t") for line in FILE.read_text().splitlines()]
+    assert rows[0] == ["record", "level", "fields"]
+    assert {record: fields for record, _, fields in rows[1:]} == written()
+    assert [record for record, *_ in rows[1:]] == sorted(written())

@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 
+from rebalance.hosting.environment import SYSTEM, environment
+
 GIT_S = 2.0
 COMMIT_SHOWN = 12
 
@@ -32,7 +34,9 @@ def own_commit() -> str:
         return ""
     try:
         command = ["git", "-C", str(root), "rev-parse", "HEAD"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=False)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=GIT_S, check=False, env=environment(SYSTEM)
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stdout.strip() if answer.returncode == 0 else ""

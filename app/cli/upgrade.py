@@ -103,7 +103,7 @@ def _lines(body: UpgradeBody) -> Iterator[str]:
         version = process["version"] or "version not known"
         yield f"{process['role']} {process['name']}: {version}{commit}, release level {process['level']}"
     for line in body["refused"]:
-        yield f"REFUSED: {line}"
+        yield f"may not run: {line}"
     for line in body["hindrances"]:
         yield f"not finalised: {line}"
     for line in body["inactive"]:

@@ -15,6 +15,7 @@ READY = {
     "metastore": "ok",
     "unprotected": [],
     "recovered_administrators": [],
+    "upgrade": [],
 }
 
 

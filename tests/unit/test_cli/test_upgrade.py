@@ -64,7 +64,7 @@ def test_status(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_process_that_may_not_run_is_an_exit_code(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[STATE] = (200, REFUSED)
     assert main(["upgrade", "status"]) == 1
-    assert "REFUSED: node n1 (0.2.0, release level 0)" in capsys.readouterr().out.splitlines()
+    assert "may not run: node n1 (0.2.0, release level 0)" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ CHANGES: dict[tuple[str, str], dict[str, Any] | None] = {
     ("POST", f"{API}/alerts/silences"): {"alert": "NodeDown", "for_s": 60},
     ("DELETE", f"{API}/alerts/silences/{{silence_id:segment}}"): None,
     ("POST", f"{API}/metastore/adopt"): {"epoch": 1, "kind": "", "reason": ""},
+    ("POST", f"{API}/upgrade/finalise"): {},
 }
 OF_NO_CHANGE = (
     # Keys of users, logins, and the statements that are running.

@@ -18,6 +18,7 @@ from app.log_levels import LogLevelFollower
 from app.logs import configure, set_levels
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import store_name
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.held_start import HeldStart
@@ -43,17 +44,17 @@ async def run_store(
     ValueError for settings that name no node, StoreDiskError, OSError for a port that is taken, RingError,
     MetastoreError and BelowLevelError."""
     node = node_of(settings)
-    configure(f"{node.name} store")
+    configure(store_name(node.name))
     async with AsyncExitStack() as stack:
         metastore, keyspace = open_metastore(settings, stack), Keyspace(settings.metastore_prefix)
         store = settings.data_dir / STORE_DIRECTORY
-        held = HeldStart(metastore, keyspace, f"{node.name} store", entry_of(ProcessRole.NODE, ""))
+        held = HeldStart(metastore, keyspace, store_name(node.name), entry_of(ProcessRole.NODE, ""))
         await held.until_free(StoreObstacles(node.name, store, metastore, keyspace).why)
         follower = LogLevelFollower(metastore, keyspace, set_levels)
         await stack.enter_async_context(kept(Background(), "log levels", follower.run))
         if settings.tls is not None:
             report = ProcessReport(
-                *(metastore, keyspace, f"{node.name} store", entry_of(ProcessRole.NODE, ""), Background()),
+                *(metastore, keyspace, store_name(node.name), entry_of(ProcessRole.NODE, ""), Background()),
                 certificates=(loaded(settings.tls),),
             )
             await stack.enter_async_context(kept(Background(), "process", report.run))

@@ -10,6 +10,18 @@ from catalog.core.level import NO_LEVEL
 DISK_FULL_SHARE = 0.02
 """A disk of which less is free counts as full."""
 
+_OF_STORE = " store"
+
+
+def store_name(node: str) -> str:
+    """Of the process that is a node's store server. No node's own name has a space."""
+    return f"{node}{_OF_STORE}"
+
+
+def is_store(process: str) -> bool:
+    """Whether the process is the store server of a node, which starts and stops it."""
+    return process.endswith(_OF_STORE)
+
 
 @dataclass(frozen=True, slots=True)
 class Trouble(Extensible):

@@ -12,7 +12,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NodeRecord
-from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.self_reports import ProcessRecord, is_store
 from rebalance.core.txn import KeyValue
 
 OLDER_S = 600
@@ -104,11 +104,13 @@ def newest_version(processes: Iterable[RunningProcess]) -> str:
 
 
 def waiting(processes: Iterable[RunningProcess]) -> tuple[RunningProcess, ...]:
-    """Those that are of an earlier version or level than another one, in the order in which to replace them."""
+    """Those that are of an earlier version or level than another one, in the order in which to replace them.
+    Store servers are replaced with their nodes."""
     known = tuple(processes)
     newest, level = newest_version(known), max((process.level for process in known), default=NO_LEVEL)
     return tuple(
         process
         for process in known
-        if version_key(process.version) < version_key(newest) or process.level < level
+        if not is_store(process.name)
+        and (version_key(process.version) < version_key(newest) or process.level < level)
     )

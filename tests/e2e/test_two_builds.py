@@ -3,16 +3,19 @@ there again, while clients read and write zones of three copies."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from app.cli.exits import ExitCode
 from catalog.core.level import LEVEL
 from rebalance.core.keys import Keyspace
 from rebalance.groups.router import TIME_LIMIT_S
@@ -156,6 +159,45 @@ def test_processes_are_replaced_one_at_a_time(
     finish(mixed)
     finalise(mixed)
     previous_builds_are_refused(mixed, previous_build)
+
+
+def test_the_plan_leads_through_an_upgrade(mixed: MixedBuilds, previous_build: Build) -> None:
+    """As `docs/upgrade.md` says, by its commands alone: the first server comes without the plan, which the
+    previous release does not know."""
+    mixed.migrate(PRESENT)
+    mixed.replace(SERVERS[0], PRESENT)
+    replaced: list[str] = []
+    while steps := planned(mixed):
+        replaced.append(wait_for("somebody who may go", lambda: next_of(planned(mixed)), WELL_S))
+        assert steps[0]["process"] == replaced[-1]
+        mixed.replace(mixed.name_of(replaced[-1]), PRESENT)
+        wait_for("the new process in the plan", lambda: next_of(planned(mixed)) != replaced[-1], WELL_S)
+    names = [mixed.name_of(process) for process in replaced]
+    assert (names[0], set(names[1:3]), names[3:]) == (SERVERS[1], set(CONTROLLERS), list(NODES))
+    refusal = mixed.zonectl("upgrade", "finalise", "--yes")
+    assert refusal.returncode == ExitCode.FAILED
+    assert "was seen less than 10 minutes ago, and may come back" in refusal.stderr
+    mixed.delete(Keyspace().older_build)
+    wait_for("all servers to be ready for it", lambda: states(mixed) == ["READY", "READY"], WELL_S)
+    assert mixed.zonectl("upgrade", "plan").stdout.endswith(
+        f"next: `zonectl upgrade finalise` (level {LEVEL})\n"
+    )
+    done = mixed.zonectl("upgrade", "finalise", "--yes")
+    assert done.stdout == f"release level {LEVEL} is in force now\n", done.stderr
+    shown = mixed.zonectl("upgrade", "status").stdout
+    assert shown.startswith(f"FINALISED: release level {LEVEL} is in force")
+
+
+def planned(mixed: MixedBuilds) -> list[dict[str, Any]]:
+    done = mixed.zonectl("upgrade", "plan", "--format", "json")
+    assert done.returncode == ExitCode.OK, done.stderr
+    steps: list[dict[str, Any]] = json.loads(done.stdout)["steps"]
+    return steps
+
+
+def next_of(steps: list[dict[str, Any]]) -> str:
+    """Empty: nobody may go now."""
+    return next((step["process"] for step in steps if step["may_go"]), "")
 
 
 def judge(load: MixedLoad, client: ClientOfBuild, directory: Path) -> None:

@@ -14,7 +14,7 @@ from rebalance.controllers.upgrade import Upgrade
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import Unreadable
 from rebalance.core.records import NodeRecord
-from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.self_reports import ProcessRecord, store_name
 from rebalance.core.txn import KeyValue
 from rebalance.core.upgrade import OlderBuild, RunningProcess, hindrances, running, version_key, waiting
 
@@ -113,6 +113,12 @@ def test_who_waits_is_of_an_earlier_version_or_level() -> None:
     assert waiting([SERVER, OLD, NEW]) == (OLD,)
     patched = RunningProcess("n3", "node", "0.3.1", "", LEVEL)
     assert waiting([NEW, patched]) == (NEW,)
+
+
+def test_a_store_server_is_replaced_with_its_node() -> None:
+    of_store = RunningProcess(store_name("n2"), "node", "0.2.0", "", 0)
+    assert waiting([SERVER, OLD, of_store]) == (OLD,)
+    assert len(list(hindrances([SERVER, of_store], None, LEVEL))) == 1
 
 
 def test_servers_go_before_nodes_and_one_at_a_time() -> None:

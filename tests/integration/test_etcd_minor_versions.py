@@ -100,13 +100,12 @@ def forgetful(cluster: EtcdCluster) -> list[int]:
 
 
 def test_a_member_without_a_write_since_its_list_changed_forgets_the_others(cluster: EtcdCluster) -> None:
-    """3.5 says so when it starts, and serves; 3.6 ends those who were forgotten."""
+    """3.5 says so when it starts, and serves; 3.6 ends those who were forgotten, on 3.5 already or once they
+    are on 3.6: a write between is a matter of luck."""
     move(cluster, "3.5")
     wait_for_version(cluster, "3.5")
     assert forgetful(cluster) == [0]
-    swap(cluster, 0, "3.6")
-    put(cluster, 0, "first of 3.6")
-    for member in (1, 2):
+    for member in range(MEMBERS):
         swap(cluster, member, "3.6")
     wait_for(
         "the end of one that was forgotten",

@@ -21,13 +21,11 @@ BELOW_LEVEL_CODE = 6
 @dataclass(frozen=True, slots=True)
 class ReleaseLevel:
     """``since``: the first version of this level. ``schema``: the earliest of the catalog's schemas whose
-    builds may write a catalog at this level; empty: the schema alone says that. ``formats``: what is written
-    from this level on, and not before. ``gains``: what works from then on, each in words."""
+    builds may write a catalog at this level; empty: any. ``gains``: what works from then on, each in words."""
 
     number: int
     since: str
     schema: str = ""
-    formats: tuple[str, ...] = ()
     gains: tuple[str, ...] = ()
 
 
@@ -37,7 +35,6 @@ LEVELS = (
         1,
         "0.3.0",
         schema="0014",
-        formats=("`epoch` in format 2, which holds the level",),
         gains=("older builds are refused by name",),
     ),
 )
@@ -61,8 +58,8 @@ def level_of(schema: str) -> int:
 
 def below_level(in_force: int, what: str) -> str:
     """Why a build may not run, in words that name both levels."""
-    known = next((level.since for level in LEVELS if level.number == in_force), "a later version")
-    least = f"{known} or later" if known[0].isdigit() else known
+    known = next((level.since for level in LEVELS if level.number == in_force), "")
+    least = f"{known} or later" if known else "a later version"
     return (
         f"{what} is of release level {LEVEL}, and this installation is at level {in_force}, which an upgrade "
         f"has finalised: start {least}, which is of that level"

@@ -70,8 +70,6 @@ class UpgradeKeeper:
         self._lease = 0
         self._noted = ""
         self._noted_s = 0.0
-        self._wake = asyncio.Event()
-        mirror.listen(self._on_change)
 
     @property
     def upgrade(self) -> Upgrade:
@@ -86,10 +84,7 @@ class UpgradeKeeper:
         while True:
             with suppress(MetastoreError):
                 await self._note()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    await self._wake.wait()
-            self._wake.clear()
+            await asyncio.sleep(LOOK_S)
 
     async def finalise(self) -> bool:
         """Brings the level of this build into force; False: it was. Done again after an interruption, it ends
@@ -147,14 +142,8 @@ class UpgradeKeeper:
         self._noted, self._noted_s = str(lower[0]), now_s
 
     async def _renew(self) -> None:
-        try:
-            if self._lease:
+        if self._lease:
+            with suppress(LeaseLostError):
                 await self._metastore.keep_lease(self._lease, OLDER_S)
                 return
-        except LeaseLostError:
-            pass
         self._lease = await self._metastore.grant_lease(OLDER_S)
-
-    def _on_change(self, changed: frozenset[str]) -> None:
-        if any(key.startswith((self._keyspace.nodes, self._keyspace.processes)) for key in changed):
-            self._wake.set()

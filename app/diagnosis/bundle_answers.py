@@ -11,13 +11,17 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
+from aetcd import rpc
 
 from app.client.local_server import SCRAPE_TOKEN_FILE, TARGETS_FILE
 from app.diagnosis.bundle_files import BundleEntry
 from app.diagnosis.metastore_probes import MetastoreMember
 from app.diagnosis.scrubbing import without_literals
 from app.diagnosis.server_probes import Ask, Query
+from app.sql.system_views import SYSTEM_VIEWS
+from parser.hidden_secrets import hide_secrets
 from rebalance.core.metric_row import ProcessRole
 
 CALL_S = 8.0
@@ -51,9 +55,6 @@ def answers(ask: Ask) -> Iterator[BundleEntry]:
 def views(query: Query) -> Iterator[BundleEntry]:
     """The views of SYSTEM, each as CSV. One without an answer is asked for once more, after the others; raises
     the last OSError where there is none again."""
-    # Views come with the query engine, which nothing else here needs.
-    from app.sql.system_views import SYSTEM_VIEWS
-
     refused = {}
     failures: dict[str, OSError] = {}
     for names in ([view.name for view in SYSTEM_VIEWS], failures):
@@ -101,8 +102,6 @@ def nodes(data_dir: Path) -> Iterator[BundleEntry]:
 
 def keyspace(members: Sequence[MetastoreMember], prefix: str) -> Iterator[BundleEntry]:
     """Keys with their revisions and sizes, from the first member that answers; no values."""
-    import grpc
-
     last = OSError("no endpoint is known")
     for one in members:
         try:
@@ -121,8 +120,6 @@ def keyspace(members: Sequence[MetastoreMember], prefix: str) -> Iterator[Bundle
 
 def _keys(channel: Any, prefix: bytes) -> tuple[list[list[object]], bool]:
     """At one revision; whether there are more."""
-    from aetcd import rpc
-
     start, end = prefix, prefix[:-1] + bytes([prefix[-1] + 1])
     rows: list[list[object]] = []
     revision = 0
@@ -166,6 +163,4 @@ def _hidden(body: object, name: str = "") -> object:
 
 
 def _statement(sql: str) -> str:
-    from parser.hidden_secrets import hide_secrets
-
     return without_literals(hide_secrets(sql))

@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+import grpc
 import httpx
+from aetcd import rpc
 
 from app.diagnosis import checks
 from app.diagnosis.checks import Check, CheckVerdict
@@ -36,8 +38,6 @@ class MetastoreMember:
 
     def channel(self) -> Any:
         """Of gRPC; close it."""
-        import grpc
-
         if self.tls is None:
             return grpc.insecure_channel(self.endpoint)
         return grpc.secure_channel(self.endpoint, self.tls.credentials())
@@ -70,8 +70,6 @@ def member(one: MetastoreMember) -> Iterator[Check]:
 
 def cluster(members: Iterable[MetastoreMember], place: Place) -> Iterator[Check]:
     """Alarms, and leases of nodes, from the first member that answers. Raises OSError with the last failure."""
-    import grpc
-
     last = OSError("no endpoint is known")
     for one in members:
         try:
@@ -93,8 +91,6 @@ def cluster(members: Iterable[MetastoreMember], place: Place) -> Iterator[Check]
 
 
 def _alarms(channel: Any) -> list[str]:
-    from aetcd import rpc
-
     request = rpc.AlarmRequest(action=rpc.AlarmRequest.GET)
     reply = rpc.MaintenanceStub(channel).Alarm(request, timeout=CALL_S)
     return [f"{rpc.AlarmType.Name(alarm.alarm)} of member {alarm.memberID:x}" for alarm in reply.alarms]
@@ -102,8 +98,6 @@ def _alarms(channel: Any) -> list[str]:
 
 def _leases(channel: Any, place: Place) -> dict[str, tuple[int, int]]:
     """By registered node the seconds left, and granted."""
-    from aetcd import rpc
-
     prefix = f"{place.prefix}nodes/".encode()
     request = rpc.RangeRequest(key=prefix, range_end=prefix[:-1] + b"0", keys_only=True)
     found = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
@@ -11,7 +13,7 @@ from app.api.problems import answers
 from app.contract.upgrade import FinalisedBody, UpgradeBody
 from app.services import ServicesOf
 from app.views.node_stop import can_stop
-from app.views.upgrade import upgrade_body
+from app.views.upgrade import strays, upgrade_body
 from catalog.core.audit import Action
 
 router = APIRouter(prefix="/api/v1/upgrade", tags=["upgrade"])
@@ -27,7 +29,12 @@ async def upgrade_state(services: ServicesOf) -> Response:
     services.require_metastore()
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
     silence = await services.sight.silence()
-    body = upgrade_body(services.upgrades.upgrade, lambda node: can_stop(node, services.views, zones, silence))
+    views = services.views
+    body = upgrade_body(
+        services.upgrades.upgrade,
+        lambda node: can_stop(node, views, zones, silence),
+        await asyncio.to_thread(lambda: list(strays(services.mirror, views.keyspace, views.ownership, zones))),
+    )
     return JSONResponse(await services.dated(body))
 
 

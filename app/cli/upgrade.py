@@ -106,6 +106,8 @@ def _lines(body: UpgradeBody) -> Iterator[str]:
         yield f"may not run: {line}"
     for line in body["hindrances"]:
         yield f"not finalised: {line}"
+    for line in body["strays"]:
+        yield f"members of groups in a store zone: {line}"
     for line in body["inactive"]:
         yield f"not before level {body['level']}: {line}"
 

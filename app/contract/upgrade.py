@@ -45,6 +45,10 @@ class UpgradeBody(TypedDict):
     refused: Annotated[
         list[str], About("processes that run and are below the level in force: they write nothing")
     ]
+    strays: Annotated[
+        list[str],
+        About("members of groups in zones that store servers keep, as builds before 0.2.0 found them"),
+    ]
 
 
 class FinalisedBody(TypedDict):

@@ -51,7 +51,10 @@ def builds(ask: Ask) -> Iterator[Check]:
     """Of all processes; nothing of a server that knows of no upgrades."""
     answer = ask("/api/v1/upgrade", CALL_S)
     if answer.status_code != HTTPStatus.NOT_FOUND:
-        yield _refusal("versions of processes", answer) or checks.builds(answer.json())
+        refusal = _refusal("versions of processes", answer)
+        yield refusal or checks.builds(answer.json())
+        if refusal is None:
+            yield checks.strays(answer.json())
 
 
 def certificate(url: str) -> Iterator[Check]:

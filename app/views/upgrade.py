@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from app.contract.upgrade import StepBody, UpgradeBody
 from catalog.core.level import inactive
+from catalog.core.zone import ZoneId
 from rebalance.controllers.upgrade import Upgrade
+from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
-from rebalance.core.upgrade import newest_version, waiting
+from rebalance.core.upgrade import newest_version, stray_members, waiting
+from rebalance.metastore.mirror import KeyspaceCopy
+from rebalance.store.core.ownership import StoreOwnership
 
 FINALISE = "`zonectl upgrade finalise`"
 
 
-def upgrade_body(upgrade: Upgrade, can_stop: Callable[[str], Mapping[str, Any]]) -> UpgradeBody:
+def upgrade_body(
+    upgrade: Upgrade, can_stop: Callable[[str], Mapping[str, Any]], strays: Iterable[str]
+) -> UpgradeBody:
     """``can_stop``: what would be lost if a node stopped now. It is asked for the first nodes to replace, until
     one may go."""
     return UpgradeBody(
@@ -36,7 +42,17 @@ def upgrade_body(upgrade: Upgrade, can_stop: Callable[[str], Mapping[str, Any]])
         hindrances=list(upgrade.hindrances),
         inactive=list(inactive(upgrade.in_force)),
         refused=[str(process) for process in upgrade.refused],
+        strays=list(strays),
     )
+
+
+def strays(
+    copy: KeyspaceCopy, keyspace: Keyspace, ownership: StoreOwnership, zones: Mapping[ZoneId, str]
+) -> Iterator[str]:
+    """``zones``: names by id."""
+    counts = stray_members(copy.below(keyspace.members), ownership.ring.cluster.zones, keyspace)
+    for (zone_id, node), count in sorted(counts.items()):
+        yield f"zone {zones.get(zone_id, zone_id)} on node {node}: {count}"
 
 
 def notices(upgrade: Upgrade) -> list[str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from catalog.core.codec import Codec, Record
 from catalog.core.level import NO_LEVEL
+from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
 from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import NodeRecord
+from rebalance.core.records import MemberRecord, MemberState, NodeRecord
 from rebalance.core.self_reports import ProcessRecord, is_store
 from rebalance.core.txn import KeyValue
 
@@ -92,6 +94,21 @@ def hindrances(
     elif older is not None and not lower:
         minutes = OLDER_S // 60
         yield f"{older.process} was seen less than {minutes} minutes ago, and may come back"
+
+
+def stray_members(
+    members: Iterable[KeyValue], stored: Container[ZoneId], keyspace: Keyspace
+) -> Counter[tuple[ZoneId, str]]:
+    """By zone and node the members of groups in zones that store servers keep, of the keys below ``members/``.
+    A build before 0.2.0 founds them, as it knows of no other engine; nobody is sent to them."""
+    counts = Counter[tuple[ZoneId, str]]()
+    for item in members:
+        parsed, record = keyspace.parse_member(item.key), read(item, MemberRecord.decode)
+        if parsed is None or parsed[0].zone_id not in stored or isinstance(record, Unreadable):
+            continue
+        if record is not None and record.state is not MemberState.NONE:
+            counts[parsed[0].zone_id, parsed[1]] += 1
+    return counts
 
 
 def version_key(version: str) -> tuple[int, ...]:

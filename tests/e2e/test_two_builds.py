@@ -52,6 +52,8 @@ CREATED = """
     CREATE ZONE stored (PARTITIONS 4, REPLICAS 3) STORAGE PROFILES ['bulk']
 """
 QUERY = "SELECT count(DISTINCT partition_id) AS partitions FROM assignments WHERE zone_name = 'GROUPED'"
+SHUT_OUT = "zonekeeper/epoch: format 2 is not known; this build reads 1"
+"""What an old store server ends with."""
 LATER = "CREATE ZONE later (PARTITIONS 1, REPLICAS 3)"
 REPLICAS = (4, 3)
 """In turns: never fewer than three."""
@@ -234,8 +236,8 @@ def finalise(mixed: MixedBuilds) -> None:
 
 
 def previous_builds_are_refused(mixed: MixedBuilds, previous: Build) -> None:
-    """A server ends, a node is given nothing and named, and a leading controller writes nothing and is
-    replaced."""
+    """A server ends, a node is given nothing and named, its store server ends before it joins, and a
+    leading controller writes nothing and is replaced."""
     mixed.stop(SERVERS[1])
     mixed.start(SERVERS[1], previous)
     wait_for("the end of the old server", lambda: mixed.has_ended(SERVERS[1]), WELL_S)
@@ -253,10 +255,13 @@ def previous_builds_are_refused(mixed: MixedBuilds, previous: Build) -> None:
     wait_for("the new controller to lead", lambda: mixed.leader() == CONTROLLERS[0], WELL_S)
     # An old controller would have taken the old node, too.
     wait_for("a zone without it", lambda: data_nodes(mixed, "LATER") == list(NODES[:3]), WELL_S)
+    wait_for("the end of its store server", lambda: SHUT_OUT in mixed.log(NODES[3]).read_text(), WELL_S)
+    assert mixed.get("/readyz")["store_servers_down"] == [NODES[3]]
     mixed.stop(CONTROLLERS[1])
     mixed.stop(NODES[3])
     mixed.start(NODES[3], PRESENT)
     wait_for("the node of this build", lambda: refused(mixed) == [], WELL_S)
+    wait_for("its store server", lambda: mixed.get("/readyz")["store_servers_down"] == [], WELL_S)
 
 
 def states(mixed: MixedBuilds) -> list[str]:

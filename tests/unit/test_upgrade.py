@@ -9,14 +9,22 @@ import pytest
 
 from app.views.upgrade import notices, upgrade_body
 from catalog.core.level import LEVEL
-from catalog.core.zone import Node
+from catalog.core.zone import Node, ZoneId
 from rebalance.controllers.upgrade import Upgrade
-from rebalance.core.keys import Keyspace
+from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable
-from rebalance.core.records import NodeRecord
+from rebalance.core.records import MemberRecord, MemberState, NodeRecord
 from rebalance.core.self_reports import ProcessRecord, store_name
 from rebalance.core.txn import KeyValue
-from rebalance.core.upgrade import OlderBuild, RunningProcess, hindrances, running, version_key, waiting
+from rebalance.core.upgrade import (
+    OlderBuild,
+    RunningProcess,
+    hindrances,
+    running,
+    stray_members,
+    version_key,
+    waiting,
+)
 
 KEYSPACE = Keyspace()
 OLD = RunningProcess("n2", "node", "0.2.0", "", 0)
@@ -122,7 +130,7 @@ def test_a_store_server_is_replaced_with_its_node() -> None:
 
 
 def test_servers_go_before_nodes_and_one_at_a_time() -> None:
-    steps = upgrade_body(_shown(SERVER, OLD_SERVER, OLD), _can_stop)["steps"]
+    steps = upgrade_body(_shown(SERVER, OLD_SERVER, OLD), _can_stop, ())["steps"]
     assert [(step["process"], step["may_go"], step["why_not"]) for step in steps] == [
         ("h/2", True, ""),
         ("n2", False, "after h/2"),
@@ -130,7 +138,7 @@ def test_servers_go_before_nodes_and_one_at_a_time() -> None:
 
 
 def test_a_node_that_is_needed_does_not_go_now() -> None:
-    (step,) = upgrade_body(_shown(SERVER, OLD), _cannot_stop)["steps"]
+    (step,) = upgrade_body(_shown(SERVER, OLD), _cannot_stop, ())["steps"]
     assert (step["may_go"], step["why_not"]) == (False, "it cannot be stopped now: 3 NO_MAJORITY")
 
 
@@ -145,7 +153,7 @@ def test_a_node_that_is_needed_does_not_go_now() -> None:
     ],
 )
 def test_the_state_says_whether_it_can_be_finalised(upgrade: Upgrade, state: str) -> None:
-    assert upgrade_body(upgrade, _can_stop)["state"] == state
+    assert upgrade_body(upgrade, _can_stop, ())["state"] == state
 
 
 def test_notices_say_what_waits_and_who_is_refused() -> None:
@@ -157,3 +165,20 @@ def test_notices_say_what_waits_and_who_is_refused() -> None:
     assert "is not finalised: node n2 (0.2.0" in mixed
     (refused,) = notices(_shown(SERVER, OLD, in_force=LEVEL))
     assert refused.startswith(f"node n2 (0.2.0, release level 0) is below release level {LEVEL}")
+
+
+def test_members_of_groups_in_store_zones_are_counted_by_zone_and_node() -> None:
+    """Mirrors, groups of other zones, and what cannot be read are none."""
+
+    def member(zone: int, number: int, node: str, state: MemberState = MemberState.RUNNING) -> KeyValue:
+        partition = PartitionId(ZoneId(zone), number)
+        return _item(KEYSPACE.member(partition, node), MemberRecord(state, "", "").encode())
+
+    items = [
+        *(member(5, number, "n1") for number in range(3)),
+        member(5, 0, "n2", MemberState.FAILED),
+        member(5, 1, "n2", MemberState.NONE),
+        member(6, 0, "n1"),
+        _item(KEYSPACE.member(PartitionId(ZoneId(5), 7), "n1"), b"{"),
+    ]
+    assert stray_members(items, {ZoneId(5)}, KEYSPACE) == {(5, "n1"): 3, (5, "n2"): 1}

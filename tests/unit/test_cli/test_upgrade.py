@@ -29,6 +29,7 @@ MIXED: dict[str, Any] = {
     "hindrances": [HINDRANCE],
     "inactive": ["older builds are refused by name"],
     "refused": [],
+    "strays": ["zone STOCK on node n1: 24"],
 }
 READY = {**MIXED, "state": "READY", "processes": [NEW], "steps": [], "hindrances": []}
 FINALISED = {**READY, "state": "FINALISED", "level_in_force": 1, "inactive": []}
@@ -37,6 +38,7 @@ REFUSED = {
     "processes": [NEW, OLD],
     "steps": [STEP],
     "refused": ["node n1 (0.2.0, release level 0)"],
+    "strays": [],
 }
 STATE, FINALISE = "GET /api/v1/upgrade", "POST /api/v1/upgrade/finalise"
 
@@ -55,6 +57,7 @@ def test_status(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
         "server h/1: 0.3.0 (0a1b2c3d4e5f), release level 1",
         "node n1: 0.2.0, release level 0",
         f"not finalised: {HINDRANCE}",
+        "members of groups in a store zone: zone STOCK on node n1: 24",
         "not before level 1: older builds are refused by name",
     ]
     assert main(["upgrade", "status", "--format", "json"]) == 0

@@ -8,7 +8,10 @@ import pytest
 
 from app.client.blocking import BlockingZoneClient
 from app.client.zone_client import Mode
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import MemberRecord, MemberState
 from tests.e2e.installation import Installation, wait_for, writing
+from tests.fixtures.installation_dumps import etcdctl
 
 KEYS = [f"key-{number}" for number in range(30)]
 
@@ -32,7 +35,22 @@ def test_a_zone_in_the_profile_bulk_is_created_and_altered(installation: Install
     partitions = installation.partitions("kept")
     assert {len(partition["stable"]["peers"]) for partition in partitions} == {2}
     assert not any(partition["members"] for partition in partitions)
+    assert strays(installation) == ("0", [])
+    zone_id = installation.get("/api/v1/zones/KEPT")["zone_id"]
+    stray = MemberRecord(MemberState.RUNNING, "http://127.0.0.1:1", "http://127.0.0.1:2").encode().decode()
+    key = Keyspace().member(PartitionId(zone_id, 7), "n9")
+    etcdctl(installation, "put", key, stray)
+    named = "zone KEPT on node n9: 1"
+    wait_for("a build of before is told", lambda: strays(installation) == (named, [named]))
+    etcdctl(installation, "del", key)
     installation.sql("DROP ZONE kept")
+
+
+def strays(installation: Installation) -> tuple[str, list[str]]:
+    """Members of groups in store zones, as the doctor and the API name them."""
+    doctor = installation.zonectl("doctor", "-o", "json", "--data-dir", str(installation.directory))
+    values = {check["name"]: check["value"] for check in json.loads(doctor.stdout)["checks"]}
+    return values["members of groups in store zones"], installation.get("/api/v1/upgrade")["strays"]
 
 
 @pytest.mark.slow("programs go on during a move, and while a server is killed")

@@ -74,6 +74,9 @@ format: setup ## rewrite the code the way ruff wants it
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+simulate: setup ## one run in virtual time, as ARGS="control --seed 7"; ARGS=--help for all
+	@$(BIN)/python -m simulator $(ARGS)
+
 soak: setup browser ## the long runs; their results go to docs/soak.md
 	$(BIN)/pytest -m soak --timeout 0 -s --ledger soak
 	HYPOTHESIS_PROFILE=random $(BIN)/pytest --timeout 0 --ledger "new examples" tests/property tests/unit \

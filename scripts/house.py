@@ -3,7 +3,7 @@ docstrings), class names that mean two things, and imports that close a circle.
 
     .venv/bin/python scripts/house.py
 
-counts the product; ``scripts/house.py tests`` counts another folder's lines.
+counts the product, and what is beside it; ``scripts/house.py tests`` counts another folder's lines.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
+BESIDE = ("simulator", "scripts", "monitoring")
+"""What is not shipped, or not as code."""
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -62,6 +64,9 @@ def main(folders: list[str]) -> None:
     repeated = sorted(name for name, times in classes.items() if times > 1)
     print(f"{'class names that stand twice':36}{len(repeated):8,}  {', '.join(repeated)}".rstrip())
     if folders == list(PRODUCT):
+        for folder in BESIDE:
+            size = sum(code_lines(path.read_text()) for path in (ROOT / folder).rglob("*.py"))
+            print(f"{f'beside it: {folder}':36}{size:8,}")
         graph = grimp.build_graph(*PRODUCT, cache_dir=None)
         packages = [module for module in graph.modules if graph.find_children(module)]
         circles = sum(len(graph.nominate_cycle_breakers(package)) for package in packages)

@@ -56,7 +56,6 @@ COMMANDS = {
         "transfers": ("app.cli.analysis", "Show what a change of placement copies."),
         "copies": ("app.cli.analysis", "Compare the OWNING copies of each partition."),
         "store": ("app.cli.store", "Check the files of a store server."),
-        "simulate": ("app.cli.simulate", "Run the control plane in virtual time and inject faults."),
     },
     "Services": {
         "serve": ("app.cli.services", "Serve the API."),
@@ -67,6 +66,8 @@ COMMANDS = {
         "health": ("app.cli.health", "Check one process of an installation."),
     },
 }
+FORMER_COMMANDS = {"simulate": "it is `python -m simulator` in a checkout of the source now"}
+"""Those of the release before, and what is there instead."""
 CLICK_USAGE_CODE = 2
 
 
@@ -175,6 +176,8 @@ def main(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; everything that ends it early is one line on stderr."""
     try:
         _check_texts(arguments)
+        if arguments and arguments[0] in FORMER_COMMANDS:
+            raise UsageError(f"zonectl {arguments[0]} is gone: {FORMER_COMMANDS[arguments[0]]}")
         _warn_of_variables(arguments)
         result = _command()(arguments, prog_name="zonectl", standalone_mode=False)
     except typer.TyperException as error:

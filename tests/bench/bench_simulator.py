@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rebalance.simulation.run import Simulation, simulate
+from simulator.control.run import Simulation, simulate
 
 RUNS = int(os.environ.get("BENCH_RUNS", "1"))
 

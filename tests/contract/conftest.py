@@ -8,7 +8,7 @@ import pytest
 
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import Metastore
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.etcd_server import CALL_S, Etcd
 
 

@@ -17,9 +17,9 @@ from rebalance.core.admission import Limits, Pause
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.simulation.invariants import Auditor
-from rebalance.simulation.moves import MovesAuditor
-from rebalance.simulation.trace import Trace
+from simulator.control.invariants import Auditor
+from simulator.control.moves import MovesAuditor
+from simulator.control.trace import Trace
 from tests.fixtures.admission_world import Controllers, World, altered
 from tests.fixtures.group_driver import GroupDriver
 from tests.fixtures.watched_store import WatchedStore

@@ -20,7 +20,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.topology import NO_HOLD
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.timer_world import ZONE, Controller, TimerWorld
 

@@ -40,7 +40,7 @@ from rebalance.store.core.log_records import (
 from rebalance.store.core.store_effects import WriteDisk
 from rebalance.store.core.store_inputs import DiskDone
 from rebalance.store.shell.disk_format import WHOLE_KEY_BYTES_MAX
-from rebalance.store.simulation.store_disk import SimulatedDisk
+from simulator.store.store_disk import SimulatedDisk
 from tests.fixtures.store_disks import driven_disk
 
 PARTITIONS: tuple[PartitionKey, ...] = ((ZoneId(7), 3), (ZoneId(7), 4))

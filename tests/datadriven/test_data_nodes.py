@@ -10,7 +10,7 @@ import pytest
 from catalog.core.zone import EVERY_NODE, TIMER_OFF
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import NO_HOLD, HoldRule
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
 from tests.fixtures.timer_world import ZONE, TimerWorld
 

@@ -17,7 +17,7 @@ from rebalance.core.guarded_write import Decision, Observed, decide_on_trigger, 
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Put, Txn
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 NODES = ("n1", "n2", "n3", "n4")
 ZONE = ZoneId(7)

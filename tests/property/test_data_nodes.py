@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from catalog.core.zone import EVERY_NODE, TIMER_OFF
 from rebalance.core.keys import Keyspace
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.examples import examples
 from tests.fixtures.timer_world import ZONE, TimerWorld
 

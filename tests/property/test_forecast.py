@@ -31,7 +31,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.examples import examples
 from tests.fixtures.timer_world import TimerWorld
 

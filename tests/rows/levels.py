@@ -37,10 +37,10 @@ SHIPPED: dict[Name, str] = {
     ("spark", "SparkPlacementEngine"): "the controller's placement, with a Spark driver process",
     ("tests", "StoreProcesses"): "store servers, as processes: zonectl store serve",
     ("rebalance.store", "StoreRuntime"): "the store server, in the test's process",
-    ("rebalance.store", "StoreProcess"): "store servers, over simulated disks, clocks and network",
-    ("rebalance.store", "StoreRun"): "the same, under faults that a seed draws",
-    ("rebalance.simulation", "simulate"): "controllers and agents, in one process and in virtual time",
-    ("rebalance.simulation", "AgentPlane"): "agents, in one process and in virtual time",
+    ("simulator.store", "StoreProcess"): "store servers, over simulated disks, clocks and network",
+    ("simulator.store", "StoreRun"): "the same, under faults that a seed draws",
+    ("simulator.control", "simulate"): "controllers and agents, in one process and in virtual time",
+    ("simulator.control", "AgentPlane"): "agents, in one process and in virtual time",
 }
 """Package -> name in it, by which a test runs it; with what that is."""
 
@@ -59,12 +59,10 @@ MODELS = (
     "tests.model.protocol",
     "tests.model.fencing",
     "tests.model.test_",
-    "rebalance.stealing",
-    "rebalance.stealing.simulation",
-    "rebalance.core.steal",
-    "rebalance.stealing.core.vector_clock",
-    "rebalance.groups.simulated",
-    "rebalance.simulation.simulated",
+    "simulator.stealing",
+    "simulator.stealing.simulation",
+    "simulator.stealing.core.vector_clock",
+    "simulator.control.simulated",
 )
 """How names of modules begin that no agent, server or controller runs."""
 

@@ -11,7 +11,7 @@ from tests.rows.sources import ROOT, expanded
 from tests.rows.table import read_requirements
 
 PLACES = (
-    *("app", "parser", "catalog", "rebalance", "spark", "migrations", "tests", "docs", "scripts"),
+    *("app", "parser", "catalog", "rebalance", "spark", "migrations", "simulator", "tests", "docs", "scripts"),
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
 )
 SUFFIXES = (".py", ".md", ".txt", ".yaml", ".jsonl", ".csv", ".sh")

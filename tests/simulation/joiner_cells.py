@@ -18,9 +18,9 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.core.assignments import Strategy
 from rebalance.core.operation import Operation
 from rebalance.core.records import ConfigurationRecord
-from rebalance.simulation.simulated_operations import OperationAuditor
-from rebalance.simulation.simulated_raft import SimulatedReplica
-from rebalance.simulation.staying import PUT_S, put_for_ever
+from simulator.control.simulated_operations import OperationAuditor
+from simulator.control.simulated_raft import SimulatedReplica
+from simulator.control.staying import PUT_S, put_for_ever
 from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, virtually
 
 COPY_S = 3.0

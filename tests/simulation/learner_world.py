@@ -12,17 +12,17 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord
 from rebalance.core.txn import Put, Txn
-from rebalance.simulation.invariants import Auditor, Voters
-from rebalance.simulation.memory_metastore import MemoryMetastore
-from rebalance.simulation.network import NO_FAULTS
-from rebalance.simulation.planes import AgentPlane
-from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedCatalog
-from rebalance.simulation.run import silent_logs
-from rebalance.simulation.scenario import node_number
-from rebalance.simulation.simulated_cluster import SimulatedCluster
-from rebalance.simulation.simulated_raft import GroupRates, SimulatedGroup
-from rebalance.simulation.trace import Trace
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.invariants import Auditor, Voters
+from simulator.control.memory_metastore import MemoryMetastore
+from simulator.control.network import NO_FAULTS
+from simulator.control.planes import AgentPlane
+from simulator.control.processes import ControllerProcess, Environment, SimulatedCatalog
+from simulator.control.run import silent_logs
+from simulator.control.scenario import node_number
+from simulator.control.simulated_cluster import SimulatedCluster
+from simulator.control.simulated_raft import GroupRates, SimulatedGroup
+from simulator.control.trace import Trace
+from simulator.control.virtual_time import run_virtually
 
 P0 = PartitionId(ZoneId(1), 0)
 HEALTHY_S = 10.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.simulation.run import Simulation, simulate
+from simulator.control.run import Simulation, simulate
 
 SIZES = (
     (780, 8, 5),

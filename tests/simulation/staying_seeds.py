@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebalance.simulation.run import Simulation
+from simulator.control.run import Simulation
 
 
 def staying(seed: int, *kinds: str) -> Simulation:

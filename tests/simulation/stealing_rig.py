@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rebalance.groups.key_hash import partition_of
-from rebalance.simulation.virtual_time import run_virtually
-from rebalance.stealing.core.steal_checks import RebalanceOptions, ServerOptions, ServerState
-from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
-from rebalance.stealing.core.steal_plan import StealUnit
-from rebalance.stealing.simulation.controller import Controller, Result
-from rebalance.stealing.simulation.steal_client import StealClient
-from rebalance.stealing.simulation.steal_rules import StealRules
-from rebalance.stealing.simulation.steal_server import Server
-from rebalance.stealing.simulation.steal_world import Fault, StealTrace, World
+from simulator.control.virtual_time import run_virtually
+from simulator.stealing.core.steal_checks import RebalanceOptions, ServerOptions, ServerState
+from simulator.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
+from simulator.stealing.core.steal_plan import StealUnit
+from simulator.stealing.simulation.controller import Controller, Result
+from simulator.stealing.simulation.steal_client import StealClient
+from simulator.stealing.simulation.steal_rules import StealRules
+from simulator.stealing.simulation.steal_server import Server
+from simulator.stealing.simulation.steal_world import Fault, StealTrace, World
 
 USERS = StoreDefinition("users", 1)
 CARTS = StoreDefinition("carts", 1)

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from catalog.core.zone import DistributionAlgorithm, Zone, ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace
-from rebalance.simulation.bulk import BulkPlane
-from rebalance.simulation.convergence import unfinished
-from rebalance.simulation.invariants import Auditor
-from rebalance.simulation.memory_metastore import MemoryMetastore
-from rebalance.simulation.network import NO_FAULTS
-from rebalance.simulation.planes import AgentPlane
-from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedCatalog
-from rebalance.simulation.run import silent_logs
-from rebalance.simulation.scenario import FILTERS, node_number
-from rebalance.simulation.simulated_cluster import SimulatedCluster
-from rebalance.simulation.simulated_raft import GroupRates
-from rebalance.simulation.trace import Trace
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.bulk import BulkPlane
+from simulator.control.convergence import unfinished
+from simulator.control.invariants import Auditor
+from simulator.control.memory_metastore import MemoryMetastore
+from simulator.control.network import NO_FAULTS
+from simulator.control.planes import AgentPlane
+from simulator.control.processes import ControllerProcess, Environment, SimulatedCatalog
+from simulator.control.run import silent_logs
+from simulator.control.scenario import FILTERS, node_number
+from simulator.control.simulated_cluster import SimulatedCluster
+from simulator.control.simulated_raft import GroupRates
+from simulator.control.trace import Trace
+from simulator.control.virtual_time import run_virtually
 
 NODES = 5
 Wanted = tuple[int, str, DistributionAlgorithm]

@@ -10,11 +10,11 @@ import pytest
 
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorHost, MirrorStatus
-from rebalance.simulation.simulated_cluster import SimulatedCluster
-from rebalance.simulation.simulated_group import Incarnation, SimulatedGroupHost
-from rebalance.simulation.simulated_mirror import SimulatedMirrorHost
-from rebalance.simulation.simulated_raft import SimulatedGroup
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.simulated_cluster import SimulatedCluster
+from simulator.control.simulated_group import Incarnation, SimulatedGroupHost
+from simulator.control.simulated_mirror import SimulatedMirrorHost
+from simulator.control.simulated_raft import SimulatedGroup
+from simulator.control.virtual_time import run_virtually
 from tests.fixtures.simulated_group import CALM, P0, Removals, founded
 
 COPIED_S = CALM.start_s[1] + CALM.mirror_copy_s[1] + 0.1

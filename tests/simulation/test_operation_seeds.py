@@ -15,8 +15,8 @@ from rebalance.core.admission import Limits, Loads, Rooms
 from rebalance.core.move_status import MoveState, MoveStatus
 from rebalance.core.operation import Operation, OperationKind, OperationState, Step
 from rebalance.core.operation_progress import PartitionStep, Tally
-from rebalance.simulation.run import Simulation, simulate
-from rebalance.simulation.simulated_operations import (
+from simulator.control.run import Simulation, simulate
+from simulator.control.simulated_operations import (
     CAUSE,
     COUNTED,
     ENDS_ONCE,

@@ -25,7 +25,7 @@ from rebalance.nodes import joiner_watch
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.strategy_duties import StrategyDuties
 from rebalance.ports.metastore import KeyEvent
-from rebalance.simulation.simulated_raft import HEALTHY_AFTER_S
+from simulator.control.simulated_raft import HEALTHY_AFTER_S
 from tests.simulation.joiner_cells import Cell, Stage, Way, outcome
 from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, virtually
 

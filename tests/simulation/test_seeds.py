@@ -11,7 +11,7 @@ import pytest
 
 from rebalance.core import bulk_write, guarded_write
 from rebalance.core.txn import Compare
-from rebalance.simulation.run import Simulation, simulate
+from simulator.control.run import Simulation, simulate
 from tests.simulation.seeds import first_broken, in_soak
 
 
@@ -34,7 +34,7 @@ def test_invariants_hold_in_bulk(seed: int) -> None:
 
 SCRIPT = """
 import json
-from rebalance.simulation.run import Simulation, simulate
+from simulator.control.run import Simulation, simulate
 from tests.simulation.seeds import first_broken
 reports = [simulate(Simulation(3, events=8)), simulate(Simulation(3, 7, 60, 8, bulk=True))]
 print(json.dumps([(each.digest, each.steps, each.virtual_s) for each in reports]))

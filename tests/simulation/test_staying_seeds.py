@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from rebalance.groups.etcd_api import FailureKind
-from rebalance.simulation.run import Simulation, simulate
-from rebalance.simulation.simulated_cluster import SimulatedCluster
-from rebalance.simulation.staying import GONE_VOTER, KINDS, REMOVED_VOTER
+from simulator.control.run import Simulation, simulate
+from simulator.control.simulated_cluster import SimulatedCluster
+from simulator.control.staying import GONE_VOTER, KINDS, REMOVED_VOTER
 from tests.fixtures.simulated_group import CALM, Removals, founded, refused, virtually
 from tests.simulation.staying_seeds import ENDS, HELD, REMOVED, SLICE, staying
 

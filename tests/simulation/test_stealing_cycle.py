@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode, ServerState
-from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
-from rebalance.stealing.simulation.controller import Controller, StealOutcome
-from rebalance.stealing.simulation.steal_errors import InvalidMetadataError
-from rebalance.stealing.simulation.steal_metadata import CLUSTER_KEY, STATE_KEY, STEAL_INFO_KEY
-from rebalance.stealing.simulation.steal_rules import check_keys, save_keys
+from simulator.stealing.core.steal_checks import RebalanceOptions, RefusalCode, ServerState
+from simulator.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
+from simulator.stealing.simulation.controller import Controller, StealOutcome
+from simulator.stealing.simulation.steal_errors import InvalidMetadataError
+from simulator.stealing.simulation.steal_metadata import CLUSTER_KEY, STATE_KEY, STEAL_INFO_KEY
+from simulator.stealing.simulation.steal_rules import check_keys, save_keys
 from tests.simulation.stealing_rig import (
     BOTH,
     CARTS,

@@ -7,15 +7,15 @@ import asyncio
 
 import pytest
 
-from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode
-from rebalance.stealing.core.steal_cluster import StoreDefinition
-from rebalance.stealing.core.steal_plan import StealUnit
-from rebalance.stealing.core.steal_state_change import StealStep
-from rebalance.stealing.simulation.controller import Controller, Result, StealOutcome
-from rebalance.stealing.simulation.steal_errors import OrderRefusedError
-from rebalance.stealing.simulation.steal_rules import check_rest
-from rebalance.stealing.simulation.steal_workload import History
-from rebalance.stealing.simulation.unit_view import JobStatus
+from simulator.stealing.core.steal_checks import RebalanceOptions, RefusalCode
+from simulator.stealing.core.steal_cluster import StoreDefinition
+from simulator.stealing.core.steal_plan import StealUnit
+from simulator.stealing.core.steal_state_change import StealStep
+from simulator.stealing.simulation.controller import Controller, Result, StealOutcome
+from simulator.stealing.simulation.steal_errors import OrderRefusedError
+from simulator.stealing.simulation.steal_rules import check_rest
+from simulator.stealing.simulation.steal_workload import History
+from simulator.stealing.simulation.unit_view import JobStatus
 from tests.simulation.stealing_rig import (
     BOTH,
     GROWN,

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode
-from rebalance.stealing.core.steal_cluster import ClusterMetadata
-from rebalance.stealing.core.steal_plan import StealUnit
-from rebalance.stealing.core.steal_state_change import BatchId, StealStateChange
-from rebalance.stealing.simulation.controller import Controller, StealOutcome
-from rebalance.stealing.simulation.steal_errors import InvalidMetadataError, NodeDownError, OrderRefusedError
-from rebalance.stealing.simulation.steal_metadata import ChangeOrder
-from rebalance.stealing.simulation.steal_rules import check_rest
-from rebalance.stealing.simulation.steal_workload import History
+from simulator.stealing.core.steal_checks import RebalanceOptions, RefusalCode
+from simulator.stealing.core.steal_cluster import ClusterMetadata
+from simulator.stealing.core.steal_plan import StealUnit
+from simulator.stealing.core.steal_state_change import BatchId, StealStateChange
+from simulator.stealing.simulation.controller import Controller, StealOutcome
+from simulator.stealing.simulation.steal_errors import InvalidMetadataError, NodeDownError, OrderRefusedError
+from simulator.stealing.simulation.steal_metadata import ChangeOrder
+from simulator.stealing.simulation.steal_rules import check_rest
+from simulator.stealing.simulation.steal_workload import History
 from tests.simulation.stealing_rig import (
     BOTH,
     CARTS,

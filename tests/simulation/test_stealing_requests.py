@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from rebalance.groups.key_hash import partition_of
-from rebalance.stealing.core.steal_checks import RebalanceOptions
-from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
-from rebalance.stealing.core.vector_clock import ObsoleteVersionError, VectorClock, Versioned
-from rebalance.stealing.simulation.controller import StealOutcome
-from rebalance.stealing.simulation.steal_client import RoutingServer, StealClient
-from rebalance.stealing.simulation.steal_errors import InvalidMetadataError
-from rebalance.stealing.simulation.steal_workload import History, Visitor
+from simulator.stealing.core.steal_checks import RebalanceOptions
+from simulator.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
+from simulator.stealing.core.vector_clock import ObsoleteVersionError, VectorClock, Versioned
+from simulator.stealing.simulation.controller import StealOutcome
+from simulator.stealing.simulation.steal_client import RoutingServer, StealClient
+from simulator.stealing.simulation.steal_errors import InvalidMetadataError
+from simulator.stealing.simulation.steal_workload import History, Visitor
 from tests.simulation.stealing_rig import CARTS, GROWN, KEYS, START, USERS, Rig, keys_of, virtually
 
 SLOW = 2.0

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rebalance.stealing.simulation import controller
-from rebalance.stealing.simulation.gate import Gate
-from rebalance.stealing.simulation.steal_metadata import ServerMetadata
-from rebalance.stealing.simulation.steal_rules import StealRuleBrokenError
-from rebalance.stealing.simulation.steal_run import StealRun
-from rebalance.stealing.simulation.steal_server import Server
-from rebalance.stealing.simulation.steal_stores import ReadOnlyStore
-from rebalance.stealing.simulation.steal_workload import HistoryError
-from rebalance.stealing.simulation.unit_job import UnitJob
+from simulator.stealing.simulation import controller
+from simulator.stealing.simulation.gate import Gate
+from simulator.stealing.simulation.steal_metadata import ServerMetadata
+from simulator.stealing.simulation.steal_rules import StealRuleBrokenError
+from simulator.stealing.simulation.steal_run import StealRun
+from simulator.stealing.simulation.steal_server import Server
+from simulator.stealing.simulation.steal_stores import ReadOnlyStore
+from simulator.stealing.simulation.steal_workload import HistoryError
+from simulator.stealing.simulation.unit_job import UnitJob
 
 BLOCKS = 4
 SEEDS = 60
@@ -164,7 +164,7 @@ def _obsolete_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         for each in versions:
             self.put(partition, key, each)
 
-    monkeypatch.setattr("rebalance.stealing.simulation.steal_stores.ReadWriteStore.put_all", strict)
+    monkeypatch.setattr("simulator.stealing.simulation.steal_stores.ReadWriteStore.put_all", strict)
 
 
 MUTANTS = (

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from rebalance.store.simulation.store_crashes import CrashPlace, CrashPoint, CrashRun
+from simulator.store.store_crashes import CrashPlace, CrashPoint, CrashRun
 from tests.fixtures.simulated_judgement import judged
 
 SEEDS_OF_SLICE, SEEDS = range(2), range(6)

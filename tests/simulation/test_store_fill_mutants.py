@@ -19,9 +19,9 @@ from rebalance.store.core.replication import Replication
 from rebalance.store.core.ring_queue import RingQueue
 from rebalance.store.core.server_books import ServerBooks
 from rebalance.store.core.store_messages import AppendRecords, SupplyBatch, SupplyRequest
-from rebalance.store.simulation import store_disk
-from rebalance.store.simulation.store_history import StoreRuleBrokenError
-from rebalance.store.simulation.store_world import check_disk
+from simulator.store import store_disk
+from simulator.store.store_history import StoreRuleBrokenError
+from simulator.store.store_world import check_disk
 from tests.fixtures.scene_surroundings import Flight
 from tests.fixtures.store_scene import StoreScene
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from rebalance.store.core.store_messages import ReadRequest, WriteRequest
-from rebalance.store.simulation.store_history import StoreRuleBrokenError
-from rebalance.store.simulation.store_run import LIMITS, StoreRun, StoreShape
-from rebalance.store.simulation.store_world import StoreWorld
+from simulator.store.store_history import StoreRuleBrokenError
+from simulator.store.store_run import LIMITS, StoreRun, StoreShape
+from simulator.store.store_world import StoreWorld
 
 SEEDS = 3
 

@@ -18,10 +18,10 @@ from rebalance.store.core.fill_work import FillWork
 from rebalance.store.core.log_records import KeyChange, WriteId, position_at
 from rebalance.store.core.replication import Replication
 from rebalance.store.core.store_messages import RecordsStored, WriteRequest
-from rebalance.store.simulation import store_disk
-from rebalance.store.simulation.store_crashes import CrashPlace, CrashPoint, CrashRun
-from rebalance.store.simulation.store_history import StoreRuleBrokenError
-from rebalance.store.simulation.store_run import LIMITS, ZONE, StoreRun, StoreShape
+from simulator.store import store_disk
+from simulator.store.store_crashes import CrashPlace, CrashPoint, CrashRun
+from simulator.store.store_history import StoreRuleBrokenError
+from simulator.store.store_run import LIMITS, ZONE, StoreRun, StoreShape
 from tests.fixtures.simulated_judgement import judged
 from tests.fixtures.simulated_trio import tail_of, trio
 

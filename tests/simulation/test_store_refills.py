@@ -12,7 +12,7 @@ from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.store.core.log_records import StoredRow
 from rebalance.store.core.store_inputs import CopiesAsked
 from rebalance.store.core.store_messages import CopiesRequest
-from rebalance.store.simulation.store_run import StoreRun, StoreShape
+from simulator.store.store_run import StoreRun, StoreShape
 from tests.fixtures.store_scene import CLIENT, ZONE, StoreScene
 
 LISTS = ("ab", "bc", "c")

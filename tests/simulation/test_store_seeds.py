@@ -25,12 +25,12 @@ from rebalance.store.core.ring_keeper import FailServer
 from rebalance.store.core.server_life import ServerLife
 from rebalance.store.core.store_inputs import RoomChanged
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, SupplyBatch, WriteRequest
-from rebalance.store.simulation import store_disk
-from rebalance.store.simulation.store_history import StoreRuleBrokenError
-from rebalance.store.simulation.store_metastore import StoreMetastore
-from rebalance.store.simulation.store_process import StoreProcess
-from rebalance.store.simulation.store_run import ZONE, StoreRun, StoreShape
-from rebalance.store.simulation.store_world import StoreWorld
+from simulator.store import store_disk
+from simulator.store.store_history import StoreRuleBrokenError
+from simulator.store.store_metastore import StoreMetastore
+from simulator.store.store_process import StoreProcess
+from simulator.store.store_run import ZONE, StoreRun, StoreShape
+from simulator.store.store_world import StoreWorld
 from tests.fixtures.simulated_judgement import judged
 from tests.fixtures.simulated_trio import tail_of, trio
 from tests.fixtures.store_scene import StoreScene

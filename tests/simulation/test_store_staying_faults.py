@@ -9,8 +9,8 @@ from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.store.core.store_inputs import RoomChanged
 from rebalance.store.core.store_messages import ReadRequest
-from rebalance.store.simulation.store_run import LIMITS, ZONE, StoreRun, StoreShape
-from rebalance.store.simulation.store_world import StoreWorld
+from simulator.store.store_run import LIMITS, ZONE, StoreRun, StoreShape
+from simulator.store.store_world import StoreWorld
 from tests.fixtures.simulated_trio import tail_of, trio
 
 

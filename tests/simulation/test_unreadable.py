@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from rebalance.core.keys import PartitionId
-from rebalance.simulation.run import silent_logs
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.run import silent_logs
+from simulator.control.virtual_time import run_virtually
 from tests.fixtures.strange_records import STRANGE
 from tests.simulation.unreadable_world import BROKEN, GARBAGE, LOOK_S, OTHER, UnreadableWorld
 

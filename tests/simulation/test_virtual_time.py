@@ -10,9 +10,9 @@ import pytest
 
 from rebalance.core.txn import Put, Txn, absent
 from rebalance.ports.metastore import MetastoreUnavailableError, WatchBatch, WatchReset
-from rebalance.simulation.memory_metastore import MemoryMetastore
-from rebalance.simulation.network import LATE_S, NO_FAULTS, TIMEOUT_S, FaultRates, SimulatedClient
-from rebalance.simulation.virtual_time import NothingLeftError, run_virtually
+from simulator.control.memory_metastore import MemoryMetastore
+from simulator.control.network import LATE_S, NO_FAULTS, TIMEOUT_S, FaultRates, SimulatedClient
+from simulator.control.virtual_time import NothingLeftError, run_virtually
 
 PUT = Txn((absent("k"),), (Put("k", b"v"),))
 

@@ -17,13 +17,13 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.groups.etcd_api import EtcdMemberEntry
-from rebalance.simulation.invariants import Auditor
-from rebalance.simulation.memory_metastore import MemoryMetastore
-from rebalance.simulation.run import Simulation, simulate
-from rebalance.simulation.simulated_cluster import SimulatedCluster
-from rebalance.simulation.simulated_raft import GroupRates, SimulatedGroup
-from rebalance.simulation.trace import Trace
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.invariants import Auditor
+from simulator.control.memory_metastore import MemoryMetastore
+from simulator.control.run import Simulation, simulate
+from simulator.control.simulated_cluster import SimulatedCluster
+from simulator.control.simulated_raft import GroupRates, SimulatedGroup
+from simulator.control.trace import Trace
+from simulator.control.virtual_time import run_virtually
 from tests.fixtures.examples import examples
 
 ZONE, PARTITIONS, TARGET = ZoneId(1), 6, 5

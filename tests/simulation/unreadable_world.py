@@ -20,13 +20,13 @@ from rebalance.core.txn import Delete, KeyValue, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
-from rebalance.simulation.memory_metastore import MemoryMetastore
-from rebalance.simulation.network import NO_FAULTS
-from rebalance.simulation.processes import ControllerProcess, Environment, NodeProcess, SimulatedCatalog
-from rebalance.simulation.scenario import node_number
-from rebalance.simulation.simulated_cluster import SimulatedCluster
-from rebalance.simulation.simulated_raft import GroupRates, SimulatedGroup, SimulatedMirror, SimulatedReplica
-from rebalance.simulation.trace import Trace
+from simulator.control.memory_metastore import MemoryMetastore
+from simulator.control.network import NO_FAULTS
+from simulator.control.processes import ControllerProcess, Environment, NodeProcess, SimulatedCatalog
+from simulator.control.scenario import node_number
+from simulator.control.simulated_cluster import SimulatedCluster
+from simulator.control.simulated_raft import GroupRates, SimulatedGroup, SimulatedMirror, SimulatedReplica
+from simulator.control.trace import Trace
 
 NODES = 3
 PARTITIONS = 2

@@ -22,7 +22,7 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.txn import Delete, Put, Txn, TxnResult
 from rebalance.hosting.background import Background
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.unit.sql_world import World, opened
 
 

@@ -45,7 +45,7 @@ from rebalance.core.records import (
 )
 from rebalance.core.txn import Delete, Operation, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.probe_stub import ProbeStub
 

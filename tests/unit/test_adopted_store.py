@@ -17,7 +17,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.registration import NodeFile, Registration
 from rebalance.nodes.removal import why_kept
 from rebalance.nodes.zone_notes import ZoneNotes
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 KEYSPACE = Keyspace()
 URL = "http://127.0.0.1:1"

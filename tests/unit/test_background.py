@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from rebalance.core.self_reports import Trouble
 from rebalance.hosting.background import RESTART, STEADY_S, Background
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.virtual_time import run_virtually
 
 
 class GivenUpError(Exception):

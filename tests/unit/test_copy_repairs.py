@@ -21,7 +21,7 @@ from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.nodes.removal import RemovalJudge
 from rebalance.ports.groups import MemberLife, MemberStatus
 from rebalance.ports.mirrors import MirrorHost
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.member_views import P0, member, url, view
 from tests.fixtures.node_context import node_context
 

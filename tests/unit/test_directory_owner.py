@@ -16,7 +16,7 @@ from rebalance.groups.reservations import Reservations
 from rebalance.hosting.directory_owner import OWNER_FILE, ForeignDirectoryError, node_directories, owner_of
 from rebalance.metastore.own_directory import OwnDirectory, installation_of
 from rebalance.ports.metastore import MetastoreUnavailableError
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 KEYS = Keyspace()
 

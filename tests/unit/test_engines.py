@@ -15,7 +15,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.records import GroupRecord, NodeRecord
 from rebalance.ports.fence import NoGuard
 from rebalance.ports.groups import GroupHost
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 PLAIN = Node("n1")
 BOTH = Node("n1", profiles=("default", "archive"), engines=(("archive", "acme"),))

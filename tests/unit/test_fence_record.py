@@ -13,7 +13,7 @@ from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.nodes.fence_record import FenceDraft, FencePublisher
 from rebalance.nodes.node_fence import NodeFence
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 KEYSPACE = Keyspace("t/")
 LEASE_S = 2

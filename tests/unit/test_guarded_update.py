@@ -9,7 +9,7 @@ import pytest
 from rebalance.core.txn import KeyValue, Put, Txn, TxnResult, unchanged
 from rebalance.metastore.guarded_update import ATTEMPTS_MAX, commit_decided, update_key
 from rebalance.ports.metastore import ContendedError, MetastoreError, MetastoreUnavailableError
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 
 async def put(store: MemoryMetastore, key: str, value: bytes) -> None:

@@ -17,7 +17,7 @@ from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import GroupMember
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)

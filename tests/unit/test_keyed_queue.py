@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.virtual_time import run_virtually
 
 RETRY = Backoff(0.2, 10.0)
 

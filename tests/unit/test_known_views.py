@@ -12,7 +12,7 @@ from rebalance.core.readable import Unreadable
 from rebalance.core.records import MemberRecord, MemberState, NodeRecord
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.nodes.partition_view import Mirrors
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 KEYS = Keyspace()
 PARTITIONS = [PartitionId(ZoneId(1), number) for number in range(4)]

@@ -28,7 +28,7 @@ from rebalance.ports.groups import (
     ReconfigurationFailure,
 )
 from rebalance.ports.metastore import MetastoreUnavailableError
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)

@@ -20,7 +20,7 @@ from rebalance.core.records import (
 from rebalance.nodes.leadership import Leadership, heir, preferred_successor
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)

@@ -15,8 +15,8 @@ from rebalance.core.self_reports import ProcessRecord
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.level_gate import BelowLevelError, within_level
 from rebalance.ports.metastore import MetastoreUnavailableError
-from rebalance.simulation.memory_metastore import MemoryMetastore
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.memory_metastore import MemoryMetastore
+from simulator.control.virtual_time import run_virtually
 
 KEYSPACE = Keyspace()
 LEADER = KEYSPACE.controller_leader

@@ -15,7 +15,7 @@ from catalog.core.errors import RefusedError
 from rebalance.core.keys import Keyspace
 from rebalance.core.log_levels import CHANGES_MAX, LineLevel, LogLevel, checked_module, levels_now
 from rebalance.core.txn import Delete, Put, Txn
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.unit.operations_world import operations_world
 
 PATIENCE_S = 60.0

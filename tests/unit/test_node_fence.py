@@ -20,7 +20,7 @@ from rebalance.nodes.node_fence import UNCLEAR, UNHEARD, UNREGISTERED, NodeFence
 from rebalance.nodes.registration import Registration
 from rebalance.ports.fence import WatchLostError
 from rebalance.ports.metastore import MetastoreUnavailableError
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 LEASE_S, FENCE_S = 5, 6
 STRONG, AVAILABLE = PartitionId(ZoneId(7), 0), PartitionId(ZoneId(8), 0)

@@ -14,7 +14,7 @@ from rebalance.core.records import KeptRecord, RestartRecord
 from rebalance.core.removed_node import RemovedNode
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.nodes.registration import NodeRemovedError, Registration, cause_of_removal
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.unit.operations_world import OperationsWorld, operations_world
 from tests.unit.sql_world import DEFAULT_NODES
 

@@ -18,7 +18,7 @@ from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.member_starts import MemberStarts, StrongZones
 from rebalance.nodes.zone_notes import ZoneNotes
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context
 
 ZONE = Zone(ZoneId(1), "Z", 4, 1, None, ("default",))

@@ -16,7 +16,7 @@ from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)

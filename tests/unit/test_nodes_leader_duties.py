@@ -13,7 +13,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)

@@ -28,7 +28,7 @@ from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.registration import Registration
 from rebalance.nodes.removal import RemovalJudge
 from rebalance.ports.groups import MemberLife
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.held_mirrors import HeldMirrors
 from tests.fixtures.node_context import node_context
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.nodes.pace import CHANGING_S, FOLLOWING_S, IDLE_S, REMINDER_S, Pace
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.virtual_time import run_virtually
 
 P0, P1 = PartitionId(ZoneId(1), 0), PartitionId(ZoneId(1), 1)
 

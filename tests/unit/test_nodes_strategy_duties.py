@@ -15,7 +15,7 @@ from rebalance.core.records import MemberRole
 from rebalance.core.txn import Put, Txn
 from rebalance.nodes.strategy_duties import StrategyDuties
 from rebalance.ports.groups import CancelAnswer, GroupMember, MemberUnavailableError, PeerSight
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)

@@ -15,7 +15,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn
 from rebalance.nodes.registration import Registration
 from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()

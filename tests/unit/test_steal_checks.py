@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebalance.stealing.core.steal_checks import (
+from simulator.stealing.core.steal_checks import (
     NodeReport,
     RebalanceOptions,
     RefusalCode,
@@ -18,9 +18,9 @@ from rebalance.stealing.core.steal_checks import (
     check_rollback,
     check_target,
 )
-from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
-from rebalance.stealing.core.steal_plan import StealUnit
-from rebalance.stealing.core.steal_state_change import BatchId
+from simulator.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
+from simulator.stealing.core.steal_plan import StealUnit
+from simulator.stealing.core.steal_state_change import BatchId
 
 CLUSTER = ClusterMetadata.of({0: (0, 2), 1: (1, 3)})
 READY = (NodeReport(0, CLUSTER), NodeReport(1, CLUSTER))

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalance.stealing.core.steal_cluster import (
+from simulator.stealing.core.steal_cluster import (
     ClusterFormatError,
     ClusterMetadata,
     StoreDefinition,
     StoreKind,
     decode_stores,
 )
-from rebalance.stealing.core.steal_plan import (
+from simulator.stealing.core.steal_plan import (
     PrimaryMove,
     StealUnit,
     batches,

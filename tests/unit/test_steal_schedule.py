@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalance.stealing.core.steal_checks import ServerState
-from rebalance.stealing.core.steal_plan import StealUnit
-from rebalance.stealing.core.steal_schedule import ProgressBoard, SweepFate, decide_on_sweep, next_units
-from rebalance.stealing.core.vector_clock import (
+from simulator.stealing.core.steal_checks import ServerState
+from simulator.stealing.core.steal_plan import StealUnit
+from simulator.stealing.core.steal_schedule import ProgressBoard, SweepFate, decide_on_sweep, next_units
+from simulator.stealing.core.vector_clock import (
     ObsoleteVersionError,
     VectorClock,
     Versioned,

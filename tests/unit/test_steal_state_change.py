@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.stealing.core.steal_cluster import StoreKind
-from rebalance.stealing.core.steal_state_change import (
+from simulator.stealing.core.steal_cluster import StoreKind
+from simulator.stealing.core.steal_state_change import (
     BatchId,
     MigrationRollback,
     Recovery,

@@ -19,7 +19,7 @@ from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStat
 from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls
 from rebalance.groups.step_gate import CheckTooOldError, StepGate, StepOutcome
 from rebalance.ports.groups import MemberUnavailableError
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.virtual_time import run_virtually
 
 P0 = PartitionId(ZoneId(1), 0)
 TERM, CLUSTER = 4, 9

@@ -18,7 +18,7 @@ from rebalance.core.topology import NO_HOLD, HoldRule, Topology
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.placement import PlacementRequest, PlacementResult
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.timer_world import ZONE, TimerWorld
 

@@ -15,7 +15,7 @@ from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 
 KEYS = Keyspace()
 ORDERS = Zone(ZoneId(1), "ORDERS", 8, 1, None, ("default",))

@@ -20,7 +20,6 @@ from rebalance.nodes.no_mirrors import NoMirrors
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.zone_notes import ZoneNotes
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
-from rebalance.simulation.memory_metastore import MemoryMetastore
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.disk_changes import KeepHead, KeepMark
 from rebalance.store.core.log_records import CopyHead
@@ -30,7 +29,8 @@ from rebalance.store.core.store_effects import StopServer
 from rebalance.store.core.store_inputs import Ticked
 from rebalance.store.core.store_server import StoreServer
 from rebalance.store.core.zone_lives import ZoneLives
-from rebalance.store.simulation.store_disk import SimulatedDisk
+from simulator.control.memory_metastore import MemoryMetastore
+from simulator.store.store_disk import SimulatedDisk
 from tests.fixtures.memory_unit_of_work import MemoryUnitOfWork
 from tests.fixtures.mirrors import loaded_zones
 from tests.fixtures.node_context import node_context

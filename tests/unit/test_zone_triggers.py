@@ -13,7 +13,7 @@ from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import Put, Txn
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.local_engine import LocalPlacementEngine
 
 KEYSPACE = Keyspace()

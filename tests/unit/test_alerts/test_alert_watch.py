@@ -34,7 +34,7 @@ from rebalance.hosting.background import Background
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.ports.metastore import MetastoreUnavailableError
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.judging_server import Judged, judging, running
 from tests.fixtures.scraped import value
 from tests.fixtures.tls_files import tls_files

@@ -285,3 +285,10 @@ def test_the_url_comes_from_run_json(
 )
 def test_zone_names_fold_as_in_sql(text: str, name: str) -> None:
     assert fold_name(text) == name
+
+
+def test_a_command_of_an_earlier_release_says_what_is_there_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "7"]) == 64
+    assert capsys.readouterr().err == (
+        "zonectl simulate is gone: it is `python -m simulator` in a checkout of the source now\n"
+    )

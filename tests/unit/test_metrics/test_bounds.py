@@ -18,7 +18,7 @@ from rebalance.core.metric_row import ProcessRole
 from rebalance.core.metric_rows import Metric
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.scraped import samples, value
 
 ZONES = 10_000

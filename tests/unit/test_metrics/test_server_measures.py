@@ -30,7 +30,7 @@ from rebalance.hosting.loaded_certificate import ends_of
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Condition, MemberHealth, MetastoreUnavailableError
-from rebalance.simulation.memory_metastore import MemoryMetastore
+from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.scraped import samples, value
 from tests.fixtures.tls_files import tls_files
 

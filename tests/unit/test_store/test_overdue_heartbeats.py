@@ -13,8 +13,8 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import KeyValue, Put, Txn
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
-from rebalance.simulation.memory_metastore import MemoryMetastore
-from rebalance.simulation.virtual_time import run_virtually
+from simulator.control.memory_metastore import MemoryMetastore
+from simulator.control.virtual_time import run_virtually
 from tests.fixtures.committed_ring import CommittedRing, incarnation_of, outcome
 
 KEYSPACE = Keyspace("z/")

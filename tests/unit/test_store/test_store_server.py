@@ -13,7 +13,7 @@ from rebalance.store.core.ring_records import RingState, StoreStart
 from rebalance.store.core.store_effects import StopServer
 from rebalance.store.core.store_inputs import Ticked
 from rebalance.store.core.store_server import StoreServer
-from rebalance.store.simulation.store_disk import SimulatedDisk
+from simulator.store.store_disk import SimulatedDisk
 
 
 def test_a_metastore_older_than_what_was_finished_stops_the_server() -> None:

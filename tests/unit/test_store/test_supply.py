@@ -12,7 +12,7 @@ from rebalance.store.core.disk_changes import CutLog, KeepHead, KeepRecords
 from rebalance.store.core.filling import supply
 from rebalance.store.core.log_records import CopyHead, EpochStart, KeyChange, LogRecord, PartitionKey, WriteId
 from rebalance.store.core.store_messages import SupplyRequest, SupplyStage
-from rebalance.store.simulation.store_disk import SimulatedDisk
+from simulator.store.store_disk import SimulatedDisk
 
 PARTITION: PartitionKey = (ZoneId(1), 0)
 BASIS = TopologyVersion(3)

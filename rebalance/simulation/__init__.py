@@ -1,4 +1,0 @@
-"""The control plane in one process and in virtual time: real controllers and agents, the rest is simulated.
-
-Reproducible from a seed. What is simulated in which form: ``rebalance/tech-notes/simulator.md``.
-"""

@@ -1,5 +1,0 @@
-"""Voldemort's rebalancing on simulated servers: a controller, stealers that redirect to donors, and clients.
-
-Everything runs in virtual time (``rebalance.simulation.virtual_time``); the decisions are those of
-``rebalance.core.steal_*``.
-"""

@@ -1,0 +1,24 @@
+"""``python -m simulator``: one run from a seed."""
+
+from __future__ import annotations
+
+import typer
+
+from simulator.control_command import simulate_control
+from simulator.stealing_command import simulate_stealing
+from simulator.store_command import simulate_store
+
+app = typer.Typer(
+    help="Run a protocol in virtual time, inject faults, and check invariants.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command("control")(simulate_control)
+app.command("store")(simulate_store)
+app.command("stealing")(simulate_stealing)
+
+if __name__ == "__main__":
+    app(prog_name="python -m simulator")

@@ -1,0 +1,278 @@
+"""Store servers, their network, their metastore and a controller's part of the ring, in virtual time.
+
+Everything follows from the seed. Connections deliver in order while they stand; what a server sent before it
+died may still arrive; links are cut and heal; requests to the metastore and their answers get lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rebalance.store.core.log_records import PartitionKey
+from rebalance.store.core.ring_keeper import RingKeeper
+from rebalance.store.core.store_check import check_copy
+from rebalance.store.core.store_effects import Reply, SendServer, StoreEffect
+from rebalance.store.core.store_inputs import (
+    ClientRequest,
+    ServerConnected,
+    ServerMessage,
+    StoreInput,
+)
+from rebalance.store.core.store_limits import StoreLimits
+from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
+from simulator.store.store_clock import NodeClock, StoreTime
+from simulator.store.store_disk import SimulatedDisk
+from simulator.store.store_history import StoreRuleBrokenError
+from simulator.store.store_metastore import StoreMetastore
+from simulator.store.store_process import StoreProcess
+
+
+class AnswerListener(Protocol):
+    def answered(self, client: int, answer: StoreAnswer) -> None: ...
+
+
+@dataclass(slots=True)
+class _Link:
+    """From one process to another one: the last delivery, so that none overtakes another."""
+
+    last_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorldRates:
+    """Chances of faults, each per call. Times in milliseconds."""
+
+    lost_request: float = 0.02
+    lost_answer: float = 0.02
+    network_ms: tuple[int, int] = (1, 8)
+    late_ms: tuple[int, int] = (50, 400)
+    late_chance: float = 0.02
+
+
+@dataclass(slots=True)
+class StoreWorld:
+    """``processes``: by name, the one that runs or ran last. ``cuts``: pairs of names without a link."""
+
+    seed: int
+    limits: StoreLimits = field(default_factory=StoreLimits)
+    rates: WorldRates = field(default_factory=WorldRates)
+    time: StoreTime = field(default_factory=StoreTime)
+    metastore: StoreMetastore = field(default_factory=StoreMetastore)
+    processes: dict[str, StoreProcess] = field(default_factory=dict)
+    disks: dict[str, SimulatedDisk] = field(default_factory=dict)
+    clocks: dict[str, NodeClock] = field(default_factory=dict)
+    cuts: set[frozenset[str]] = field(default_factory=set)
+    cut_from_metastore: set[str] = field(default_factory=set)
+    trace: list[str] = field(default_factory=list)
+    steps: int = 0
+    metastore_pauses: bool = False
+    keeper_lives: bool = True
+    listener: AnswerListener | None = None
+    restarts: bool = True
+    _rng: random.Random = field(default_factory=random.Random)
+    _links: dict[tuple[str, str], _Link] = field(default_factory=dict)
+    _starts: int = 0
+    _keeper: RingKeeper | None = None
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(f"world/{self.seed}")
+        self._keeper = RingKeeper(self.limits.ttl_ms)
+        self.time.after(50, self._keep)
+
+    # Processes
+
+    def start(self, name: str) -> StoreProcess:
+        """A new incarnation. The one before must have ended."""
+        before = self.processes.get(name)
+        if before is not None and before.is_alive:
+            raise ValueError(f"{name} runs already")
+        self._starts += 1
+        rng = random.Random(f"node/{self.seed}/{name}")
+        clock = self.clocks.setdefault(
+            name, NodeClock(self.time, 1 + rng.uniform(-0.02, 0.02), rng.randint(0, 10**6))
+        )
+        disk = self.disks.setdefault(name, SimulatedDisk())
+        check_disk(name, disk)
+        incarnation = self.incarnation_of(name)
+        process = StoreProcess(name, incarnation, disk, clock, self, f"{self.seed}/{name}/{self._starts}")
+        self.processes[name] = process
+        self.note(f"{name} starts as {incarnation}")
+        for other in self.alive:
+            if other is not process:
+                self._connect(process, other)
+        return process
+
+    def incarnation_of(self, name: str) -> str:
+        return f"{name}-{self._starts}"
+
+    @property
+    def alive(self) -> list[StoreProcess]:
+        return [item for _, item in sorted(self.processes.items()) if item.is_alive]
+
+    def kill(self, name: str) -> None:
+        self.processes[name].kill()
+        self.note(f"{name} is killed")
+
+    def stopped(self, process: StoreProcess, reason: str) -> None:
+        self.note(f"{process.name} stops: {reason}")
+        if self.restarts:
+            self.time.after(self._rng.randint(200, 3_000), lambda: self._restart(process))
+
+    def _restart(self, process: StoreProcess) -> None:
+        if self.processes[process.name] is process:
+            self.start(process.name)
+
+    def note(self, line: str) -> None:
+        self.trace.append(f"{self.time.now:8} {line}")
+
+    # Network
+
+    def cut(self, one: str, other: str) -> None:
+        self.cuts.add(frozenset((one, other)))
+        self.note(f"{one} and {other} are cut from each other")
+
+    def cut_from(self, name: str) -> frozenset[str]:
+        """Servers to which there is no link now."""
+        return frozenset(other for pair in self.cuts if name in pair for other in pair - {name})
+
+    def heal(self) -> None:
+        pairs, self.cuts = self.cuts, set()
+        self.cut_from_metastore.clear()
+        self.metastore_pauses = False
+        for pair in sorted(map(sorted, pairs)):
+            ends = [self.processes[name] for name in pair if name in self.processes]
+            if len(ends) == 2 and all(item.is_alive for item in ends):
+                self._connect(*ends)
+
+    def _connect(self, one: StoreProcess, other: StoreProcess) -> None:
+        for to, peer in ((one, other), (other, one)):
+            self.time.after(self._delay(), lambda to=to, peer=peer: self._connected(to, peer))  # type: ignore[misc]  # mypy has no type for defaults of a lambda
+
+    def _connected(self, to: StoreProcess, peer: StoreProcess) -> None:
+        worker = peer.server.worker
+        if peer.is_alive and frozenset((to.name, peer.name)) not in self.cuts:
+            to.give(ServerConnected(peer.name, worker.order if worker is not None else 0))
+
+    def sent(self, sender: StoreProcess, effect: SendServer) -> None:
+        to = self.processes.get(effect.to)
+        worker = sender.server.worker
+        if to is None or worker is None or frozenset((sender.name, effect.to)) in self.cuts:
+            return
+        link = self._links.setdefault((sender.incarnation, to.incarnation), _Link())
+        link.last_ms = max(link.last_ms, self.time.now + self._delay())
+        message = ServerMessage(sender.name, worker.order, effect.message)
+        self.time.after(link.last_ms - self.time.now, lambda: self._deliver(sender, to, effect, message))
+
+    def _deliver(
+        self, sender: StoreProcess, to: StoreProcess, effect: SendServer, message: ServerMessage
+    ) -> None:
+        """What is on its way when a link is cut is lost with it; what its sender's death overtook is not."""
+        if not to.is_alive or frozenset((sender.name, to.name)) in self.cuts:
+            return
+        worker = to.server.worker
+        if worker is not None and worker.order == effect.order:
+            to.give(message)
+
+    def _delay(self) -> int:
+        late = self._rng.random() < self.rates.late_chance
+        return self._rng.randint(*(self.rates.late_ms if late else self.rates.network_ms))
+
+    # Metastore and controller
+
+    def call(self, process: StoreProcess, request: Callable[[], StoreInput | None]) -> None:
+        def carry_out() -> None:
+            if self.metastore_pauses:
+                self.time.after(100, carry_out)
+                return
+            answer = request()
+            if answer is not None and self._rng.random() >= self.rates.lost_answer:
+                self.time.after(self._delay(), lambda: self._hear(process, answer))
+
+        if process.name in self.cut_from_metastore or self._rng.random() < self.rates.lost_request:
+            return
+        self.time.after(self._delay(), carry_out)
+
+    def watched(self, process: StoreProcess, events: Callable[[], StoreInput | None]) -> None:
+        self.call(process, events)
+
+    def _hear(self, process: StoreProcess, answer: StoreInput) -> None:
+        if process.is_alive and process.name not in self.cut_from_metastore:
+            process.heard(answer)
+
+    def _keep(self) -> None:
+        """The leading controller looks; sometimes another one leads from now on."""
+        self.time.after(self._rng.randint(100, 300), self._keep)
+        if not self.keeper_lives or self.metastore_pauses:
+            return
+        if self._keeper is None or self._rng.random() < 0.002:
+            self._keeper = RingKeeper(self.limits.ttl_ms)
+        action = self._keeper.look(self.time.now, self.metastore.view)
+        if action is not None:
+            delay = self._delay() * self._rng.choice((1, 1, 1, 40, 300))
+            self.time.after(delay, lambda: self._act(action))
+
+    def _act(self, action: object) -> None:
+        done = self.metastore.act(action)  # type: ignore[arg-type]  # one of RingAction, from the keeper
+        self.note(f"controller: {action} {'done' if done else 'refused'}")
+
+    # Clients
+
+    def ask(self, client: int, name: str, request: ReadRequest | WriteRequest) -> None:
+        process = self.processes.get(name)
+        if process is not None:
+            self.time.after(self._delay(), lambda: process.give(ClientRequest(client, request)))
+
+    def answered(self, sender: StoreProcess, client: int, answer: StoreAnswer) -> None:
+        if answer.code is AnswerCode.DONE:
+            self._one_primary(sender)
+        self.time.after(self._delay(), lambda: self._tell(client, answer))
+
+    def _tell(self, client: int, answer: StoreAnswer) -> None:
+        if self.listener is not None:
+            self.listener.answered(client, answer)
+
+    # Rules
+
+    def stepped(self, process: StoreProcess, effects: list[StoreEffect]) -> None:
+        self.steps += 1
+        if any(not isinstance(item, Reply) for item in effects):
+            self._one_primary(process)
+
+    def _one_primary(self, process: StoreProcess) -> None:
+        """Never two servers that would answer for one partition (PME-128)."""
+        own = serving(process)
+        if not own:
+            return
+        for other in self.alive:
+            both = own & serving(other) if other is not process else frozenset()
+            if both:
+                raise StoreRuleBrokenError(
+                    f"{self.time.now}: {process.name} and {other.name} both serve {sorted(both)}"
+                )
+
+
+def check_disk(name: str, disk: SimulatedDisk) -> None:
+    """What ``zonectl store fsck`` looks at. Raises StoreRuleBrokenError."""
+    try:
+        heads = disk.heads()
+    except ValueError as error:
+        raise StoreRuleBrokenError(f"{name} has a log that does not follow its head: {error}") from error
+    for partition, head in heads.items():
+        check = check_copy(disk, partition, head)
+        if check.defects:
+            raise StoreRuleBrokenError(f"{name} has {partition} as {head}: {check.defects[0]}")
+
+
+def serving(process: StoreProcess) -> frozenset[PartitionKey]:
+    """Partitions for which the process would answer now."""
+    books = process.server.books
+    if not process.is_alive or process.server.is_over or not books.life.serves(process.clock.boot_ms):
+        return frozenset()
+    if not books.takes_writes or not books.has_finished:
+        return frozenset()
+    return frozenset(
+        key for key, copy in books.copies.items() if copy.leading is not None and not copy.leading.unlevelled
+    )

@@ -8,7 +8,7 @@ the types of the SQL protocol; the tree only tells callers apart that must act d
     +-- RefusedError          understood, but not possible with this catalog or these nodes: nothing was changed
     +-- StoreError            a store did not answer, kept changing, or the outcome is not known
 
-The table for people is ``catalog/tech-notes/errors.md``, written by ``catalog.errors_page``.
+The table for people is ``catalog/tech-notes/errors.md``, written by ``scripts.errors_page``.
 """
 
 from __future__ import annotations

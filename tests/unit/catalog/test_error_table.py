@@ -8,7 +8,7 @@ from app.errors import http_status, problem
 from catalog.core.error_rows import ProtocolType
 from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError, StoreError
 from catalog.core.messages import Position
-from catalog.errors_page import PAGE, page
+from scripts.errors_page import PAGE, page
 
 RETRYABLE = (
     ErrorKind.CATALOG_VERSION_CONFLICT,
@@ -41,7 +41,7 @@ def test_codes_are_unique_four_digits_and_documented() -> None:
 
 
 def test_the_page_equals_the_code() -> None:
-    """Written by ``python -m catalog.errors_page``."""
+    """Written by ``python scripts/errors_page.py``."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 

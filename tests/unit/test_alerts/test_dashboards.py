@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from app.alerts.burn_rows import ALERT_ROWS
-from app.dashboards.grafana import COLUMNS
-from app.dashboards.panel_rows import DASHBOARDS, Dashboard
+from monitoring.grafana import COLUMNS
+from monitoring.panel_rows import DASHBOARDS, Dashboard
 from rebalance.core.metric_row import MetricType, Scope
 from rebalance.core.metric_rows import Metric
 from tests.fixtures.dashboard_queries import dashboard_queries

@@ -15,7 +15,7 @@ import pytest
 
 from app.alerts.alert_rows import AlertRow
 from app.alerts.burn_rows import ALERT_ROWS, PUT_S, STATEMENT_S
-from app.alerts.prometheus_rules import rules
+from monitoring.prometheus_rules import rules
 from rebalance.core.metric_row import REQUEST_BUCKETS_S
 from tests.fixtures.alert_series import CASES, OTHER_CASES, Case, Series, absent_test, unit_test
 from tests.fixtures.promtool import METRICS, Promtool
@@ -42,7 +42,7 @@ def try_out(promtool: Promtool, tmp_path: Path) -> Trial:
 
 
 def test_the_files_that_ship_are_what_the_tables_say() -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "monitoring.py"), "--check"]
+    script = [sys.executable, "-m", "monitoring", "--check"]
     done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout
 

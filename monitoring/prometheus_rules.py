@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from app.alerts.alert_rows import AlertRow
 from app.alerts.burn_rows import ALERT_ROWS
 
-HEADER = "# Made by `python scripts/monitoring.py` from app/alerts: change the table, not this file.\n"
+HEADER = "# Made by `python -m monitoring` from app/alerts: change the table, not this file.\n"
 WINDOW = re.compile(r"\[(\d+)([smh])\]")
 UNIT_S = {"s": 1, "m": 60, "h": 3_600}
 WINDOW_LEAST_S = 5

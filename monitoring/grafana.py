@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from app.dashboards.panel_rows import Dashboard, Panel
+from monitoring.panel_rows import Dashboard, Panel
 
 SCHEMA_VERSION = 39
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Write monitoring/rules and the runbook's index from the table of alerts and monitoring/dashboards from that
 of panels; with --check, say whether they are as the tables have them (exit code 1: they are not)."""
 
@@ -8,12 +7,12 @@ import sys
 from pathlib import Path
 
 from app.alerts.burn_rows import ALERT_ROWS
-from app.alerts.prometheus_rules import rules
-from app.dashboards.grafana import document
-from app.dashboards.panel_rows import DASHBOARDS
+from monitoring.grafana import document
+from monitoring.panel_rows import DASHBOARDS
+from monitoring.prometheus_rules import rules
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "monitoring"
+FOLDER = Path(__file__).parent
 
 
 def runbook() -> str:
@@ -23,7 +22,7 @@ def runbook() -> str:
         for row in ALERT_ROWS
     ]
     return f"""# Runbook
-<!-- Made by scripts/monitoring.py from app/alerts; change the tables, not this file. -->
+<!-- Made by python -m monitoring from app/alerts; change the tables, not this file. -->
 
 A page an alert: what it means, how to confirm, what to do, how to know that it is over. `<zone>`, `<node>` and
 `<operation>` in commands are the alert's labels; other words in brackets come from the command before. `zonectl
@@ -50,7 +49,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
         differing = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
         for path in differing:
-            print(f"{path} is not as the tables have it: run python scripts/monitoring.py")
+            print(f"{path} is not as the tables have it: run python -m monitoring")
         return int(bool(differing))
     for path, text in made.items():
         path.parent.mkdir(parents=True, exist_ok=True)

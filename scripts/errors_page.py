@@ -1,4 +1,4 @@
-"""The table of errors as a page for people: ``python -m catalog.errors_page`` writes it.
+"""The table of errors as a page for people: ``python scripts/errors_page.py`` writes it.
 
 A test compares the page with the code, so that neither changes alone.
 """
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from catalog.core.errors import ErrorKind
 
-PAGE = Path(__file__).with_name("tech-notes") / "errors.md"
+PAGE = Path(__file__).parents[1] / "catalog" / "tech-notes" / "errors.md"
 
 _HEAD = """# Errors
 
-Generated from `catalog.core.errors.ErrorKind` by `python -m catalog.errors_page`; do not edit.
+Generated from `catalog.core.errors.ErrorKind` by `python scripts/errors_page.py`; do not edit.
 
 Every refusal has one of these names, on every way out of the service: in a problem document (`name`, `code`,
 `sqlState`, HTTP status), in the SQL protocol (error name, code, SQLSTATE, type) and in the lines of

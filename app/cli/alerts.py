@@ -9,7 +9,7 @@ import typer
 
 from app.cli.connection import Api, client_command, object_command
 from app.cli.exits import ExitCode, UsageError
-from app.cli.options import ByOption, argument, option
+from app.cli.options import ByOption, argument, group, option
 from app.cli.rebalance_run import seconds_of
 from app.cli.say import counted, say
 from rebalance.core.alert_silence import silenced_text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from app.contract.alerts import AlertBody, SilenceBody
 
 RESOLVED = "resolved"
-app = typer.Typer()
+app = group()
 
 
 @app.callback(invoke_without_command=True)

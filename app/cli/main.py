@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from app.cli.command_help import CommandGroup, Commands
 from app.cli.exits import CliError, ExitCode, UsageError
 
 COMMANDS = {
@@ -100,7 +100,7 @@ class LazyCommands(MutableMapping[str, Any]):
         return len(self._modules)
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(CommandGroup):
     """``zonectl`` itself. Its list of commands comes from the table, not from the commands."""
 
     def __init__(self, **settings: Any) -> None:
@@ -119,17 +119,15 @@ def _group(group: typer.Typer, name: str) -> Any:
 
 
 def _single(function: Callable[..., int]) -> Any:
-    command = typer.Typer(add_completion=False, rich_markup_mode=None)
+    command = Commands()
     command.command()(function)
     return typer.main.get_command(command)
 
 
-app = typer.Typer(
+app = Commands(
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 

@@ -25,6 +25,7 @@ from app.cli.options import (
     YesOption,
     argument,
     asker,
+    group,
     make_settings,
     option,
     setting,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 LOSSES_SHOWN_MAX = 20
-app = typer.Typer()
+app = group()
 of_node = partial(setting, of="NODE_")
 NameArgument = Annotated[str, argument("NAME", "Node name, as listed by `zonectl status`.")]
 

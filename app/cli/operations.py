@@ -29,6 +29,7 @@ from app.cli.options import (
     ReasonOption,
     argument,
     asker,
+    group,
     option,
 )
 from app.cli.rebalance_run import pause_request
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 LONG_POLL_S = 2.0
 """The server answers a question after so long, so that progress is shown as often."""
 
-app = typer.Typer()
+app = group()
 list_command = partial(client_command, json_flag=True)
 operation_command = partial(client_command, json_flag=True, one=True)
 IdArgument = Annotated[str, argument("ID", "Operation ID, for example 3-1834.")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.command_help import Commands
 from app.cli.exits import UsageError
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ def argument(metavar: str, summary: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=summary, **more)
 
 
-def group(summary: str, **more: Any) -> typer.Typer:
-    """An app of several commands."""
-    return typer.Typer(help=summary, **{"no_args_is_help": True, **more})
+def group(summary: str | None = None, **more: Any) -> Commands:
+    """An app of several commands. Without a ``summary`` its callback has the help."""
+    return Commands(**({} if summary is None else {"help": summary, "no_args_is_help": True}), **more)
 
 
 UrlOption = Annotated[

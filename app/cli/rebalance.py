@@ -17,10 +17,11 @@ from app.cli.options import (
     OutputFormat,
     ReasonOption,
     UrlOption,
+    group,
 )
 from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
 
-app = typer.Typer(no_args_is_help=True, help="Limit how many partitions move at once; pause and resume moves.")
+app = group("Limit how many partitions move at once; pause and resume moves.")
 
 METAVARS = {
     LimitKind.CAP: "N|none",

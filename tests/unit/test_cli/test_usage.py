@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -207,7 +208,9 @@ def test_help_imports_the_parser_of_options_and_nothing_else() -> None:
     }
     assert installed == HELP_PACKAGES | {"app"}
     assert packages & SLOW == set()
-    assert [name for name in modules if name.startswith("app.")] == ["app.cli", "app.cli.exits", "app.cli.main"]
+    assert [name for name in modules if name.startswith("app.")] == [
+        *("app.cli", "app.cli.command_help", "app.cli.exits", "app.cli.main")
+    ]
 
 
 def test_a_store_server_imports_nothing_of_statements_and_logins() -> None:
@@ -292,3 +295,24 @@ def test_a_command_of_an_earlier_release_says_what_is_there_instead(capsys: pyte
     assert capsys.readouterr().err == (
         "zonectl simulate is gone: it is `python -m simulator` in a checkout of the source now\n"
     )
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_has_no_marks_of_the_library_and_whole_summaries(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    usage, _, rest = capsys.readouterr().out.partition("\n")
+    assert not set("{}<>") & set(usage), usage
+    assert "[[" not in usage
+    options = rest.partition("\nOptions:")[2]
+    assert re.findall(r"<(?:int|str|float|path|file|bool)\b|x[<>]=|default: \(|\.\.\.$", options) == []
+
+
+def test_a_list_of_commands_says_what_each_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kv", "--help"]) == 0
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "  put     Store VALUE under KEY.",
+        "  delete  Delete KEY.",
+        "  get     Print the value of KEY.",
+    ]

@@ -1,0 +1,74 @@
+"""How commands and their help are built: usage lines and types as other command lines write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+_Formatter: Any = typer.Context.formatter_class
+_TYPE = re.compile(r"<([^<>]+)>")
+_KINDS = {"int": "N", "int range": "N", "float": "X", "float range": "X", "str": "TEXT"}
+"""What stands for a value whose option names none."""
+
+
+class HelpFormatter(_Formatter):  # type: ignore[misc]  # Typer does not export its base
+    """Without Typer's marks: an argument is ZONE, not {ZONE} or ZONE <str>, a value N, not <int range>."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        bare = re.sub(r"\{([^{}]+)\}", r"\1", args)
+        super().write_usage(prog, re.sub(r"\[\[(.+?)\]\]", r"[\1]", bare), prefix)
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], *places: Any, **more: Any) -> None:
+        super().write_dl([(_plain(first), _limits(second)) for first, second in rows], *places, **more)
+
+
+class _Context(typer.Context):
+    formatter_class = HelpFormatter
+
+
+class Command(TyperCommand):
+    context_class = _Context
+
+
+class CommandGroup(TyperGroup):
+    """Its list has the first line of each command's help, whole."""
+
+    context_class = _Context
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, (command.help or "").partition("\n\n")[0].replace("\n", " "))
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class Commands(typer.Typer):
+    """An app of commands that are described in this way."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": CommandGroup, "add_completion": False, "rich_markup_mode": None, **settings})
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
+        return super().command(name, **{"cls": Command, **settings})
+
+
+def _plain(first: str) -> str:
+    """The first column of a row of options or arguments."""
+    if not first.startswith("-"):
+        return re.sub(r" <[^<>]+>(\.\.\.)?$", r"\1", first)
+    return _TYPE.sub(lambda found: _KINDS.get(found[1], found[1]), first)
+
+
+def _limits(second: str) -> str:
+    """The default without brackets, and limits in words."""
+    second = re.sub(r"default: \(([^()]*)\)", r"default: \1", second)
+    second = re.sub(r"(\S+)<=x<=(\S+)(?=[];])", r"\1 to \2", second)
+    return re.sub(r"x>=(\S+)(?=[];])", r"at least \1", second)

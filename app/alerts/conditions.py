@@ -114,7 +114,7 @@ def node_down(facts: InstallationFacts) -> Findings | None:
     if facts.absent_nodes is None:
         return None
     return {
-        (("node", node),): f"node {node} does not live; {count} replica{'' if count == 1 else 's'} not served"
+        (("node", node),): f"node {node} is down; {count} replica{'' if count == 1 else 's'} not served"
         for node, count in facts.absent_nodes.items()
     }
 

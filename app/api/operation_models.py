@@ -21,7 +21,7 @@ class ActionRequest(RequestBody):
 
 class OperationPause(ActionRequest):
     for_s: float | None = Field(
-        None, gt=0, le=DAYS_MAX * 86_400, description="ends by itself after so many seconds; null: never"
+        None, gt=0, le=DAYS_MAX * 86_400, description="duration in seconds; null: no end"
     )
 
 

@@ -195,7 +195,7 @@ async def restart_partitions(zone: ZoneName, request: RestartRequest, services: 
 
 @router.post("/reset-lost", **answers(LossResets, 400, 404, 409, 503))
 async def reset_lost_partitions(zone: ZoneName, body: LossResetRequest, services: ServicesOf) -> Response:
-    """Let lost partitions of a zone of store servers be used as they are: members of their in-sync sets that
+    """Accept data loss and bring lost partitions of a store zone online: members of their in-sync sets that
     are back own again; where none is, the copy with most does. Partitions that wait for servers which are away
     are left alone, unless all these are in `confirm_dead`."""
     services.audit.require_reason()

@@ -28,7 +28,8 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=200,
-        description="sent again with the same text: one effect, the same answer. With another text: 422",
+        description="retries with this key and the same text are idempotent and get the same answer; "
+        "with another text: 422",
     ),
 ]
 

@@ -84,8 +84,8 @@ async def list_tokens(
     services: ServicesOf,
     everybody: Annotated[bool, Query(alias="all", description="of all users, which needs ADMIN")] = False,
 ) -> Response:
-    """The tokens of who asks, without their secrets. What ended is listed for 90 days after it was made. With a
-    token that has a scope, those within it."""
+    """List the caller's tokens, without their secrets. What ended is listed for 90 days after it was made.
+    With a token that has a scope, those within it."""
     login, access = _login(services)
     if everybody and not await _is_administrator(login, access):
         raise RefusedError(ErrorKind.PRIVILEGE_MISSING, "tokens of other users need ADMIN ON SYSTEM")

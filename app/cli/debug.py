@@ -12,7 +12,7 @@ from app.cli.exits import CliError, ExitCode
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, argument, group, option
 from app.cli.say import say
 
-app = group("Collect what describes an installation.")
+app = group("Create a support bundle.")
 
 
 @app.callback()
@@ -27,7 +27,7 @@ def zip_command(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     force: Annotated[bool, option("--force", "Overwrite FILE.")] = False,
 ) -> int:
-    """Write a zip file that describes an installation, for whoever helps with it.
+    """Create a support bundle: a zip file that describes an installation.
 
     Holds what `zonectl doctor` finds, logs, metrics, the views of SYSTEM, settings,
     versions, and the keys of etcd with their sizes. Passwords, tokens and keys are

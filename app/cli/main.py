@@ -47,7 +47,7 @@ COMMANDS = {
     },
     "Diagnosis": {
         "doctor": ("app.cli.doctor", "Check an installation, and say what to do."),
-        "debug": ("app.cli.debug", "Collect what describes an installation."),
+        "debug": ("app.cli.debug", "Create a support bundle."),
     },
     "Offline analysis": {
         "place": ("app.cli.place", "Compute a placement for a set of nodes."),

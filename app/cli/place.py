@@ -59,7 +59,7 @@ def place(
     replicas: Annotated[str, option("--replicas", "Number of replicas per partition.", "R|ALL")],
     consensus: Annotated[
         int | None,
-        option("--consensus", "Number of voters; other replicas learn.", "C", min=0, default="all"),
+        option("--consensus", "Number of voters; the other replicas are learners.", "C", min=0, default="all"),
     ] = None,
     algorithm: Annotated[
         DistributionAlgorithm,

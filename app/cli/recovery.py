@@ -210,7 +210,7 @@ def reset_lost(
     ] = "",
     reason: ReasonOption = "",
 ) -> int:
-    """Let lost partitions of a zone of store servers be used as they are.
+    """Accept data loss and bring lost partitions of a store zone online.
 
     A partition is LOST when its last in-sync replica went. Start the lost nodes
     first, where possible: with its disk the last replica owns again by itself, with

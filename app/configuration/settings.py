@@ -78,9 +78,7 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address that the API listens on")
     port: int = Field(0, ge=0, le=65535, description="port that the API listens on; 0: a free one")
-    auth: bool = Field(
-        True, description="users have to log in, over HTTPS; false: whoever reaches the API may do everything"
-    )
+    auth: bool = Field(True, description="users have to log in, over HTTPS; false: any client has full access")
     require_reason: bool = Field(
         False, description="refuse changes without a reason, but of logins: sessions, tokens and console links"
     )

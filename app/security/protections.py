@@ -18,7 +18,7 @@ def is_loopback(host: str) -> bool:
 def missing_protections(*, has_login: bool, has_tls: bool) -> tuple[str, ...]:
     """In words, for the line that refuses to start and for `zonectl status`."""
     missing = {
-        "no login: whoever reaches the API may do everything (--no-auth)": has_login,
+        "no login: any client has full access (--no-auth)": has_login,
         "no TLS: what is sent can be read and changed on its way (--tls-cert, --tls-key)": has_tls,
     }
     return tuple(text for text, is_there in missing.items() if not is_there)

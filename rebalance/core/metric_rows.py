@@ -157,16 +157,14 @@ class Metric(Enum):
 
     # Moves, partitions and zones, as the mirror shows them.
     MOVES = _seen("moves", "Partitions whose move is at a stage, by what they wait for.", "stage", "cause")
-    MOVE_OLDEST_SECONDS = _seen(
-        "move_oldest_seconds", "For how long the move that is longest at a stage has been there.", "stage"
-    )
+    MOVE_OLDEST_SECONDS = _seen("move_oldest_seconds", "Age of the oldest move by stage.", "stage")
     OPERATIONS = _seen("operations", "Operations that have not ended, by state.", "state")
     OPERATION_OLDEST_SECONDS = _seen(
         "operation_oldest_seconds", "Age of the oldest operation that has not ended."
     )
     OPERATIONS_STUCK = _seen(
         "operations_stuck",
-        "Operations that have not gone on for 10 minutes, though nothing permitted holds them.",
+        "Operations stalled for 10 minutes that no pause or limit holds.",
     )
     OPERATION_STILL_SECONDS = _seen(
         "operation_still_seconds",

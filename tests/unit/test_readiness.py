@@ -65,7 +65,7 @@ async def test_partitions_that_take_no_writes_and_nodes_that_are_gone_are_told(t
         body = await server.report()
         told = {each["cause"] for each in body["degraded"]}
         assert told == {
-            "NODE_DOWN: node n3 does not live; 4 replicas not served",
+            "NODE_DOWN: node n3 is down; 4 replicas not served",
             "DEGRADED: 4 partitions with fewer replicas in order than wanted in zone ORDERS",
         }
         await world.set_nodes(*DEFAULT_NODES[:1])

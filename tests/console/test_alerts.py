@@ -28,7 +28,7 @@ def judged_stage() -> Iterator[Stage]:
 def judged(stage: Stage, page: Page, node: str, *, fires: bool) -> None:
     """Until the open page shows that the alert of the node fires, or that it does not."""
     panel = page.locator(".panel").filter(has=page.get_by_role("heading", name="Alerts"))
-    alert = panel.get_by_text(f"node {node} does not live")
+    alert = panel.get_by_text(f"node {node} is down")
     deadline = time.monotonic() + WAIT_MS / 1_000
     while (alert.count() == 1) is not fires:
         assert time.monotonic() < deadline, panel.inner_text()
@@ -53,7 +53,7 @@ def test_the_open_overview_follows_an_alert_from_its_begin_to_its_end(
         assert page.evaluate("window.openedOnce")
         page.get_by_role("link", name="all alerts").click()
         ended = page.locator(".panel").filter(has=page.get_by_role("heading", name=re.compile("^Ended")))
-        expect(ended.get_by_role("row", name=re.compile("node n7 does not live"))).to_be_visible()
+        expect(ended.get_by_role("row", name=re.compile("node n7 is down"))).to_be_visible()
 
 
 def test_an_alert_is_silenced_and_told_again_by_keyboard(chromium: Chromium, judged_stage: Stage) -> None:

@@ -120,7 +120,7 @@ async def test_a_node_that_keeps_nothing_is_missed_while_a_zone_counts_on_it(tmp
         others = [node for node in DEFAULT_NODES if node.name != keeper]
         await world.set_nodes(*(node for node in DEFAULT_NODES if node is not others[0]))
         (degraded,) = (await server.report())["degraded"]
-        assert degraded["cause"] == f"NODE_DOWN: node {others[0].name} does not live; 0 replicas not served"
+        assert degraded["cause"] == f"NODE_DOWN: node {others[0].name} is down; 0 replicas not served"
         assert degraded["labels"] == {"node": others[0].name}
         await world.put(world.keyspace.drain(others[0].name), Drain("me", "", 1).encode())
         await world.settle()

@@ -17,7 +17,7 @@ KNOWN = ("0011", "0010", "0009")
 
 DOWN = {
     "part": "nodes",
-    "cause": "NODE_DOWN: node n2 does not live",
+    "cause": "NODE_DOWN: node n2 is down",
     "severity": "ticket",
     "labels": {"node": "n2"},
     "since": "2026-01-01T00:00:00Z",
@@ -115,7 +115,7 @@ def test_who_lacks_a_lease_or_is_down_is_named() -> None:
 def test_what_the_server_finds_is_told_with_what_to_do() -> None:
     check = checks.out_of_order(DOWN)
     assert check.name == "nodes: NODE_DOWN n2"
-    assert check.value == "node n2 does not live (since 2026-01-01T00:00:00Z)"
+    assert check.value == "node n2 is down (since 2026-01-01T00:00:00Z)"
     assert check.action.startswith("Start the node")
 
 

@@ -29,11 +29,11 @@ async def upgrade_state(services: ServicesOf) -> Response:
     services.require_metastore()
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
     silence = await services.sight.silence()
-    views = services.views
+    views, copy, ownership = services.views, services.mirror.copy(), services.views.ownership
     body = upgrade_body(
         services.upgrades.upgrade,
         lambda node: can_stop(node, views, zones, silence),
-        await asyncio.to_thread(lambda: list(strays(services.mirror, views.keyspace, views.ownership, zones))),
+        await asyncio.to_thread(lambda: list(strays(copy, views.keyspace, ownership, zones))),
     )
     return JSONResponse(await services.dated(body))
 

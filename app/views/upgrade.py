@@ -49,10 +49,11 @@ def upgrade_body(
 def strays(
     copy: KeyspaceCopy, keyspace: Keyspace, ownership: StoreOwnership, zones: Mapping[ZoneId, str]
 ) -> Iterator[str]:
-    """``zones``: names by id."""
-    counts = stray_members(copy.below(keyspace.members), ownership.ring.cluster.zones, keyspace)
-    for (zone_id, node), count in sorted(counts.items()):
-        yield f"zone {zones.get(zone_id, zone_id)} on node {node}: {count}"
+    """Members of groups in store zones, in words. ``zones``: names by id. Over a copy, in any thread."""
+    for zone_id in sorted(ownership.ring.cluster.zones):
+        counts = stray_members(copy.below(keyspace.zone_members(zone_id)), keyspace)
+        for node, count in sorted(counts.items()):
+            yield f"zone {zones.get(zone_id, zone_id)} on node {node}: {count}"
 
 
 def notices(upgrade: Upgrade) -> list[str]:

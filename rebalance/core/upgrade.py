@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from catalog.core.codec import Codec, Record
 from catalog.core.level import NO_LEVEL
-from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_row import ProcessRole
 from rebalance.core.readable import Unreadable, read
@@ -96,18 +95,16 @@ def hindrances(
         yield f"{older.process} was seen less than {minutes} minutes ago, and may come back"
 
 
-def stray_members(
-    members: Iterable[KeyValue], stored: Container[ZoneId], keyspace: Keyspace
-) -> Counter[tuple[ZoneId, str]]:
-    """By zone and node the members of groups in zones that store servers keep, of the keys below ``members/``.
-    A build before 0.2.0 founds them, as it knows of no other engine; nobody is sent to them."""
-    counts = Counter[tuple[ZoneId, str]]()
+def stray_members(members: Iterable[KeyValue], keyspace: Keyspace) -> Counter[str]:
+    """Members of groups by node, of the keys of a zone that store servers keep. A build before 0.2.0 founds
+    them, as it knows of no other engine; nobody is sent to them."""
+    counts = Counter[str]()
     for item in members:
         parsed, record = keyspace.parse_member(item.key), read(item, MemberRecord.decode)
-        if parsed is None or parsed[0].zone_id not in stored or isinstance(record, Unreadable):
+        if parsed is None or record is None or isinstance(record, Unreadable):
             continue
-        if record is not None and record.state is not MemberState.NONE:
-            counts[parsed[0].zone_id, parsed[1]] += 1
+        if record.state is not MemberState.NONE:
+            counts[parsed[1]] += 1
     return counts
 
 

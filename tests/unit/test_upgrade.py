@@ -167,18 +167,17 @@ def test_notices_say_what_waits_and_who_is_refused() -> None:
     assert refused.startswith(f"node n2 (0.2.0, release level 0) is below release level {LEVEL}")
 
 
-def test_members_of_groups_in_store_zones_are_counted_by_zone_and_node() -> None:
-    """Mirrors, groups of other zones, and what cannot be read are none."""
+def test_members_of_groups_are_counted_by_node() -> None:
+    """Mirrors, and what cannot be read, are none."""
 
-    def member(zone: int, number: int, node: str, state: MemberState = MemberState.RUNNING) -> KeyValue:
-        partition = PartitionId(ZoneId(zone), number)
+    def member(number: int, node: str, state: MemberState = MemberState.RUNNING) -> KeyValue:
+        partition = PartitionId(ZoneId(5), number)
         return _item(KEYSPACE.member(partition, node), MemberRecord(state, "", "").encode())
 
     items = [
-        *(member(5, number, "n1") for number in range(3)),
-        member(5, 0, "n2", MemberState.FAILED),
-        member(5, 1, "n2", MemberState.NONE),
-        member(6, 0, "n1"),
+        *(member(number, "n1") for number in range(3)),
+        member(0, "n2", MemberState.FAILED),
+        member(1, "n2", MemberState.NONE),
         _item(KEYSPACE.member(PartitionId(ZoneId(5), 7), "n1"), b"{"),
     ]
-    assert stray_members(items, {ZoneId(5)}, KEYSPACE) == {(5, "n1"): 3, (5, "n2"): 1}
+    assert stray_members(items, KEYSPACE) == {"n1": 3, "n2": 1}

@@ -68,17 +68,3 @@ class UnitOfWork(Protocol):
     def version_of(self, statement_id: str) -> int | None:
         """The version that this statement made; None if it has made none (yet)."""
         ...
-
-
-class Outbox(Protocol):
-    """Intents on their way to the metastore. Any number of relays may read and mark at once.
-
-    Publishing is idempotent (an intent only ever moves to a higher version), so two relays that list the same
-    row do no harm; marking says how many rows this call was the first to mark.
-    """
-
-    def unsent(self, limit: int = 100) -> tuple[OutboxRow, ...]:
-        """The oldest rows not marked yet, in the order of their versions, without gaps."""
-        ...
-
-    def mark_sent(self, rows: tuple[OutboxRow, ...]) -> int: ...

@@ -12,7 +12,6 @@ from catalog.core.authorisation import Caller, Grants
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import AlterZone, CreateZone, Position, PrincipalCommand, ZoneOption
 from catalog.core.principals import ALL_ZONES, Privilege
-from catalog.core.quorum import effective_replicas
 from catalog.core.snapshot import Change, Topology
 from catalog.core.zone import Zone
 from catalog.core.zone_options import clause_position
@@ -34,16 +33,6 @@ def error_for(caller: Caller | None, grants: Grants, error: Exception) -> Except
     if caller.may(grants, Privilege.SEE, ALL_ZONES):
         return error
     return RefusedError(error.kind, error.message_without_sums, error.position, error.statement)
-
-
-def spread_members(zone: Zone, data_nodes: tuple[str, ...]) -> dict[str, int]:
-    """Members and mirrors that each data node would hold with an even spread, rounded up: an estimate before
-    placement."""
-    replicas = effective_replicas(zone.replicas, len(data_nodes))
-    if not data_nodes:
-        return {}
-    members = -(-zone.partitions * replicas // len(data_nodes))
-    return dict.fromkeys(data_nodes, members)
 
 
 def check_member_limits(

@@ -13,7 +13,9 @@ from catalog.store.tables import OUTBOX
 
 
 class SqlOutbox:
-    """``catalog.ports.Outbox``: nothing is claimed, because publishing twice does no harm and losing would."""
+    """Intents on their way to the metastore. Any number of relays may read and mark at once: nothing is
+    claimed, because publishing twice does no harm (an intent only ever moves to a higher version) and losing
+    would."""
 
     def __init__(self, engine: Engine, now_us: Callable[[], int]) -> None:
         self._engine = engine

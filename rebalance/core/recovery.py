@@ -29,7 +29,6 @@ from rebalance.core.recovery_candidates import (
     voters_of,
 )
 from rebalance.core.replica_shortfall import shortfall
-from rebalance.core.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,16 +216,6 @@ def _first_node(
         message = "no data node of the zone is alive, so the partition cannot start empty"
         raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
     return full
-
-
-def majority_lost_ms(voters: Iterable[str], topology: Topology) -> int | None:
-    """When so many of ``voters`` had left that the rest is no majority (wall clock, milliseconds); None: the
-    rest is one. Who is only missing has not left."""
-    left = {presence.node.name: presence.left_ms for presence in topology.nodes if presence.left_ms is not None}
-    names = frozenset(voters)
-    times = sorted(left[name] for name in names if name in left)
-    spare = len(names) - majority(len(names))
-    return times[spare] if len(times) > spare else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from catalog.core.zone import ZoneId
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
@@ -23,7 +22,6 @@ from rebalance.core.write_terms import ANY, WriteTerms
 from rebalance.groups.data_client import Connections, Datum, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
 from rebalance.groups.group_guard import WrongGenerationError, WrongGroupError
-from rebalance.groups.key_hash import partition_of
 from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum, ReplicaReader
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import (
@@ -129,15 +127,6 @@ class Router:
         """From a replica that has ``point``; from ``NOW``, the linearizable answer. Raises as
         ``ReplicaReader.read``."""
         return await self._replicas.read(partition, key, point, choice, time_limit_s)
-
-    async def put_key(
-        self, zone_id: ZoneId, partitions: int, key: str, value: bytes, operation_id: str
-    ) -> RoutedPut:
-        """``put`` into the partition of a zone that ``key`` belongs to (``murmur3-32``)."""
-        return await self.put(PartitionId(zone_id, partition_of(key, partitions)), key, value, operation_id)
-
-    async def get_key(self, zone_id: ZoneId, partitions: int, key: str) -> Datum:
-        return await self.get(PartitionId(zone_id, partition_of(key, partitions)), key)
 
     async def close(self) -> None:
         await self._replicas.close()

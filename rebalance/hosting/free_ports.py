@@ -55,7 +55,3 @@ def free_block(
         if all(is_free(port, host) for port in block):
             return block
     raise RuntimeError(f"no block of {size} free ports from {within.start} to {within.stop - 1} on {host}")
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    return free_block(1, host).start

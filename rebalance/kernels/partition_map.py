@@ -154,37 +154,6 @@ def assigned(full: FullArrays, conclusions: Conclusions) -> FullArrays:
     return replace(full, states=states, counters=counters)
 
 
-def effective_primaries(full: FullArrays, ideal: Int32, previous: Int32 | None = None) -> Int32:
-    """Who leads each partition: int32 [P], -1 without an owner.
-
-    ``ideal`` int32 [P, R] in order of preference, padded with -1. The node of ``previous`` int32 [P] stays as
-    long as it owns its copy (late affinity); else the first ideal node that owns one, else any owner, the
-    lowest.
-    """
-    owner = full.states == OWNING
-    keys = full.owners_of_copies[owner] * len(full.names) + full.nodes[owner]
-    keys.sort()
-    primaries = np.full(full.partitions, -1, dtype=np.int32)
-    numbers = np.arange(full.partitions, dtype=np.int64)
-    first = np.searchsorted(keys, numbers * len(full.names))
-    there = first < len(keys)
-    there[there] = keys[first[there]] // len(full.names) == numbers[there]
-    primaries[there] = (keys[first[there]] % len(full.names)).astype(np.int32)
-    columns = [*reversed([ideal[:, column] for column in range(ideal.shape[1])])]
-    for candidates in [*columns, *([previous] if previous is not None else [])]:
-        owns = (candidates >= 0) & _contains(keys, numbers * len(full.names) + candidates)
-        primaries[owns] = candidates[owns]
-    return primaries
-
-
-def _contains(sorted_keys: Int64, keys: Int64) -> Flags:
-    if not len(sorted_keys):
-        return np.zeros(len(keys), dtype=np.bool_)
-    places = np.searchsorted(sorted_keys, keys)
-    same: Flags = sorted_keys[np.minimum(places, len(sorted_keys) - 1)] == keys
-    return same
-
-
 def _leaders(partitions: int, numbers: Int32, nodes: Int32, terms: Int64, leads: Flags) -> tuple[Int32, Int64]:
     leaders = np.full(partitions, -1, dtype=np.int32)
     leading_terms = np.zeros(partitions, dtype=np.int64)

@@ -47,8 +47,6 @@ class CopyRules:
         )
 
 
-DEFAULT_RULES = CopyRules()
-
 Circumstances = tuple[int, int, frozenset[str]]
 """Revisions of the rules and of pending, and the partition's nodes that live."""
 

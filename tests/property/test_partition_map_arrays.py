@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState, effective
+from rebalance.core.affinity import CopyState
 from rebalance.core.partition_map import CopyReport, SingleMap, union
 from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference, owners_of
@@ -20,7 +20,6 @@ from rebalance.kernels.partition_map import (
     SingleArrays,
     assigned,
     conclude,
-    effective_primaries,
     merge,
 )
 from rebalance.kernels.partition_map_codec import (
@@ -134,27 +133,6 @@ def test_conclusions_are_those_of_the_core(reports: tuple[dict[int, CopyReport],
             for name, each in decided.items():
                 if each.state is CopyState.MOVING:
                     assert after[name][number][1] == found.actual[number]
-
-
-@pytest.mark.row("PME-079", "PME-083", "PME-084", "PME-131", shows="core")
-@given(REPORTS, IDEAL, st.lists(st.integers(-1, 2), min_size=PARTITIONS, max_size=PARTITIONS))
-def test_primaries_are_those_of_the_core(
-    reports: tuple[dict[int, CopyReport], ...], ideal: np.ndarray, previous: list[int]
-) -> None:
-    """PME-079, PME-083, PME-084, PME-131."""
-    full = merged(reports)
-    free = effective_primaries(full, ideal)
-    late = effective_primaries(full, ideal, np.array(previous, dtype=np.int32))
-    for number in range(PARTITIONS):
-        states = {
-            name: copies[number].state for name, copies in zip(NAMES, reports, strict=True) if number in copies
-        }
-        wanted = [NAMES[index] for index in ideal[number] if index >= 0]
-        lists = effective(wanted, states)
-        assert (NAMES[free[number]] if free[number] >= 0 else None) == (lists[0] if lists else None)
-        before = NAMES[previous[number]] if previous[number] >= 0 else None
-        stays = before is not None and states.get(before) is CopyState.OWNING
-        assert late[number] == (previous[number] if stays else free[number])
 
 
 @pytest.mark.row("PME-107", shows="core")

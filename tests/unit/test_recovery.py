@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import majority
-from catalog.core.zone import Node
 from rebalance.core.assignments import Assignments
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import (
@@ -26,12 +25,10 @@ from rebalance.core.recovery import (
     BEST_COPY,
     ResetTerms,
     RestartPlan,
-    majority_lost_ms,
     plan_reset,
     plan_restart,
 )
 from rebalance.core.recovery_candidates import living_voters
-from rebalance.core.topology import Presence, Topology
 
 
 def assigned(text: str) -> Assignments:
@@ -219,27 +216,6 @@ def test_a_reset_keeps_what_is_decided_and_uses_the_living(data: st.DataObject) 
         assert automatic or plan.then.nodes <= data_nodes
         assert len(plan.then.nodes) <= len(voters)
         assert plan.then != plan.forced
-
-
-@pytest.mark.parametrize(
-    ("voters", "left", "lost_ms"),
-    [
-        ("abc", {}, None),
-        ("abc", {"a": 10}, None),
-        ("abc", {"a": 10, "b": 30}, 30),
-        ("abc", {"a": 10, "b": 30, "c": 20}, 20),
-        ("abcde", {"a": 10, "b": 30}, None),
-        ("abcd", {"a": 10, "b": 30}, 30),
-        ("a", {"a": 10}, 10),
-        ("ab", {"d": 10}, None),
-    ],
-)
-def test_when_a_majority_was_lost(voters: str, left: dict[str, int], lost_ms: int | None) -> None:
-    """S229: told from the recorded times alone, so it survives every restart."""
-    present = [Presence(Node(name), "", 0, left_ms=left.get(name)) for name in "abcde"]
-    assert majority_lost_ms(voters, Topology(nodes=tuple(present))) == lost_ms
-    missing = [replace(each, left_ms=None, missing_ms=each.left_ms) for each in present]
-    assert majority_lost_ms(voters, Topology(nodes=tuple(missing))) is None
 
 
 @pytest.mark.parametrize(

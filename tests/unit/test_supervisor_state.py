@@ -25,7 +25,7 @@ from app.supervision.installation_state import (
     load_ports,
     save_state,
 )
-from rebalance.hosting.free_ports import first_ephemeral_port, free_block, free_port
+from rebalance.hosting.free_ports import first_ephemeral_port, free_block
 from rebalance.hosting.tls import TlsFiles
 
 TLS = TlsFiles(Path("/tls/ca.pem"), Path("/tls/cert.pem"), Path("/tls/key.pem"))
@@ -113,7 +113,7 @@ def test_a_taken_port_is_replaced_but_never_a_nodes_block() -> None:
 
 
 def test_a_port_that_was_asked_for_must_be_free() -> None:
-    port = free_port()
+    port = free_block(1).start
     with taken(port):
         with pytest.raises(UpError, match=f"port {port} is taken .* choose another --port"):
             choose_ports(None, [], api_port=port, member_limit=1, patience_s=0)

@@ -6,7 +6,7 @@ time and collects what comes meanwhile for the next (group commit), so the shell
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -138,8 +138,3 @@ class StoreReader(Protocol):
 def later_row(stored: StoredRow | None, arriving: StoredRow) -> StoredRow:
     """Which of two rows of one key stays: the rule of ``KeepRows``."""
     return arriving if stored is None or arriving.position > stored.position else stored
-
-
-def rows_of(records: Iterable[LogRecord]) -> list[StoredRow]:
-    """What records make of rows, in order."""
-    return [StoredRow(item.key, item.value, record.position) for record in records for item in record.changes]

@@ -126,11 +126,6 @@ class CopyHead:
             tail = record.position
         return replace(self, tail=tail, epochs=epochs)
 
-    def rewound(self, to: StorePosition) -> CopyHead:
-        """Without the records after ``to``."""
-        epochs = tuple(item for item in self.epochs if item.after < to.counter)
-        return replace(self, tail=to, epochs=epochs, log_start=min(self.log_start, to))
-
     def holds(self, position: StorePosition) -> bool:
         """Whether the record of ``position`` is in this log, be it cut off or not."""
         return position == NO_RECORD or (

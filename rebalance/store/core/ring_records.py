@@ -22,11 +22,6 @@ class RingRecord:
     event: DiscoveryEvent
     incarnation: str = ""
 
-    @property
-    def reads_targets(self) -> bool:
-        """Whether ideal lists must be read before the event can be understood."""
-        return any(item.targets for item in self.event.zones)
-
 
 @dataclass(frozen=True, slots=True)
 class RingState:

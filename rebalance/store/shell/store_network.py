@@ -57,7 +57,6 @@ linger, as other servers and clients do not, comes in."""
 ALL_UNKNOWN_MAX = 128
 HANDSHAKE_S = 10.0
 
-ClientMessage = ReadRequest | WriteRequest
 OF_CLIENTS = (
     StoreHello
     | StoreAnswer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.core.engine_limits import check_member_limits, spread_members
+from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError
 from tests.unit.catalog.commands import catalog, change, nodes
 
@@ -42,10 +42,3 @@ def test_member_limit_names_the_node_and_what_would_fit() -> None:
     assert error.value.column == 16
     with pytest.raises(RefusedError, match="no zone fits before nodes are added"):
         check_member_limits(changed, topology, {"n3": 100}, wanted)
-
-
-def test_spread_of_members_is_an_upper_estimate() -> None:
-    changed = change("CREATE ZONE z (PARTITIONS 10, REPLICAS 2)", topology=nodes(3))
-    assert changed.after is not None
-    assert spread_members(changed.after, changed.data_nodes) == {"n1": 7, "n2": 7, "n3": 7}
-    assert spread_members(changed.after, ()) == {}

@@ -73,9 +73,6 @@ def test_a_head_knows_every_position_of_its_log(epochs: list[int], counter: int)
     for epoch in range(5):
         position = StorePosition(epoch, counter)
         assert head.holds(position) is (position in positions or position == NO_RECORD)
-    if counter <= len(positions):
-        kept = positions[:counter]
-        assert head.rewound(kept[-1] if kept else NO_RECORD) == head_of(kept)
 
 
 @given(EPOCHS, EPOCHS, st.integers(0, 6))

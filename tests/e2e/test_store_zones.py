@@ -42,7 +42,9 @@ def test_a_zone_in_the_profile_bulk_is_created_and_altered(installation: Install
     etcdctl(installation, "put", key, stray)
     named = "zone KEPT on node n9: 1"
     wait_for("a build of before is told", lambda: strays(installation) == (named, [named]))
-    etcdctl(installation, "del", key)
+    removed = installation.zonectl("node", "remove", "n9", "--yes", "--wait")
+    assert removed.returncode == 0, removed
+    assert strays(installation) == ("0", [])
     installation.sql("DROP ZONE kept")
 
 

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
+
+# Typer brings its own Click along, and exports no formatter.
+from typer._click.formatting import HelpFormatter as BaseFormatter
 from typer.core import TyperCommand, TyperGroup
 
-_Formatter: Any = typer.Context.formatter_class
 _TYPE = re.compile(r"<([^<>]+)>")
 _KINDS = {"int": "N", "int range": "N", "float": "X", "float range": "X", "str": "TEXT"}
 """What stands for a value whose option names none."""
 
 
-class HelpFormatter(_Formatter):  # type: ignore[misc]  # Typer does not export its base
+class HelpFormatter(BaseFormatter):
     """Without Typer's marks: an argument is ZONE, not {ZONE} or ZONE <str>, a value N, not <int range>."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:

@@ -239,12 +239,12 @@ def server_version(theirs: str, ours: str) -> Check:
 
 def strays(upgrade: Mapping[str, Any]) -> Check:
     """``upgrade``: as the server answers it."""
-    found = upgrade.get("strays", [])
+    members = upgrade.get("strays", [])
     return check_of(
         "members of groups in store zones",
-        "; ".join(found) or "0",
+        "; ".join(members) or "0",
         "warn for any",
-        CheckVerdict.WARN if found else CheckVerdict.OK,
+        CheckVerdict.WARN if members else CheckVerdict.OK,
         "A build before 0.2.0 founded them, and nobody reads them. They may also be of a time in which the "
         "zone's profiles were kept by etcd: look at their data first. Then drain the node, remove it with "
         "`zonectl node remove`, and start it anew on an empty directory.",

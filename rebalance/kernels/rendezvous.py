@@ -13,12 +13,9 @@ Source: IEP-038, PME-077. Memory: the result plus about 0.5 MB, whatever the siz
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -112,14 +109,15 @@ def place_hashed(dictionary: NodeDictionary, partitions: Partitions, replicas: i
     if len(dictionary) <= 1 or len(numbers) == 0:
         return matrix
     node_terms = node_terms_of(dictionary.hashes)
-    if len(numbers) * len(dictionary) >= COMPILED_KEYS_MIN and width <= ARGMIN_REPLICAS_MAX:
-        kernels = _compiled_kernels()
-        # The mark of an empty place in its network is a key like any other to that kernel.
-        if kernels is not None and not np.any(numbers == HIGHEST_KEY_PARTITION):
-            table = kernels.rank_table(node_terms)
-            kernels.kernel(width)(node_terms, numbers, dictionary.order, table, matrix)
-            return matrix
-    _place_by_argmin(dictionary, numbers, node_terms, matrix)
+    is_large = len(numbers) * len(dictionary) >= COMPILED_KEYS_MIN and width <= ARGMIN_REPLICAS_MAX
+    # The mark of an empty place in its network is a key like any other to the compiled kernel.
+    if is_large and not np.any(numbers == HIGHEST_KEY_PARTITION):
+        # It loads numba.
+        from rebalance.kernels.rendezvous_compiled import kernel, rank_table
+
+        kernel(width)(node_terms, numbers, dictionary.order, rank_table(node_terms), matrix)
+    else:
+        _place_by_argmin(dictionary, numbers, node_terms, matrix)
     return matrix
 
 
@@ -141,15 +139,6 @@ def _place_by_argmin(
         _mix_into(chunk_keys, scratch[: len(chunk)], node_terms, chunk)
         ranks = _sorted_ranks(chunk_keys, width) if sort else _lowest_ranks(chunk_keys, width)
         np.take(dictionary.order, ranks, out=matrix[start : start + len(chunk)])
-
-
-@cache
-def _compiled_kernels() -> ModuleType | None:
-    """The kernels in machine code, None where numba is not installed."""
-    try:
-        return importlib.import_module("rebalance.kernels.rendezvous_compiled")
-    except ImportError:
-        return None
 
 
 def _checked_numbers(partitions: Partitions) -> npt.NDArray[np.int64]:

@@ -57,10 +57,6 @@ class FreshValue(Generic[T]):
         await asyncio.wait({self._reading}, timeout=PATIENCE_S)
         return await self.get()
 
-    def forget(self) -> None:
-        """The next request reads it."""
-        self._known = None
-
     def _age(self) -> float:
         assert self._known is not None, "asked of a value"
         return self._clock() - self._known[1]

@@ -77,10 +77,6 @@ class RingReader:
             frozenset(suspects),
         )
 
-    def is_opened(self, zone_id: ZoneId) -> bool:
-        """Whether the ring has the zone. Raises as ``state``."""
-        return zone_id in self.state.cluster.zones
-
     @property
     def is_used(self) -> bool:
         """Whether there are servers, zones, or some who wish to join."""

@@ -70,10 +70,6 @@ class ResetCandidate:
         """Log entries that the copy holds and does not know to be decided; a reset drops them."""
         return self.position.undecided if self.position is not None else 0
 
-    @property
-    def has_log(self) -> bool:
-        return self.kind in (CandidateKind.VOTER, CandidateKind.JOINER)
-
 
 def candidates_of(view: PartitionView, alive: frozenset[str]) -> tuple[ResetCandidate, ...]:
     """The copies on living nodes: what is chosen first comes first, what is not usable last. Of a node that has

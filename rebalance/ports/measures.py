@@ -5,9 +5,7 @@ In the simulator, and wherever nobody collects, ``NO_MEASURES`` takes everything
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Protocol
 
 from rebalance.core.metric_rows import Metric
@@ -51,13 +49,3 @@ class NoMeasures:
 
 
 NO_MEASURES = NoMeasures()
-
-
-@contextmanager
-def timed(measures: Measures, metric: Metric, *labels: str) -> Iterator[None]:
-    """Observes how long the block takes, however it ends."""
-    begun = time.perf_counter()
-    try:
-        yield
-    finally:
-        measures.observe(metric, time.perf_counter() - begun, *labels)

@@ -20,7 +20,7 @@ PACKAGES = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
 
 
 def flow_table_names() -> list[str]:
-    text = (ROOT / "app" / "tech-notes" / "ways.md").read_text().split("## The way of a statement")[1].split("\n## ")[0]
+    text = (ROOT / "app/tech-notes/ways.md").read_text().split("## The way of a statement")[1].split("\n## ")[0]
     return re.findall(rf"`((?:{'|'.join(PACKAGES)})\.[\w.]+)`", text)
 
 

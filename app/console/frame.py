@@ -25,6 +25,7 @@ from app.console.shared import Site
 from app.console.viewer import current_viewer, page_refusal, sees_system, viewing
 from app.edge.policies import CONSOLE as PATH
 from app.security.console_door import session_secret
+from app.security.policy import PAGES
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import StatementError
 from catalog.core.sessions import csrf_of
@@ -44,22 +45,6 @@ RESPONSE_S = 30.0
 THEME_COOKIE = "zonekeeper-theme"
 NAME_COOKIE = "zonekeeper-name"
 YEAR_S = 31_536_000
-
-NAVIGATION = (
-    ("Overview", ""),
-    ("Zones", "zones"),
-    ("Map", "map"),
-    ("Nodes", "nodes"),
-    ("Operations", "operations"),
-    ("Recovery", "recovery"),
-    ("Alerts", "alerts"),
-    ("Rebalance", "rebalance"),
-    ("Plan", "plan"),
-    ("SQL", "sql"),
-    ("What-if", "what-if"),
-    ("Audit", "audit"),
-    ("Users", "users"),
-)
 
 _LOG_OUT = """async () => {
   const csrf = document.querySelector('[data-csrf]').dataset.csrf;
@@ -207,8 +192,8 @@ def _lasting(readiness: Mapping[str, Any]) -> tuple[object, ...]:
 def page_frame(
     site: Site, request: Request, title: str, active: str, *, note: str = "", heading: str = ""
 ) -> Iterator[PageFrame]:
-    """``active``: the page's step in NAVIGATION. What is built inside stands in the page's main part, below a
-    heading (``heading``, else ``title``) with ``note``; without a note the page has a head of its own."""
+    """Draw a page around what is built inside, below a heading (``heading``, else ``title``) with ``note``;
+    without a note the page has a head of its own. ``active``: the page's path in the menu without its slash."""
     ui.page_title(f"{title} · Zonekeeper")
     ui.add_css(style_sheet())
     look_for_server()
@@ -241,9 +226,9 @@ def page_frame(
 
 def _navigation(active: str) -> None:
     pages = [
-        (name, link(step), step == active)
-        for name, step in NAVIGATION
-        if page_refusal(f"/{step}") is None or step == active
+        (page.menu, link(path.removeprefix("/")), path == f"/{active}")
+        for path, page in PAGES.items()
+        if page.menu and (page_refusal(path) is None or path == f"/{active}")
     ]
     html(render("navigation", pages=pages), tag="nav").props('aria-label="Pages"')
 

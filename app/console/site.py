@@ -6,31 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from importlib import import_module
 
 from fastapi import FastAPI, Response
 from nicegui import Client, core, ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
-from app.console import (
-    account_page,
-    alerts_page,
-    audit_page,
-    begun_page,
-    map_page,
-    nodes_page,
-    operations_page,
-    overview_page,
-    partition_page,
-    plan_page,
-    rebalance_page,
-    recovery_page,
-    sql_page,
-    users_page,
-    what_if_page,
-    zone_page,
-    zones_page,
-)
 from app.console.browser import KEPT
 from app.console.feed import PartitionFeed
 from app.console.fragments import load_templates
@@ -38,7 +20,7 @@ from app.console.shared import Site
 from app.console.sockets import SocketGuard, is_kept
 from app.console.viewer import current_viewer
 from app.console.viewer_middleware import ViewerMiddleware
-from app.security.policy import check_console
+from app.security.policy import PAGES, check_console
 from app.services import Services
 from catalog.core.errors import StatementError
 from rebalance.hosting.background import Background
@@ -53,27 +35,6 @@ RECONNECT_S = 15.0
 COMPRESSION = 3
 """Of nine: a script of a megabyte is packed in a fifth of the time, and a tenth larger."""
 
-PAGES = (
-    overview_page,
-    zones_page,
-    zone_page,
-    map_page,
-    partition_page,
-    nodes_page,
-    # Before the page of any operation, whose address would be read as its name.
-    begun_page,
-    operations_page,
-    rebalance_page,
-    recovery_page,
-    alerts_page,
-    plan_page,
-    sql_page,
-    what_if_page,
-    audit_page,
-    users_page,
-    account_page,
-)
-
 
 @asynccontextmanager
 async def serving(services: Services, background: Background) -> AsyncIterator[ASGIApp]:
@@ -84,8 +45,8 @@ async def serving(services: Services, background: Background) -> AsyncIterator[A
     # No page of another origin gets an answer that it can read; the edge refuses those that ask.
     core.sio.eio.cors_allowed_origins = []
     site = Site(services, PartitionFeed(services.mirror, services.views.keyspace))
-    for page in PAGES:
-        page.register(site)
+    for module in dict.fromkeys(page.module for page in PAGES.values()):
+        import_module(f"app.console.{module}").register(site)
     check_console(Client.page_routes.values(), core.sio.handlers["/"])
     application = FastAPI(openapi_url=None)
     application.add_api_route(f"{KEPT}/{{page}}", _kept)

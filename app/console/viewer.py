@@ -121,7 +121,7 @@ def sees_system() -> bool:
 
 def page_refusal(path: str) -> RefusedError | None:
     viewer = current_viewer()
-    return None if viewer is None else viewer.refusal(PAGES[path])
+    return None if viewer is None else viewer.refusal(PAGES[path].needs)
 
 
 def may_use(control: PageControl, zone_id: ZoneId | None = None) -> bool:

@@ -7,6 +7,7 @@ What statements need is in ``app.security.statement_policy``.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 
 from app.edge.policies import CONSOLE
@@ -152,32 +153,45 @@ CONSOLE_DOOR: dict[tuple[str, str], Row] = {
 }
 """Everything else below the console needs a session, its files and its sockets, too."""
 
-PAGES: dict[str, tuple[Need, ...]] = {
-    # Each zone, its partitions and its operations are shown to who may see the zone; statements are authorised
-    # as such. Of the system the overview shows what SEE ON SYSTEM allows.
-    "/": (),
-    "/zones": (),
-    "/zones/{zone:segment}": (),
-    "/zones/{zone:segment}/partitions/{number}": (),
-    "/map": (),
-    "/nodes": (SEE_SYSTEM,),
-    "/nodes/{node:segment}": (SEE_SYSTEM,),
-    "/operations": (),
-    "/operations/begun": (),
-    "/operations/{operation:segment}": (),
-    "/rebalance": (SEE_SYSTEM,),
-    "/recovery": (SEE_SYSTEM,),
-    "/alerts": (SEE_SYSTEM,),
-    "/alerts/{name:segment}": (SEE_SYSTEM,),
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of the console. ``module`` of ``app.console`` draws it; ``menu`` is its name in the menu, if it is
+    in it."""
+
+    module: str
+    menu: str = ""
+    needs: tuple[Need, ...] = ()
+
+
+PAGES: dict[str, Page] = {
+    # Each zone, its partitions and its operations are shown to users who may see the zone; statements are
+    # authorised as such. Of the system the overview shows what SEE ON SYSTEM allows.
+    "/": Page("overview_page", "Overview"),
+    "/zones": Page("zones_page", "Zones"),
+    "/zones/{zone:segment}": Page("zone_page"),
+    "/zones/{zone:segment}/partitions/{number}": Page("partition_page"),
+    "/map": Page("map_page", "Map"),
+    "/nodes": Page("nodes_page", "Nodes", (SEE_SYSTEM,)),
+    "/nodes/{node:segment}": Page("nodes_page", needs=(SEE_SYSTEM,)),
+    # Before the page of any operation, whose address would be read as its name.
+    "/operations/begun": Page("begun_page"),
+    "/operations": Page("operations_page", "Operations"),
+    "/operations/{operation:segment}": Page("operations_page"),
+    "/recovery": Page("recovery_page", "Recovery", (SEE_SYSTEM,)),
+    "/alerts": Page("alerts_page", "Alerts", (SEE_SYSTEM,)),
+    "/alerts/{name:segment}": Page("alerts_page", needs=(SEE_SYSTEM,)),
+    "/rebalance": Page("rebalance_page", "Rebalance", (SEE_SYSTEM,)),
     # They compute with all zones.
-    "/plan": (SEE_SYSTEM, SEE_ALL_ZONES),
-    "/what-if": (SEE_SYSTEM, SEE_ALL_ZONES),
-    "/sql": (),
-    "/audit": (SEE_SYSTEM, (Privilege.AUDIT, Subject.SYSTEM)),
-    "/users": (SEE_SYSTEM, (Privilege.ADMIN, Subject.SYSTEM)),
+    "/plan": Page("plan_page", "Plan", (SEE_SYSTEM, SEE_ALL_ZONES)),
+    "/sql": Page("sql_page", "SQL"),
+    "/what-if": Page("what_if_page", "What-if", (SEE_SYSTEM, SEE_ALL_ZONES)),
+    "/audit": Page("audit_page", "Audit", (SEE_SYSTEM, (Privilege.AUDIT, Subject.SYSTEM))),
+    "/users": Page("users_page", "Users", (SEE_SYSTEM, (Privilege.ADMIN, Subject.SYSTEM))),
     # One's own.
-    "/account": (),
+    "/account": Page("account_page"),
 }
+"""All pages by their path below the console, in the order of the menu. Earlier paths are matched first."""
 """Pages of the console, below its path: what each needs besides a session. A page shows zones that its viewer
 sees; another one is not there."""
 

@@ -39,7 +39,7 @@ from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.controllers.upgrade import UpgradeKeeper
-from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRole
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
 

@@ -7,13 +7,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rebalance.core.metric_row import (
-    MOVE_BUCKETS_S,
-    REQUEST_BUCKETS_S,
-    MetricRow,
-    ProcessRole,
-)
+from rebalance.core.metric_row import MOVE_BUCKETS_S, REQUEST_BUCKETS_S, MetricRow
 from rebalance.core.metric_rows import Metric
+from rebalance.core.self_reports import ProcessRole
 
 PATH = Path(__file__).parents[1] / "docs" / "metrics-table.md"
 

@@ -16,7 +16,7 @@ from app.metrics.exposition import Exposition
 from app.metrics.measured_placement import MeasuredPlacement
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRole
 from rebalance.core.topology import HoldRule
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.serving_probe import LinearizableProbe

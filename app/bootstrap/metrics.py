@@ -29,7 +29,7 @@ from app.views.keyspace_views import KeyspaceViews
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRole
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.connection_places import ConnectionPlaces

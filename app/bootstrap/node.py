@@ -21,7 +21,7 @@ from app.logs import configure, set_levels
 from app.supervision.child_plan import NODE_INHERITS, zonectl
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRole
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_mirror import EtcdMirrorHost

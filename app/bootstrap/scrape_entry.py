@@ -15,7 +15,7 @@ from app.metrics.exposition import Exposition
 from app.security.protections import is_loopback
 from app.security.scrape_token import ScrapeToken
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRole
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.loaded_certificate import LoadedCertificate
 from rebalance.hosting.metrics_listener import Admission, MetricsListener

@@ -7,8 +7,7 @@ from __future__ import annotations
 from app.build import own_commit, own_version
 from catalog.core.codec import FORMAT, LEVELLED
 from catalog.core.level import LEVEL
-from rebalance.core.metric_row import ProcessRole
-from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.self_reports import ProcessRecord, ProcessRole
 
 
 def entry_of(role: ProcessRole, metrics_url: str) -> ProcessRecord:

@@ -79,8 +79,8 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
 from rebalance.core.metric_rows import Metric
+from rebalance.core.self_reports import ProcessRole
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work

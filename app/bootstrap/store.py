@@ -17,8 +17,7 @@ from app.configuration.settings import Settings
 from app.log_levels import LogLevelFollower
 from app.logs import configure, set_levels
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
-from rebalance.core.self_reports import store_name
+from rebalance.core.self_reports import ProcessRole, store_name
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.held_start import HeldStart

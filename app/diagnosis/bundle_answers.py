@@ -22,7 +22,7 @@ from app.diagnosis.scrubbing import without_literals
 from app.diagnosis.server_probes import Ask, Query
 from app.sql.system_views import SYSTEM_VIEWS
 from parser.hidden_secrets import hide_secrets
-from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRole
 
 CALL_S = 8.0
 ANSWERS: Mapping[str, str] = {

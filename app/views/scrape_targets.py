@@ -6,9 +6,8 @@ from urllib.parse import urlsplit
 
 from app.contract.metrics import ScrapeTarget
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
 from rebalance.core.readable import Unreadable, read
-from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.self_reports import ProcessRecord, ProcessRole
 from rebalance.metastore.mirror import KeyspaceCopy
 
 

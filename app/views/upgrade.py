@@ -10,7 +10,7 @@ from catalog.core.level import inactive
 from catalog.core.zone import ZoneId
 from rebalance.controllers.upgrade import Upgrade
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRole
 from rebalance.core.upgrade import newest_version, stray_members, waiting
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.store.core.ownership import StoreOwnership

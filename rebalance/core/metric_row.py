@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from rebalance.core.self_reports import ProcessRole
+
 PREFIX = "zonekeeper_"
 REQUEST_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Of what somebody waits for. The threshold of an objective must be one of these."""
@@ -35,14 +37,6 @@ class Scope(Enum):
 
     PROCESS = "process"
     INSTALLATION = "installation"
-
-
-class ProcessRole(Enum):
-    """Which process says it. A server that runs controllers says theirs too."""
-
-    SERVER = "server"
-    CONTROLLER = "controller"
-    NODE = "node"
 
 
 @dataclass(frozen=True, slots=True)

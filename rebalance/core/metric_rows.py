@@ -7,15 +7,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from rebalance.core.metric_row import (
-    MOVE_BUCKETS_S,
-    PREFIX,
-    REQUEST_BUCKETS_S,
-    MetricRow,
-    MetricType,
-    ProcessRole,
-    Scope,
-)
+from rebalance.core.metric_row import MOVE_BUCKETS_S, PREFIX, REQUEST_BUCKETS_S, MetricRow, MetricType, Scope
+from rebalance.core.self_reports import ProcessRole
 
 _SERVER = frozenset({ProcessRole.SERVER})
 _CONTROLLER = frozenset({ProcessRole.CONTROLLER})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from catalog.core.codec import Codec, Extensible, Record
 from catalog.core.level import NO_LEVEL
@@ -21,6 +22,14 @@ def store_name(node: str) -> str:
 def is_store(process: str) -> bool:
     """Whether the process is the store server of a node, which starts and stops it."""
     return process.endswith(_OF_STORE)
+
+
+class ProcessRole(Enum):
+    """The kinds of processes. A server that runs controllers speaks for them too."""
+
+    SERVER = "server"
+    CONTROLLER = "controller"
+    NODE = "node"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from catalog.core.codec import Codec, Record
 from catalog.core.level import NO_LEVEL
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import MemberRecord, MemberState, NodeRecord
-from rebalance.core.self_reports import ProcessRecord, is_store
+from rebalance.core.self_reports import ProcessRecord, ProcessRole, is_store
 from rebalance.core.txn import KeyValue
 
 OLDER_S = 600

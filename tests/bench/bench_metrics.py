@@ -20,7 +20,7 @@ from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
 from app.sql.statement_meter import StatementMeter
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRole
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.measures import NO_MEASURES, Measures
 from tests.fixtures.large_zone import world_of

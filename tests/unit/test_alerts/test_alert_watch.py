@@ -24,11 +24,10 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.drain import Drain
 from rebalance.core.guarded_write import decode_trigger, encode_trigger
 from rebalance.core.keys import PartitionId
-from rebalance.core.metric_row import ProcessRole
 from rebalance.core.operation import Operation, OperationKind, OperationState
 from rebalance.core.operation_movement import STUCK_MS, Movement
 from rebalance.core.records import MemberRecord, MemberState
-from rebalance.core.self_reports import EngineRecord, ProcessRecord
+from rebalance.core.self_reports import EngineRecord, ProcessRecord, ProcessRole
 from rebalance.core.txn import Delete, Txn, TxnResult
 from rebalance.hosting.background import Background
 from rebalance.hosting.tls import loaded

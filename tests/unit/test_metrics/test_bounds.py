@@ -14,8 +14,8 @@ from catalog.core.error_kinds import ErrorKind
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.keys import Keyspace
-from rebalance.core.metric_row import ProcessRole
 from rebalance.core.metric_rows import Metric
+from rebalance.core.self_reports import ProcessRole
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from simulator.control.memory_metastore import MemoryMetastore

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from app.metrics.exposition import COUNTER_SERIES_MAX, Exposition
-from rebalance.core.metric_row import MetricType, ProcessRole
+from rebalance.core.metric_row import MetricType
 from rebalance.core.metric_rows import Metric
+from rebalance.core.self_reports import ProcessRole
 from tests.fixtures.promtool import Promtool
 from tests.fixtures.scraped import samples, value
 

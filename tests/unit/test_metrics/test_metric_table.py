@@ -15,11 +15,11 @@ from rebalance.core.metric_row import (
     REQUEST_BUCKETS_S,
     ZONE_GAUGES_MAX,
     MetricType,
-    ProcessRole,
     Scope,
 )
 from rebalance.core.metric_rows import Metric
 from rebalance.core.move_status import MoveState
+from rebalance.core.self_reports import ProcessRole
 
 ROOT = Path(__file__).parents[3]
 NAMES = (ROOT / "tests" / "data" / "metric_names.txt").read_text().split()

@@ -7,8 +7,8 @@ from dataclasses import replace
 from app.metrics.exposition import Exposition
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
-from rebalance.core.metric_row import ProcessRole
 from rebalance.core.records import Stage
+from rebalance.core.self_reports import ProcessRole
 from rebalance.groups.member_measures import MemberMeasures
 from rebalance.groups.member_scrape import MemberTotals
 from rebalance.nodes.move_times import MoveTimes

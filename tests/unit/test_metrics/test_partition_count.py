@@ -21,10 +21,11 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.causes import Cause
 from rebalance.core.drain import Drain
 from rebalance.core.keys import PartitionId
-from rebalance.core.metric_row import ZONES_SHOWN_MAX, ProcessRole
+from rebalance.core.metric_row import ZONES_SHOWN_MAX
 from rebalance.core.move_status import MoveState, partition_status
 from rebalance.core.partition_facts import MoveStage, PartitionFacts
 from rebalance.core.records import MemberRecord, MemberState
+from rebalance.core.self_reports import ProcessRole
 from rebalance.core.txn import Delete, Txn
 from tests.fixtures.scraped import samples, value
 from tests.unit.sql_world import World, opened

@@ -24,7 +24,7 @@ from app.metrics.server_gauges import MirrorAge
 from app.sql.statement_meter import StatementMeter
 from app.sql.statements import ScriptError
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRole
 from rebalance.core.txn import Put, Txn
 from rebalance.hosting.loaded_certificate import ends_of
 from rebalance.hosting.tls import loaded

@@ -155,7 +155,7 @@ CONSOLE_DOOR: dict[tuple[str, str], Row] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ConsolePage:
     """A page of the console. ``module`` of ``app.console`` draws it; ``menu`` is its name in the menu, if it is
     in it."""
 
@@ -164,32 +164,32 @@ class Page:
     needs: tuple[Need, ...] = ()
 
 
-PAGES: dict[str, Page] = {
+PAGES: dict[str, ConsolePage] = {
     # Each zone, its partitions and its operations are shown to users who may see the zone; statements are
     # authorised as such. Of the system the overview shows what SEE ON SYSTEM allows.
-    "/": Page("overview_page", "Overview"),
-    "/zones": Page("zones_page", "Zones"),
-    "/zones/{zone:segment}": Page("zone_page"),
-    "/zones/{zone:segment}/partitions/{number}": Page("partition_page"),
-    "/map": Page("map_page", "Map"),
-    "/nodes": Page("nodes_page", "Nodes", (SEE_SYSTEM,)),
-    "/nodes/{node:segment}": Page("nodes_page", needs=(SEE_SYSTEM,)),
+    "/": ConsolePage("overview_page", "Overview"),
+    "/zones": ConsolePage("zones_page", "Zones"),
+    "/zones/{zone:segment}": ConsolePage("zone_page"),
+    "/zones/{zone:segment}/partitions/{number}": ConsolePage("partition_page"),
+    "/map": ConsolePage("map_page", "Map"),
+    "/nodes": ConsolePage("nodes_page", "Nodes", (SEE_SYSTEM,)),
+    "/nodes/{node:segment}": ConsolePage("nodes_page", needs=(SEE_SYSTEM,)),
     # Before the page of any operation, whose address would be read as its name.
-    "/operations/begun": Page("begun_page"),
-    "/operations": Page("operations_page", "Operations"),
-    "/operations/{operation:segment}": Page("operations_page"),
-    "/recovery": Page("recovery_page", "Recovery", (SEE_SYSTEM,)),
-    "/alerts": Page("alerts_page", "Alerts", (SEE_SYSTEM,)),
-    "/alerts/{name:segment}": Page("alerts_page", needs=(SEE_SYSTEM,)),
-    "/rebalance": Page("rebalance_page", "Rebalance", (SEE_SYSTEM,)),
+    "/operations/begun": ConsolePage("begun_page"),
+    "/operations": ConsolePage("operations_page", "Operations"),
+    "/operations/{operation:segment}": ConsolePage("operations_page"),
+    "/recovery": ConsolePage("recovery_page", "Recovery", (SEE_SYSTEM,)),
+    "/alerts": ConsolePage("alerts_page", "Alerts", (SEE_SYSTEM,)),
+    "/alerts/{name:segment}": ConsolePage("alerts_page", needs=(SEE_SYSTEM,)),
+    "/rebalance": ConsolePage("rebalance_page", "Rebalance", (SEE_SYSTEM,)),
     # They compute with all zones.
-    "/plan": Page("plan_page", "Plan", (SEE_SYSTEM, SEE_ALL_ZONES)),
-    "/sql": Page("sql_page", "SQL"),
-    "/what-if": Page("what_if_page", "What-if", (SEE_SYSTEM, SEE_ALL_ZONES)),
-    "/audit": Page("audit_page", "Audit", (SEE_SYSTEM, (Privilege.AUDIT, Subject.SYSTEM))),
-    "/users": Page("users_page", "Users", (SEE_SYSTEM, (Privilege.ADMIN, Subject.SYSTEM))),
+    "/plan": ConsolePage("plan_page", "Plan", (SEE_SYSTEM, SEE_ALL_ZONES)),
+    "/sql": ConsolePage("sql_page", "SQL"),
+    "/what-if": ConsolePage("what_if_page", "What-if", (SEE_SYSTEM, SEE_ALL_ZONES)),
+    "/audit": ConsolePage("audit_page", "Audit", (SEE_SYSTEM, (Privilege.AUDIT, Subject.SYSTEM))),
+    "/users": ConsolePage("users_page", "Users", (SEE_SYSTEM, (Privilege.ADMIN, Subject.SYSTEM))),
     # One's own.
-    "/account": Page("account_page"),
+    "/account": ConsolePage("account_page"),
 }
 """All pages by their path below the console, in the order of the menu. Earlier paths are matched first."""
 """Pages of the console, below its path: what each needs besides a session. A page shows zones that its viewer

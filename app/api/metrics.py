@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.api.problems import answers
 from app.contract.metrics import ScrapeTarget
-from app.metrics.exposition import CONTENT_TYPE
 from app.services import ServicesOf
 from app.views.scrape_targets import scrape_targets
 
@@ -22,7 +22,7 @@ router = APIRouter(tags=["health"])
 async def metrics(services: ServicesOf) -> Response:
     """What this server measures: `docs/metrics.md` says how to read it. It is answered without a catalog and
     without a metastore, with what is known."""
-    return Response(await services.metrics.scraped(), media_type=CONTENT_TYPE)
+    return Response(await services.metrics.scraped(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 @router.get("/api/v1/metrics/targets", **answers(list[ScrapeTarget], 503))

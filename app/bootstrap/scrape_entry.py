@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import platform
+import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
+
+from starlette.types import ASGIApp
 
 from app.bootstrap.protection import certificate_of
 from app.bootstrap.self_entry import entry_of
 from app.configuration.settings import Settings
+from app.edge.http_limits import HttpLimits
 from app.edge.own_address import is_every_address, url_of
-from app.edge.uvicorn_server import listen
+from app.edge.trust import Trust
+from app.edge.uvicorn_server import listen, serve_http
 from app.metrics.exposition import Exposition
+from app.metrics.scrape_door import Admission, scrape_app
 from app.security.protections import is_loopback
 from app.security.scrape_token import ScrapeToken
 from rebalance.core.keys import Keyspace
 from rebalance.core.self_reports import ProcessRole
-from rebalance.hosting.background import Background, kept
+from rebalance.hosting.background import Background, Work, kept
+from rebalance.hosting.connection_places import ConnectionPlaces
 from rebalance.hosting.loaded_certificate import LoadedCertificate
-from rebalance.hosting.metrics_listener import Admission, MetricsListener
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.ports.metastore import Metastore
+
+LIMITS = HttpLimits(header_s=5.0)
+CONNECTIONS_MAX = 8
+"""Of one address."""
+ALL_CONNECTIONS_MAX = 64
+TRUST = Trust(any_host=True)
+"""Scrapers find a process by names of their own, and browsers have no business there."""
 
 
 def scraped_url(scheme: str, host: str, port: int) -> str:
@@ -45,15 +58,27 @@ async def open_process(
     an address that others reach without the certificates that it takes, and OSError for one that is taken."""
     certificate = scraped_with(settings)
     listener = stack.enter_context(listen(scrape_host(settings), settings.metrics_port))
-    context = certificate.server_context if certificate is not None else None
-    scraped = MetricsListener(listener, metrics.text, admission_of(settings), context)
-    await stack.enter_async_context(kept(background, "metrics", scraped.run))
+    app = scrape_app(metrics, admission_of(settings))
+    await stack.enter_async_context(kept(background, "metrics", scraped_at(listener, app, certificate)))
     scheme = "http" if certificate is None else "https"
-    url = scraped_url(scheme, scrape_host(settings), scraped.port)
+    url = scraped_url(scheme, scrape_host(settings), listener.getsockname()[1])
     keyspace, entry = Keyspace(settings.metastore_prefix), entry_of(role, url)
     shown = shown_by(settings, certificate)
     report = ProcessReport(metastore, keyspace, name, entry, background, directory, needed_bytes, shown)
     await stack.enter_async_context(kept(background, "process", report.run))
+
+
+def scraped_at(listener: socket.socket, app: ASGIApp, certificate: LoadedCertificate | None = None) -> Work:
+    """Serves scrapers, over TLS with ``certificate``. The oldest connection of an address gives way to a new
+    one, so that those on which nothing is sent or read keep no scraper out."""
+    tls = certificate.server_context if certificate is not None else None
+    places = ConnectionPlaces(CONNECTIONS_MAX, ALL_CONNECTIONS_MAX, newest_first=True)
+
+    async def serve() -> None:
+        # A copy: a task that is started again finds the socket open.
+        await serve_http(app, listener.dup(), lambda: None, TRUST, LIMITS, tls, places)
+
+    return serve
 
 
 def shown_by(settings: Settings, certificate: LoadedCertificate | None) -> tuple[LoadedCertificate, ...]:

@@ -43,13 +43,15 @@ class Trust:
     """``hosts``: names that the server is addressed by, besides IP addresses and loopback names. ``origins``:
     those of its pages, besides the one that it was addressed by. ``proxies``: whose ``X-Forwarded-*`` and
     ``identity_header`` are believed; those of anybody else are taken off the request. ``refuses_forwarded``: a
-    request that has them is refused, as whoever is behind the proxy would have no need to log in."""
+    request that has them is refused, as whoever is behind the proxy would have no need to log in. ``any_host``:
+    it is addressed by whatever name others give it."""
 
     hosts: frozenset[str] = frozenset()
     origins: frozenset[RequestOrigin] = frozenset()
     proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     identity_header: str = ""
     refuses_forwarded: bool = False
+    any_host: bool = False
 
     @classmethod
     def parse(cls, hosts: str = "", origins: str = "", proxies: str = "", identity_header: str = "") -> Self:
@@ -75,7 +77,7 @@ class Trust:
         """``host`` as the header has it, with or without a port. Rebinding a name to another address needs a
         name: an IP address cannot be rebound, and names of the loopback are resolved by the browser itself."""
         name, is_own = _name_of_nobody_else(host)
-        return is_own or name in self.hosts
+        return self.any_host or is_own or name in self.hosts
 
     def is_proxy(self, address: str) -> bool:
         try:

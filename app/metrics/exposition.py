@@ -25,7 +25,6 @@ from rebalance.core.self_reports import ProcessRole
 
 log = structlog.get_logger(__name__)
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTER_SERIES_MAX = 400
 HISTOGRAM_SERIES_MAX = 60
 """So many combinations of labels has one metric of that type; what comes later counts as ``_other``."""
@@ -111,13 +110,8 @@ class Exposition(Collector):
             with self._lock:
                 self._gauges[metric] = values
 
-    def text(self) -> bytes:
-        """All series, as of now; in the thread of the event loop. It never raises, and waits for nobody."""
-        self.probe()
-        return self.rendered()
-
     async def scraped(self) -> bytes:
-        """As ``text``; the event loop has its turn while thousands of lines are written."""
+        """All series, as of now; the event loop has its turn while thousands of lines are written."""
         self.probe()
         return await asyncio.to_thread(self.rendered)
 

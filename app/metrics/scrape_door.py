@@ -1,18 +1,26 @@
-"""Where scrapers with the token come in, beside the login."""
+"""Where scrapers come in: with the token beside the login of a server, and to a process without an API."""
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from collections.abc import Callable
+
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.edge.fields import Fields
-from app.metrics.exposition import CONTENT_TYPE, Exposition
+from app.metrics.exposition import Exposition
 from app.metrics.request_meter import ROUTE
 from app.security.console_door import SECURE_SCHEMES
 from app.security.refusing import uncached
 from app.security.scrape_token import ScrapeToken
 
 METRICS = "/metrics"
+
+Admission = Callable[[str], bool]
+"""Whether a request with this ``Authorization`` header, empty without one, is given what is measured."""
 
 
 class ScrapeDoor:
@@ -32,7 +40,23 @@ class ScrapeDoor:
         if scope["scheme"] in SECURE_SCHEMES and len(shown) == 1 and self._token.is_in(shown[0]):
             if ROUTE in scope:
                 scope[ROUTE][0] = METRICS
-            answer = Response(await self._metrics.scraped(), media_type=CONTENT_TYPE)
+            answer = Response(await self._metrics.scraped(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
             await answer(scope, receive, uncached(send))
             return
         await self._app(scope, receive, send)
+
+
+def scrape_app(metrics: Exposition, admits: Admission) -> ASGIApp:
+    """All that a process without an API answers: ``GET /metrics`` and ``GET /livez``."""
+
+    async def measured(request: Request) -> Response:
+        shown = request.headers.getlist("authorization")
+        if not admits(shown[0] if len(shown) == 1 else ""):
+            challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+            return PlainTextResponse("Unauthorized\n", 401, challenge)
+        return Response(await metrics.scraped(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def living(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    return Router([Route(METRICS, measured), Route("/livez", living)], redirect_slashes=False)

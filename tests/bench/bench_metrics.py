@@ -24,7 +24,7 @@ from rebalance.core.self_reports import ProcessRole
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.measures import NO_MEASURES, Measures
 from tests.fixtures.large_zone import world_of
-from tests.fixtures.scraped import value
+from tests.fixtures.scraped import text, value
 from tests.unit.sql_world import World, opened
 
 PARTITIONS = 65_000
@@ -92,13 +92,13 @@ async def test_counting_and_scraping() -> None:
         scrapes = []
         while time.perf_counter() - begun < STANDING_S:
             at = time.perf_counter()
-            text = exposition.text()
+            written = text(exposition)
             scrapes.append(time.perf_counter() - at)
             await asyncio.sleep(SCRAPE_S)
         share = (time.process_time() - used) / (time.perf_counter() - begun)
         series = value(exposition, "zonekeeper_series")
         print(f"standing by, a scrape each {SCRAPE_S:.0f} s: {100 * share:.3f} % of a core")
-        print(f"scrape: {1e3 * max(scrapes):.1f} ms, {series:.0f} series, {len(text):,} bytes")
+        print(f"scrape: {1e3 * max(scrapes):.1f} ms, {series:.0f} series, {len(written):,} bytes")
         counting.cancel()
         await asyncio.gather(counting, watching, return_exceptions=True)
     assert share <= STANDING_SHARE_MAX

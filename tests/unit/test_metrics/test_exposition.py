@@ -9,7 +9,7 @@ from rebalance.core.metric_row import MetricType
 from rebalance.core.metric_rows import Metric
 from rebalance.core.self_reports import ProcessRole
 from tests.fixtures.promtool import Promtool
-from tests.fixtures.scraped import samples, value
+from tests.fixtures.scraped import samples, text, value
 
 
 def measured_once(exposition: Exposition) -> None:
@@ -97,5 +97,5 @@ def test_nothing_tells_when_a_series_began() -> None:
 def test_promtool_accepts_what_every_process_says(promtool: Promtool, roles: tuple[ProcessRole, ...]) -> None:
     exposition = Exposition(roles, "1.2.3")
     measured_once(exposition)
-    said = promtool("check", "metrics", given=exposition.text().decode())
+    said = promtool("check", "metrics", given=text(exposition).decode())
     assert [line for line in said.splitlines() if "zonekeeper_" in line] == []

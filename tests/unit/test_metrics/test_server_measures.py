@@ -31,7 +31,7 @@ from rebalance.hosting.tls import loaded
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Condition, MemberHealth, MetastoreUnavailableError
 from simulator.control.memory_metastore import MemoryMetastore
-from tests.fixtures.scraped import samples, value
+from tests.fixtures.scraped import samples, text, value
 from tests.fixtures.tls_files import tls_files
 
 
@@ -76,7 +76,7 @@ async def test_a_request_is_counted_by_its_template(
         assert str((await client.get(path)).status_code) == status
     labels = {"method": "GET", "route": route, "status": status}
     assert value(exposition, "zonekeeper_http_requests_total", **labels) == 1
-    assert "secret" not in exposition.text().decode()
+    assert "secret" not in text(exposition).decode()
 
 
 class Done:

@@ -1,39 +1,51 @@
-"""The listener of processes without an API: two paths, and limits on who asks."""
+"""What processes without an API answer scrapers: two paths, and limits on who asks."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trustme
+from starlette.types import ASGIApp
 
-from app.bootstrap.scrape_entry import admission_of, scrape_host, scraped_url, scraped_with
+from app.bootstrap.scrape_entry import (
+    CONNECTIONS_MAX,
+    admission_of,
+    scrape_host,
+    scraped_at,
+    scraped_url,
+    scraped_with,
+)
 from app.configuration.settings import Settings
+from app.edge.http_limits import HEADER_BYTES_MAX
 from app.edge.uvicorn_server import listen
+from app.metrics.exposition import Exposition
+from app.metrics.scrape_door import Admission, scrape_app
 from app.security.scrape_token import TOKEN_CHARS_MIN, ScrapeToken, keep_scrape_token
-from rebalance.hosting.metrics_listener import CONNECTIONS_MAX, HEAD_BYTES_MAX, Admission, Body, MetricsListener
+from rebalance.core.metric_row import ProcessRole
+from rebalance.core.metric_rows import Metric
+from rebalance.hosting.loaded_certificate import LoadedCertificate
 from rebalance.hosting.tls import TlsFiles
 from tests.fixtures.tls_files import tls_files
 
 PATIENCE_S = 60.0
 
 
+def app_of(metrics: Exposition | None = None, admits: Admission = lambda _: True) -> ASGIApp:
+    return scrape_app(metrics or Exposition([ProcessRole.NODE]), admits)
+
+
 @asynccontextmanager
-async def listening(
-    body: Body = lambda: b"up 1\n",
-    tls: Callable[[], ssl.SSLContext] | None = None,
-    admits: Admission = lambda _: True,
-) -> AsyncIterator[int]:
+async def listening(app: ASGIApp | None = None, tls: LoadedCertificate | None = None) -> AsyncIterator[int]:
     """The port."""
     with listen("127.0.0.1", 0) as bound:
-        listener = MetricsListener(bound, body, admits, tls)
-        running = asyncio.create_task(listener.run())
+        running = asyncio.ensure_future(scraped_at(bound, app or app_of(), tls)())
         try:
-            yield listener.port
+            yield int(bound.getsockname()[1])
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -54,14 +66,17 @@ async def sent(port: int, request: bytes, tls: ssl.SSLContext | None = None) -> 
 
 
 def get(path: str, *, method: str = "GET", headers: str = "") -> bytes:
-    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
+    return f"{method} {path} HTTP/1.1\r\nHost: node-3\r\nConnection: close\r\n{headers}\r\n".encode()
 
 
 async def test_it_answers_what_is_measured_now() -> None:
-    values = iter((b"up 1\n", b"up 2\n"))
-    async with listening(lambda: next(values)) as port:
-        assert await sent(port, get("/metrics")) == (200, b"up 1\n")
-        assert await sent(port, get("/metrics?name=x")) == (200, b"up 2\n")
+    metrics = Exposition([ProcessRole.NODE])
+    async with listening(app_of(metrics)) as port:
+        for leads in (1, 2):
+            metrics.set(Metric.NODE_LEADS, leads)
+            for path in ("/metrics", "/metrics?name=x"):
+                status, body = await sent(port, get(path))
+                assert (status, f"zonekeeper_node_leads {leads}.0\n".encode() in body) == (200, True)
         assert await sent(port, get("/livez")) == (200, b"ok\n")
 
 
@@ -72,8 +87,8 @@ async def test_it_answers_what_is_measured_now() -> None:
         (get("/metrics/"), 404),
         (get("/metrics", method="POST"), 405),
         (b"hello\r\n\r\n", 400),
-        (b"GET /metrics HTTP/2.0\r\n\r\n", 400),
-        (get("/metrics", headers=f"X-Long: {'x' * HEAD_BYTES_MAX}\r\n"), 431),
+        (b"GET /metrics SPDY\r\n\r\n", 400),
+        (get("/metrics", headers=f"X-Long: {'x' * HEADER_BYTES_MAX}\r\n"), 431),
     ],
 )
 async def test_it_refuses_everything_else(request_: bytes, status: int) -> None:
@@ -97,7 +112,8 @@ async def test_what_is_measured_is_for_who_shows_the_token(tmp_path: Path, heade
     path = tmp_path / "metrics.token"
     keep_scrape_token(path)
     asked = get("/metrics", headers=headers.format(token=path.read_text().strip()))
-    async with listening(admits=admission_of(Settings(metrics_token_file=path))) as port:
+    app = app_of(admits=admission_of(Settings(metrics_token_file=path)))
+    async with listening(app) as port:
         assert (await sent(port, asked))[0] == status
         assert await sent(port, get("/livez")) == (200, b"ok\n")
 
@@ -125,30 +141,44 @@ def test_without_a_token_strangers_on_the_machine_get_nothing_where_users_log_in
     assert admission_of(over_tls(files))("")
 
 
-async def test_what_cannot_be_measured_is_an_error_and_tells_no_more() -> None:
-    def broken() -> bytes:
+async def test_what_cannot_be_measured_costs_its_own_series() -> None:
+    metrics = Exposition([ProcessRole.NODE])
+
+    def broken() -> None:
         raise ValueError("a secret")
 
-    async with listening(broken) as port:
-        assert await sent(port, get("/metrics")) == (500, b"see the log\n")
+    metrics.ask(broken)
+    async with listening(app_of(metrics)) as port:
+        for _ in range(2):
+            status, body = await sent(port, get("/metrics"))
+            assert (status, b"secret" in body, b"zonekeeper_build_info" in body) == (200, False, True)
 
 
-async def test_few_connections_are_served_at_a_time() -> None:
+async def test_what_cannot_be_answered_is_an_error_and_tells_no_more() -> None:
+    def broken(_: str) -> bool:
+        raise ValueError("a secret")
+
+    async with listening(app_of(admits=broken)) as port:
+        status, body = await sent(port, get("/metrics"))
+        assert (status, b"secret" in body) == (500, False)
+        assert (await sent(port, get("/livez")))[0] == 200
+
+
+async def test_connections_on_which_nothing_is_sent_keep_nobody_out() -> None:
     async with listening() as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
         # They are accepted in their order, so that all of them are open by now.
-        statuses = [(await sent(port, get("/livez")))[0]]
+        assert (await sent(port, get("/livez")))[0] == 200
+        async with asyncio.timeout(PATIENCE_S):
+            assert await held[0][0].read() == b""
         for _, writer in held:
             writer.close()
-        while statuses[-1] != 200:
-            await asyncio.sleep(0.05)
-            statuses.append((await sent(port, get("/livez")))[0])
-        assert statuses[0] == 0
 
 
-async def test_who_sends_nothing_is_closed() -> None:
+@pytest.mark.parametrize(("begun", "status"), [(b"", 0), (b"GET /metrics HT", 408)])
+async def test_who_sends_no_whole_request_is_closed(begun: bytes, status: int) -> None:
     async with listening() as port:
-        assert await sent(port, b"GET /metrics HT") == (0, b"")
+        assert (await sent(port, begun))[0] == status
 
 
 def over_tls(files: TlsFiles) -> Settings:
@@ -166,8 +196,8 @@ async def test_over_tls_a_scraper_shows_a_certificate_of_the_authority(files: Tl
     certificate = scraped_with(over_tls(files))
     assert certificate is not None
     stranger = ssl.create_default_context(cafile=str(files.ca))
-    async with listening(tls=certificate.server_context) as port:
-        assert await sent(port, get("/metrics"), files.context()) == (200, b"up 1\n")
+    async with listening(tls=certificate) as port:
+        assert (await sent(port, get("/metrics"), files.context()))[0] == 200
         assert await sent(port, get("/metrics"), stranger) == (0, b"")
         assert (await sent(port, get("/livez"), files.context()))[0] == 200
 

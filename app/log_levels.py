@@ -14,7 +14,8 @@ from rebalance.core.log_levels import CHANGES_MAX, LineLevel, LogLevel, levels_n
 from rebalance.core.readable import Unreadable, read, readable
 from rebalance.core.txn import Delete, KeyValue, Put, Txn, as_read
 from rebalance.metastore.guarded_update import commit_decided
-from rebalance.ports.metastore import Metastore, WatchReset
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore
 
 log = structlog.get_logger(__name__)
 
@@ -73,47 +74,36 @@ class LogLevelKeeper:
 
 
 class LogLevelFollower:
-    """Sets the levels of this process to what the keys say. ``run`` it for as long as the process lives:
-    without a metastore the levels stay what they were, to their end."""
+    """Sets the levels of this process to what the keys in ``mirror`` say, for as long as that runs. Without a
+    metastore the levels stay what they were, to their end."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace, set_levels: SetLevels) -> None:
-        self._metastore = metastore
+    def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace, set_levels: SetLevels) -> None:
+        self._mirror = mirror
         self._prefix = keyspace.log_levels
         self._set_levels = set_levels
         self._changes: dict[str, LogLevel] = {}
         self._levels: dict[str, LineLevel] = {}
         self._timer: asyncio.TimerHandle | None = None
+        mirror.listen(self._on_keys)
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        try:
-            async for batch in self._metastore.watch(self._prefix):
-                if isinstance(batch, WatchReset):
-                    there = {item.key for item in batch.snapshot.items}
-                    for key in self._changes.keys() - there:
-                        del self._changes[key]
-                    for item in batch.snapshot.items:
-                        self._note(item)
-                else:
-                    for event in batch.events:
-                        if event.current is None:
-                            self._changes.pop(event.key, None)
-                        else:
-                            self._note(event.current)
-                self._apply()
-        finally:
-            self._stop_timer()
-
-    def _note(self, item: KeyValue) -> None:
-        change = read(item, LogLevel.decode)
-        if isinstance(change, Unreadable):
-            # What was known of the module holds, to its end.
-            log.warning("log level not readable", key=change.key, reason=change.reason)
-        else:
-            self._changes[item.key] = change
+    def _on_keys(self, changed: frozenset[str]) -> None:
+        keys = [key for key in changed if key.startswith(self._prefix)]
+        for key in keys:
+            change = read(self._mirror.get(key), LogLevel.decode)
+            if isinstance(change, Unreadable):
+                # What was known of the module holds, to its end.
+                log.warning("log level not readable", key=change.key, reason=change.reason)
+            elif change is None:
+                self._changes.pop(key, None)
+            else:
+                self._changes[key] = change
+        if keys:
+            self._apply()
 
     def _apply(self) -> None:
-        self._stop_timer()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         now_ms = utc_now_ms()
         named = ((key.removeprefix(self._prefix), change) for key, change in self._changes.items())
         levels = levels_now(named, now_ms)
@@ -125,8 +115,3 @@ class LogLevelFollower:
         if end_ms is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later((end_ms - now_ms) / 1_000 + 0.001, self._apply)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

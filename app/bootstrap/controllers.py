@@ -22,6 +22,7 @@ from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, kept
 from rebalance.metastore.level_gate import within_level
+from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import MetastoreHistory
 from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
@@ -39,8 +40,9 @@ async def control(settings: Settings) -> None:
         measure_process(metrics, settings, background)
         metastore = open_metastore(settings, stack, metrics)
         keyspace = Keyspace(settings.metastore_prefix)
-        follower = LogLevelFollower(metastore, keyspace, set_levels)
-        await stack.enter_async_context(kept(background, "log levels", follower.run))
+        levels = KeyspaceMirror(metastore, keyspace.log_levels)
+        LogLevelFollower(levels, keyspace, set_levels)
+        await stack.enter_async_context(kept(background, "log levels", levels.run))
         await open_process(
             controller_name(), ProcessRole.CONTROLLER, settings, metastore, metrics, background, stack
         )

@@ -35,6 +35,7 @@ from rebalance.hosting.watchdog import Watchdog, boottime_ns
 from rebalance.metastore.held_start import HeldStart
 from rebalance.metastore.level_gate import within_level
 from rebalance.metastore.majority import EtcdMajority
+from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.own_directory import OwnDirectory
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.failure_report import FAILURES_PERIOD_S
@@ -112,8 +113,9 @@ async def run_node(settings: Settings) -> None:
             store=_store_server(node, settings, metastore, keyspace, host),
             measures=metrics,
         )
-        follower = LogLevelFollower(metastore, keyspace, set_levels)
-        await stack.enter_async_context(kept(background, "log levels", follower.run))
+        levels = KeyspaceMirror(metastore, keyspace.log_levels)
+        LogLevelFollower(levels, keyspace, set_levels)
+        await stack.enter_async_context(kept(background, "log levels", levels.run))
         scrape = MemberScrape(host, metrics, settings.tls)
         await stack.enter_async_context(kept(background, "metrics: members", scrape.run))
         await open_process(

@@ -119,6 +119,7 @@ async def serve(
         https_port = None if secure is None else int(secure.getsockname()[1])
         metastore = open_metastore(settings, stack, metrics)
         mirror = KeyspaceMirror(metastore, keyspace.prefix)
+        LogLevelFollower(mirror, keyspace, set_levels)
         ring = RingReader(mirror, keyspace)
         count = PartitionCount(mirror, keyspace, ring)
         views = KeyspaceViews(mirror, keyspace, ownership=lambda: ring.shown, since_ms=count.since_ms)
@@ -268,7 +269,6 @@ async def serve(
                 *(metrics, settings, metastore, mirror, keyspace, count, views, guard, relay, background),
                 *(connections, certificate, catalog.snapshot, line),
             ),
-            "log levels": LogLevelFollower(metastore, keyspace, set_levels).run,
         }
         scheme, port = ("http", listener.getsockname()[1]) if https_port is None else ("https", https_port)
         entry = entry_of(ProcessRole.SERVER, scraped_url(scheme, settings.host, port))

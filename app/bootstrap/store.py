@@ -22,6 +22,7 @@ from rebalance.hosting.background import Background, kept
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.held_start import HeldStart
 from rebalance.metastore.level_gate import within_level
+from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.store.core.store_limits import StoreLimits
@@ -49,8 +50,9 @@ async def run_store(
         store = settings.data_dir / STORE_DIRECTORY
         held = HeldStart(metastore, keyspace, store_name(node.name), entry_of(ProcessRole.NODE, ""))
         await held.until_free(StoreObstacles(node.name, store, metastore, keyspace).why)
-        follower = LogLevelFollower(metastore, keyspace, set_levels)
-        await stack.enter_async_context(kept(Background(), "log levels", follower.run))
+        levels = KeyspaceMirror(metastore, keyspace.log_levels)
+        LogLevelFollower(levels, keyspace, set_levels)
+        await stack.enter_async_context(kept(Background(), "log levels", levels.run))
         if settings.tls is not None:
             report = ProcessReport(
                 *(metastore, keyspace, store_name(node.name), entry_of(ProcessRole.NODE, ""), Background()),

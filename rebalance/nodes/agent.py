@@ -165,7 +165,7 @@ class NodeAgent:
             fence.open(self._strong_zones, self._starts.clearance, self._look_at_held)
             self._strong_zones.listen(fence.zones_changed)
         self._store = store
-        self._store_partitions = StorePartitions(node, metastore, keyspace, data_dir)
+        self._store_partitions = StorePartitions(node, self._strong_zones, keyspace, data_dir)
         self._maps: MapReporter | None = None
         if map_period_s:
             spoken = self._registration.incarnation
@@ -219,8 +219,6 @@ class NodeAgent:
                 keep("epoch", self._epochs.run)
                 keep("limits", self._limits_key.run)
                 keep("zones", self._strong_zones.run)
-                if self._store_partitions.is_used:
-                    keep("store partitions", self._store_partitions.run)
                 if self._store is not None:
                     keep("store server", self._store_partitions.once_used(self._store))
                 keep("report", self._report.run)

@@ -47,8 +47,9 @@ class StrongZones:
     def __init__(self, data_dir: Path, metastore: Metastore, keyspace: Keyspace) -> None:
         self._file = data_dir / _FILE
         self._keyspace = keyspace
-        self._intents = KeyspaceMirror(metastore, keyspace.intents)
-        self._intents.listen(self._on_intents)
+        self.intents = KeyspaceMirror(metastore, keyspace.intents)
+        """Of all zones; ``run`` keeps it current."""
+        self.intents.listen(self._on_intents)
         self._known: frozenset[ZoneId] | None = None
         self._decoded: dict[ZoneId, tuple[KeyValue | None, ZoneIntent | None]] = {}
         self._is_noted = True
@@ -63,16 +64,16 @@ class StrongZones:
 
     async def run(self) -> None:
         """Keeps them current until it is cancelled."""
-        await self._intents.run()
+        await self.intents.run()
 
     async def loaded(self) -> None:
         """Returns once they are current."""
-        await self._intents.loaded()
+        await self.intents.loaded()
 
     def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
         """What the catalog wants of any zone; None: nothing is known of it, or it cannot be read. Each round of
         each partition asks, so it is decoded once."""
-        item = self._intents.get(self._keyspace.intent(zone_id))
+        item = self.intents.get(self._keyspace.intent(zone_id))
         known = self._decoded.get(zone_id)
         if known is None or known[0] is not item:
             intent = read(item, ZoneIntent.decode)
@@ -86,7 +87,7 @@ class StrongZones:
 
     def _on_intents(self, _changed: frozenset[str]) -> None:
         before, strong = self._noted(), set[ZoneId]()
-        for item in self._intents.below(self._keyspace.intents):
+        for item in self.intents.below(self._keyspace.intents):
             intent = read(item, ZoneIntent.decode)
             if isinstance(intent, Unreadable):
                 # It is what it was: a zone keeps its mode.

@@ -7,34 +7,25 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from catalog.core.zone import STORE_ENGINE, Node, ZoneId, ZoneIntent, zone_engine
+from catalog.core.zone import STORE_ENGINE, Node, ZoneId, zone_engine
 from rebalance.core.keys import Keyspace
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.txn import KeyValue
 from rebalance.hosting.background import Work
-from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.metastore import Metastore
+from rebalance.nodes.member_starts import StrongZones
 
 STORE_DIRECTORY = "store"
 """Below the node's data directory: the files of its store server."""
 
 
 class StorePartitions:
-    """By the zone's profiles and what keeps these on ``node``. Nothing is read where no profile names the
-    engine ``store``."""
+    """By the profiles of ``zones`` and what keeps these on ``node``; none where no profile names the engine
+    ``store``."""
 
-    def __init__(self, node: Node, metastore: Metastore, keyspace: Keyspace, data_dir: Path) -> None:
+    def __init__(self, node: Node, zones: StrongZones, keyspace: Keyspace, data_dir: Path) -> None:
         self._node = node
-        self._directory = data_dir / STORE_DIRECTORY
+        self._zones = zones
         self._keyspace = keyspace
-        self._intents = KeyspaceMirror(metastore, keyspace.intents)
-        self._known: dict[ZoneId, tuple[KeyValue | None, bool]] = {}
-        """By zone the answer of its intent, which is asked for with each partition."""
-        self.is_used = any(engine == STORE_ENGINE for _, engine in node.engines)
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        await self._intents.run()
+        self._directory = data_dir / STORE_DIRECTORY
+        self._is_used = any(engine == STORE_ENGINE for _, engine in node.engines)
 
     def once_used(self, server: Work) -> Work:
         """``server`` from when there is a zone for it, or at once where it has run before: a node without
@@ -54,30 +45,22 @@ class StorePartitions:
             if any(map(self._is_kept, changed)):
                 begun.set()
 
-        ignore = self._intents.listen(look)
-        look([item.key for item in self._intents.below(self._keyspace.intents)])
+        intents = self._zones.intents
+        ignore = intents.listen(look)
+        look([item.key for item in intents.below(self._keyspace.intents)])
         try:
             await begun.wait()
         finally:
             ignore()
 
     def _is_kept(self, intent_key: str) -> bool:
-        intent = read(self._intents.get(intent_key), ZoneIntent.decode)
-        if intent is None or isinstance(intent, Unreadable) or intent.dropped:
-            return False
-        return zone_engine(intent.zone, (self._node,)) == STORE_ENGINE
+        zone_id = self._keyspace.parse_intent(intent_key)
+        intent = self._zones.intent(zone_id) if zone_id is not None else None
+        return intent is not None and not intent.dropped and bool(self.keeps(intent.zone.zone_id))
 
     def keeps(self, zone_id: ZoneId) -> bool | None:
         """None: the zone is not known yet, or cannot be read."""
-        if not self.is_used:
+        if not self._is_used:
             return False
-        item = self._intents.get(self._keyspace.intent(zone_id))
-        known = self._known.get(zone_id)
-        if known is not None and known[0] is item:
-            return known[1]
-        intent = read(item, ZoneIntent.decode)
-        if intent is None or isinstance(intent, Unreadable):
-            return None
-        is_kept = zone_engine(intent.zone, (self._node,)) == STORE_ENGINE
-        self._known[zone_id] = item, is_kept
-        return is_kept
+        intent = self._zones.intent(zone_id)
+        return None if intent is None else zone_engine(intent.zone, (self._node,)) == STORE_ENGINE

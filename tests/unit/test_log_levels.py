@@ -15,6 +15,7 @@ from catalog.core.errors import RefusedError
 from rebalance.core.keys import Keyspace
 from rebalance.core.log_levels import CHANGES_MAX, LineLevel, LogLevel, checked_module, levels_now
 from rebalance.core.txn import Delete, Put, Txn
+from rebalance.metastore.mirror import KeyspaceMirror
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.unit.operations_world import operations_world
 
@@ -49,7 +50,9 @@ class Levels:
 @asynccontextmanager
 async def following(store: MemoryMetastore) -> AsyncIterator[Levels]:
     levels = Levels()
-    task = asyncio.create_task(LogLevelFollower(store, KEYSPACE, levels.set).run())
+    mirror = KeyspaceMirror(store, KEYSPACE.prefix)
+    LogLevelFollower(mirror, KEYSPACE, levels.set)
+    task = asyncio.create_task(mirror.run())
     try:
         yield levels
     finally:

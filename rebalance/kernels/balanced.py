@@ -27,6 +27,7 @@ from rebalance.kernels.assessment import level_counts, renumbered
 from rebalance.kernels.balanced_chains import ANY_MOVE, FREE_ONLY, repair
 from rebalance.kernels.balanced_moves import (
     Cells,
+    Stage,
     Terms,
     fill_and_shed,
     fill_anyhow,
@@ -169,16 +170,16 @@ def _settled(plan: BalancedPlan) -> Matrix:
     width = effective_replicas(nodes, problem.replicas)
     if nodes <= 1 or partitions == 0:
         return np.zeros((partitions, width), dtype=np.int32)
-    stage = _Stage(problem, plan.start, plan.levels[0].targets)
+    columns = _Columns(problem, plan.start, plan.levels[0].targets)
     votes = voter_columns(problem.voters, width)
     replicas, voters, primaries = plan.levels
     if not problem.domains or votes == width:
-        cells = stage.placed(plan.start, width, replicas, spread=bool(problem.domains))
+        cells = columns.placed(plan.start, width, replicas, spread=bool(problem.domains))
         if votes < width:
-            _settle_roles(cells, votes, width, voters, stage.order, may_move=True)
+            _settle_roles(cells, votes, width, voters, columns.order, may_move=True)
     else:
-        cells = stage.placed_in_two(plan.start, plan.voters_before, (votes, width), replicas, voters)
-    _settle_roles(cells, 1, votes, primaries, stage.order, may_move=not problem.domains)
+        cells = columns.placed_in_two(plan.start, plan.voters_before, (votes, width), replicas, voters)
+    _settle_roles(cells, 1, votes, primaries, columns.order, may_move=not problem.domains)
     return cells
 
 
@@ -207,7 +208,7 @@ def _excess(cells: Cells, made: BalancedPlan, votes: int) -> int:
     return far
 
 
-class _Stage:
+class _Columns:
     """Settles columns of a matrix by counts; holds what all columns of a problem share."""
 
     def __init__(self, problem: PlacementProblem, start: Cells, targets: Counts) -> None:
@@ -228,13 +229,14 @@ class _Stage:
     def placed(self, candidates: Cells, width: int, level: Level, *, spread: bool) -> Cells:
         """int32 [P, width] out of ``candidates``; with ``spread`` over failure domains."""
         domain, cap = (self._domain, self._cap(width)) if spread else (self._alone, self._once)
+        stage = Stage(0, width, domain, cap)
         if candidates.shape[1] <= width and not spread:
             cells = pack(candidates, width)
         else:
             cells = trim(candidates, width, level.targets, domain, cap, self.order)
             # Which copies are given up is still free to choose, and choosing well is cheaper than moving.
-            repair(cells, self._was, 0, width, level.targets, level.targets, domain, cap, FREE_ONLY)
-        self._settle(cells, 0, width, level, domain, cap)
+            repair(cells, self._was, stage, level.targets, level.targets, FREE_ONLY)
+        self._settle(cells, stage, level)
         return cells
 
     def placed_in_two(
@@ -250,24 +252,23 @@ class _Stage:
         learners = np.where((start[:, :, None] == cells[:, None, :votes]).any(axis=2), np.int32(-1), start)
         cells[:, votes:] = trim(learners, width - votes, targets, self._alone, self._once, self.order)
         level = Level(targets, np.maximum(targets - 1, 0), targets + 1)
-        self._settle(cells, votes, width, level, self._alone, self._once)
+        self._settle(cells, Stage(votes, width, self._alone, self._once), level)
         return cells
 
     def _cap(self, votes: int) -> Counts:
         sizes = np.bincount(self._domain)
         return np.array(voters_per_domain(sizes.tolist(), votes), dtype=np.int64)
 
-    def _settle(self, cells: Cells, first: int, last: int, level: Level, domain: Counts, cap: Counts) -> None:
-        rules = (domain, cap)
-        if fill_and_shed(cells, self._was, first, last, level.targets, *rules, self._terms, self.order):
-            left = fill_anyhow(cells, self._was, first, last, level.targets, *rules, self._terms)
+    def _settle(self, cells: Cells, stage: Stage, level: Level) -> None:
+        if fill_and_shed(cells, self._was, stage, level.targets, self._terms, self.order):
+            left = fill_anyhow(cells, self._was, stage, level.targets)
             assert not left, "a partition has a copy that no node may hold"
         for low, high, mode in (
             (level.targets, level.targets, FREE_ONLY),
             (level.low, level.high, FREE_ONLY),
             (level.low, level.high, ANY_MOVE),
         ):
-            if not repair(cells, self._was, first, last, low, high, *rules, mode):
+            if not repair(cells, self._was, stage, low, high, mode):
                 return
 
 

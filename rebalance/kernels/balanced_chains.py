@@ -6,18 +6,46 @@ row brings one copy from the giver to the taker. Notions and arrays are those of
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from rebalance.kernels.balanced_moves import Cells, Counts, contains, count_cells, fits
+from rebalance.kernels.balanced_moves import Cells, Counts, Stage, contains, count_cells, fits
 from rebalance.kernels.compiled import compiled
 
 FREE_ONLY, ANY_MOVE = 0, 1
 
 
-@compiled
-def index_cells(cells: Cells, first: int, last: int, nodes: int) -> tuple[Counts, Counts]:
+class CellIndex(NamedTuple):
     """Where each node stands: positions ``row * width + slot``, of node n from starts[n] to starts[n + 1]."""
+
+    starts: Counts
+    where: Counts
+
+
+class Ends(NamedTuple):
+    """Nodes at which a chain may begin, and those at which it may end: bool [N] each."""
+
+    sources: npt.NDArray[np.bool_]
+    sinks: npt.NDArray[np.bool_]
+
+
+class Steps(NamedTuple):
+    """For each node that a search has reached, int64 [N] each: the node that gives to it (-1: it is a source),
+    and the position of the copy, as in ``CellIndex``."""
+
+    parent: Counts
+    via: Counts
+
+
+@compiled
+def no_steps(nodes: int) -> Steps:
+    return Steps(np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64))
+
+
+@compiled
+def index_cells(cells: Cells, first: int, last: int, nodes: int) -> CellIndex:
     count = count_cells(cells, first, last, nodes)
     starts = np.zeros(nodes + 1, dtype=np.int64)
     for node in range(nodes):
@@ -31,31 +59,25 @@ def index_cells(cells: Cells, first: int, last: int, nodes: int) -> tuple[Counts
             if node >= 0:
                 where[at[node]] = row * width + slot
                 at[node] += 1
-    return starts, where
+    return CellIndex(starts, where)
 
 
 @compiled
 def _search(
     cells: Cells,
     was: Cells,
-    first: int,
-    last: int,
-    sources: npt.NDArray[np.bool_],
-    sinks: npt.NDArray[np.bool_],
-    domain: Counts,
-    cap: Counts,
+    stage: Stage,
+    ends: Ends,
     mode: int,
-    starts: Counts,
-    where: Counts,
+    index: CellIndex,
     barred: npt.NDArray[np.bool_],
-    parent: Counts,
-    via: Counts,
+    steps: Steps,
 ) -> int:
     """Breadth first from nodes that should give to one that should take; the taker's number, or -1.
 
-    ``parent`` and ``via`` (a position as in ``index_cells``) tell the steps. An entry of the index that is
-    out of date is passed over.
+    An entry of the index that is out of date is passed over.
     """
+    (sources, sinks), (parent, via), (starts, where) = ends, steps, index
     nodes, width = len(sources), cells.shape[1]
     queue = np.zeros(nodes, dtype=np.int64)
     seen = sources.copy()
@@ -84,7 +106,7 @@ def _search(
                     unseen[position] = unseen[remaining]
                     continue
                 position += 1
-                if node < 0 or seen[node] or not fits(cells[row], first, last, slot, node, domain, cap):
+                if node < 0 or seen[node] or not fits(cells[row], stage, slot, node):
                     continue
                 seen[node] = True
                 parent[node], via[node] = giver, where[entry]
@@ -98,24 +120,15 @@ def _search(
 
 
 @compiled
-def _apply(
-    cells: Cells,
-    first: int,
-    last: int,
-    taker: int,
-    parent: Counts,
-    via: Counts,
-    domain: Counts,
-    cap: Counts,
-    barred: npt.NDArray[np.bool_],
-) -> int:
+def _apply(cells: Cells, stage: Stage, taker: int, steps: Steps, barred: npt.NDArray[np.bool_]) -> int:
     """Do the steps of a path, or none of them: the giver at its beginning, or -1 when a row that two steps use
     does not allow both. Such a row is barred from the next search."""
+    parent, via = steps
     width = cells.shape[1]
     node = taker
     while parent[node] >= 0:
         row, slot = via[node] // width, via[node] % width
-        if not fits(cells[row], first, last, slot, node, domain, cap):
+        if not fits(cells[row], stage, slot, node):
             barred[row] = True
             while taker != node:
                 cells[via[taker] // width, via[taker] % width] = parent[taker]
@@ -127,26 +140,15 @@ def _apply(
 
 
 @compiled
-def repair(
-    cells: Cells,
-    was: Cells,
-    first: int,
-    last: int,
-    low: Counts,
-    high: Counts,
-    domain: Counts,
-    cap: Counts,
-    mode: int,
-) -> int:
+def repair(cells: Cells, was: Cells, stage: Stage, low: Counts, high: Counts, mode: int) -> int:
     """Bring every count between ``low`` and ``high`` by chains of moves; returns how far they still are off.
 
     FREE_ONLY: only steps that move no data which was in place before.
     """
     nodes = len(low)
-    count = count_cells(cells, first, last, nodes)
+    count = count_cells(cells, stage.first, stage.last, nodes)
     barred = np.zeros(cells.shape[0], dtype=np.bool_)
-    parent, via = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
-    starts, where = index_cells(cells, first, last, nodes)
+    steps, index = no_steps(nodes), index_cells(cells, stage.first, stage.last, nodes)
     fresh = True
     while True:
         above = np.maximum(count - high, 0).sum()
@@ -158,22 +160,17 @@ def repair(
             sinks = count < low if below > 0 else count < high
         else:
             sources, sinks = count > low, count < low
-        taker = _search(
-            cells, was, first, last, sources, sinks, domain, cap, mode, starts, where, barred, parent, via
-        )
+        taker = _search(cells, was, stage, Ends(sources, sinks), mode, index, barred, steps)
         if taker < 0 and above > 0 and below > 0:
-            sinks = count < high
-            taker = _search(
-                cells, was, first, last, sources, sinks, domain, cap, mode, starts, where, barred, parent, via
-            )
+            taker = _search(cells, was, stage, Ends(sources, count < high), mode, index, barred, steps)
         if taker < 0:
             if fresh:
                 return int(above + below)
-            starts, where = index_cells(cells, first, last, nodes)
+            index = index_cells(cells, stage.first, stage.last, nodes)
             barred[:] = False
             fresh = True
             continue
-        giver = _apply(cells, first, last, taker, parent, via, domain, cap, barred)
+        giver = _apply(cells, stage, taker, steps, barred)
         if giver >= 0:
             count[giver] -= 1
             count[taker] += 1

@@ -10,6 +10,8 @@ Rows are visited in ``order`` int64 [P], so that what moves is spread over the z
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +21,15 @@ from rebalance.kernels.rendezvous_compiled import mix, partition_term
 Cells = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
 Terms = npt.NDArray[np.uint64]
+
+
+class Stage(NamedTuple):
+    """The columns that are settled together, and the rule of failure domains that holds in them."""
+
+    first: int
+    last: int
+    domain: Counts
+    cap: Counts
 
 
 @compiled
@@ -65,9 +76,7 @@ def contains(row: npt.NDArray[np.int32], node: int) -> bool:
 
 
 @compiled
-def fits(
-    row: npt.NDArray[np.int32], first: int, last: int, slot: int, node: int, domain: Counts, cap: Counts
-) -> bool:
+def fits(row: npt.NDArray[np.int32], stage: Stage, slot: int, node: int) -> bool:
     """Whether ``node`` may stand in ``slot`` instead of what stands there."""
     inside = 0
     for column in range(len(row)):
@@ -76,9 +85,9 @@ def fits(
             continue
         if other == node:
             return False
-        if first <= column < last and domain[other] == domain[node]:
+        if stage.first <= column < stage.last and stage.domain[other] == stage.domain[node]:
             inside += 1
-    return bool(inside < cap[domain[node]])
+    return bool(inside < stage.cap[stage.domain[node]])
 
 
 @compiled
@@ -163,15 +172,11 @@ def _first_to_go(
 def _taker(
     cells: Cells,
     was: Cells,
+    stage: Stage,
     row: int,
-    first: int,
-    last: int,
     slot: int,
     open_nodes: Counts,
-    opened: int,
     place: Counts,
-    domain: Counts,
-    cap: Counts,
     terms: Terms,
 ) -> int:
     """The node with room that takes this cell: a holder of the partition's data before any other, then the
@@ -179,38 +184,29 @@ def _taker(
     one without room."""
     best, best_key = -1, np.uint64(0)
     for node in was[row]:
-        if node >= 0 and place[node] >= 0 and fits(cells[row], first, last, slot, node, domain, cap):
+        if node >= 0 and place[node] >= 0 and fits(cells[row], stage, slot, node):
             mine = key(terms[node], row)
             if best < 0 or mine < best_key:
                 best, best_key = int(node), mine
     if best >= 0:
         return best
-    for position in range(opened):
-        mine = key(terms[open_nodes[position]], row)
+    for node in open_nodes:
+        mine = key(terms[node], row)
         if best >= 0 and mine >= best_key:
             continue
-        if fits(cells[row], first, last, slot, open_nodes[position], domain, cap):
-            best, best_key = int(open_nodes[position]), mine
+        if fits(cells[row], stage, slot, node):
+            best, best_key = int(node), mine
     return best
 
 
 @compiled
-def fill_and_shed(
-    cells: Cells,
-    was: Cells,
-    first: int,
-    last: int,
-    targets: Counts,
-    domain: Counts,
-    cap: Counts,
-    terms: Terms,
-    order: Counts,
-) -> int:
+def fill_and_shed(cells: Cells, was: Cells, stage: Stage, targets: Counts, terms: Terms, order: Counts) -> int:
     """Fill holes, then move copies from nodes above their target to nodes below it. Returns the holes that
     nobody with room could take. Never moves a copy that need not move.
 
     A sweep moves one copy of a row at most: nodes that join together would else meet in the same rows.
     """
+    first, last = stage.first, stage.last
     count = count_cells(cells, first, last, len(targets))
     open_nodes = np.zeros(len(targets), dtype=np.int64)
     place = np.full(len(targets), -1, dtype=np.int64)
@@ -230,7 +226,7 @@ def fill_and_shed(
                 if slot < 0 or (sweep == 0 and cells[row, slot] >= 0):
                     continue
                 holder = cells[row, slot]
-                node = _taker(cells, was, row, first, last, slot, open_nodes, opened, place, domain, cap, terms)
+                node = _taker(cells, was, stage, row, slot, open_nodes[:opened], place, terms)
                 if node < 0:
                     continue
                 if holder >= 0:
@@ -273,27 +269,18 @@ def _most_above(row: npt.NDArray[np.int32], first: int, last: int, count: Counts
 
 
 @compiled
-def fill_anyhow(
-    cells: Cells,
-    was: Cells,
-    first: int,
-    last: int,
-    targets: Counts,
-    domain: Counts,
-    cap: Counts,
-    terms: Terms,
-) -> int:
+def fill_anyhow(cells: Cells, was: Cells, stage: Stage, targets: Counts) -> int:
     """Give each hole to the node that fits and has least above its target, a holder of the data first. Returns
     the holes that are left: rows in which nobody fits, for the failure domains' sake."""
-    count = count_cells(cells, first, last, len(targets))
+    count = count_cells(cells, stage.first, stage.last, len(targets))
     left = 0
     for row in range(cells.shape[0]):
-        for slot in range(first, last):
+        for slot in range(stage.first, stage.last):
             if cells[row, slot] >= 0:
                 continue
             best, best_held, best_over = -1, False, np.int64(0)
             for node in range(len(targets)):
-                if not fits(cells[row], first, last, slot, node, domain, cap):
+                if not fits(cells[row], stage, slot, node):
                     continue
                 held, over = contains(was[row], node), count[node] - targets[node]
                 if best < 0 or over < best_over or (over == best_over and held and not best_held):

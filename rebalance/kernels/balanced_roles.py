@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rebalance.kernels.balanced_chains import index_cells
+from rebalance.kernels.balanced_chains import CellIndex, Ends, Steps, index_cells, no_steps
 from rebalance.kernels.balanced_moves import Cells, Counts, contains, count_cells
 from rebalance.kernels.compiled import compiled
 
@@ -40,17 +40,8 @@ def swap_directly(cells: Cells, chosen: int, among: int, targets: Counts, order:
 
 
 @compiled
-def _search(
-    cells: Cells,
-    chosen: int,
-    among: int,
-    sources: npt.NDArray[np.bool_],
-    sinks: npt.NDArray[np.bool_],
-    starts: Counts,
-    where: Counts,
-    parent: Counts,
-    via: Counts,
-) -> int:
+def _search(cells: Cells, chosen: int, among: int, ends: Ends, index: CellIndex, steps: Steps) -> int:
+    (sources, sinks), (parent, via), (starts, where) = ends, steps, index
     nodes, width = len(sources), cells.shape[1]
     queue = np.zeros(nodes, dtype=np.int64)
     seen = sources.copy()
@@ -98,23 +89,21 @@ def swap_in_chains(cells: Cells, chosen: int, among: int, low: Counts, high: Cou
     """
     nodes = len(low)
     count = count_cells(cells, 0, chosen, nodes)
-    parent, via = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
-    starts, where = index_cells(cells, 0, chosen, nodes)
+    steps, index = no_steps(nodes), index_cells(cells, 0, chosen, nodes)
+    parent, via = steps
     width, fresh = cells.shape[1], True
     while True:
         above = np.maximum(count - high, 0).sum()
         below = np.maximum(low - count, 0).sum()
         if above == 0 and below == 0:
             return 0
-        if above > 0:
-            sources, sinks = count > high, count < high
-        else:
-            sources, sinks = count > low, count < low
-        taker = _search(cells, chosen, among, sources, sinks, starts, where, parent, via)
+        bound = high if above > 0 else low
+        ends = Ends(count > bound, count < bound)
+        taker = _search(cells, chosen, among, ends, index, steps)
         if taker < 0:
             if fresh:
                 return int(above + below)
-            starts, where = index_cells(cells, 0, chosen, nodes)
+            index = index_cells(cells, 0, chosen, nodes)
             fresh = True
             continue
         node = taker

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from app.cli.exits import ExitCode, UsageError
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, option
+from app.cli.options import option
 from app.cli.output import print_rows, print_table
-from app.cli.place import EngineChoice, EngineOption, PlaceFormat, PlaceFormatOption, answered, spark_settings
+from app.cli.place import Computation, answered
 from app.cli.placement_files import read_copies, read_previous, read_sizes
 from app.cli.say import say, say_json
 from app.cli.whatif import AssignmentsOption
@@ -30,13 +30,11 @@ SizesOption = Annotated[
 
 
 def skew(
+    *,
     assignments: AssignmentsOption,
     keys: Annotated[int, option("--keys", "Also spread N generated keys over the partitions.", "N", min=0)] = 0,
     sizes: SizesOption = None,
-    engine: EngineOption = EngineChoice.LOCAL,
-    form: PlaceFormatOption = PlaceFormat.TABLE,
-    spark_master: SparkOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    computation: Computation,
 ) -> int:
     """Show how evenly a placement spreads replicas, voters, primaries, keys and bytes.
 
@@ -51,8 +49,8 @@ def skew(
     placed = read_previous(assignments)
     known = None if sizes is None else read_sizes(sizes, len(placed.matrix))
     analysis = placement_skew.analysis(placed, keys, known)
-    result, _ = answered(analysis, spark_settings(engine, spark_master, data_dir))
-    if form is PlaceFormat.JSON:
+    result, _ = answered(analysis, computation.spark())
+    if computation.as_json:
         say_json(_skew_document(result, len(placed.matrix)), indent=2)
     else:
         _print_skew(result)
@@ -82,15 +80,13 @@ def _print_skew(result: Skew) -> None:
 
 
 def transfers(
+    *,
     before: Annotated[Path, option("--before", "Current placement, as printed by `zonectl place`.", "FILE")],
     after: Annotated[
         Path, option("--after", "Target placement, in the same format or written by hand.", "FILE")
     ],
     sizes: SizesOption = None,
-    engine: EngineOption = EngineChoice.LOCAL,
-    form: PlaceFormatOption = PlaceFormat.TABLE,
-    spark_master: SparkOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    computation: Computation,
 ) -> int:
     """Show which replicas and bytes a change of placement copies between nodes.
 
@@ -116,8 +112,8 @@ def transfers(
         analysis = plan_transfers.analysis(now, target, known)
     except ValueError as error:
         raise UsageError(f"{after} is not a target for {before}: {error}") from error
-    plan, _ = answered(analysis, spark_settings(engine, spark_master, data_dir))
-    if form is PlaceFormat.JSON:
+    plan, _ = answered(analysis, computation.spark())
+    if computation.as_json:
         _print_transfers_json(plan)
     else:
         _print_transfers(plan, sizes_known=known is not None)
@@ -161,16 +157,14 @@ def _print_transfers(plan: TransferPlan, *, sizes_known: bool) -> None:
 
 
 def copies(
+    *,
     path: Annotated[
         Path,
         option(
             "--copies", 'JSON list of {"zone", "partition", "node", "state", "update_counter", "size"}.', "FILE"
         ),
     ],
-    engine: EngineOption = EngineChoice.LOCAL,
-    form: PlaceFormatOption = PlaceFormat.TABLE,
-    spark_master: SparkOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    computation: Computation,
 ) -> int:
     """Compare update counters and sizes of the OWNING copies of each partition.
 
@@ -181,10 +175,8 @@ def copies(
     Exit codes: 0 all copies agree, 1 some differ, 64 usage error, 130 interrupted.
     """
     listed = read_copies(path)
-    disagreements, _ = answered(
-        copy_comparison.analysis(listed), spark_settings(engine, spark_master, data_dir)
-    )
-    if form is PlaceFormat.JSON:
+    disagreements, _ = answered(copy_comparison.analysis(listed), computation.spark())
+    if computation.as_json:
         say_json({"disagreements": [asdict(disagreement) for disagreement in disagreements]}, indent=2)
     else:
         for disagreement in disagreements:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import is_dataclass
+from functools import wraps
 from typing import Any
 
 import typer
@@ -53,13 +56,44 @@ class CommandGroup(TyperGroup):
 
 
 class Commands(typer.Typer):
-    """An app of commands that are described in this way."""
+    """An app of commands that are described in this way; their options may be grouped (``with_groups``)."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"cls": CommandGroup, "add_completion": False, "rich_markup_mode": None, **settings})
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
-        return super().command(name, **{"cls": Command, **settings})
+        register = super().command(name, **{"cls": Command, **settings})
+        return lambda function: register(with_groups(function))
+
+    def callback(self, **settings: Any) -> Callable[..., Any]:
+        register = super().callback(**settings)
+        return lambda function: register(with_groups(function))
+
+
+def with_groups(function: Callable[..., int]) -> Callable[..., int]:
+    """The command of a function: a parameter that is a dataclass stands for the options that are its fields."""
+    signature = inspect.signature(function, eval_str=True)
+    groups = {
+        name: inspect.signature(each.annotation, eval_str=True).parameters
+        for name, each in signature.parameters.items()
+        if isinstance(each.annotation, type) and is_dataclass(each.annotation)
+    }
+
+    @wraps(function)
+    def command(**given: Any) -> int:
+        for name, options in groups.items():
+            group = signature.parameters[name].annotation
+            given[name] = group(**{option: given.pop(option) for option in options})
+        return function(**given)
+
+    def options() -> Iterator[inspect.Parameter]:
+        for name, parameter in signature.parameters.items():
+            yield from groups[name].values() if name in groups else (parameter,)
+
+    apart = [option.replace(kind=option.KEYWORD_ONLY) for option in options()]
+    vars(command)["__signature__"] = signature.replace(parameters=apart)
+    command.__annotations__ = {option.name: option.annotation for option in apart}
+    return command
 
 
 def _plain(first: str) -> str:

@@ -110,10 +110,3 @@ def client_command(function: Command[P], *, one: bool = False, json_flag: bool =
 def object_command(function: Command[P]) -> Callable[..., int]:
     """As ``client_command``, of a command that prints one object."""
     return client_command(function, one=True)
-
-
-@contextmanager
-def connected(url: str | None, data_dir: Path, form: OutputFormat, reason: str = "") -> Iterator[ApiClient]:
-    """As ``Api.client``, for a command that declares these options itself."""
-    with Api(url, data_dir, form).client(reason) as client:
-        yield client

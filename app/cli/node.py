@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,53 +46,61 @@ of_node = partial(setting, of="NODE_")
 NameArgument = Annotated[str, argument("NAME", "Node name, as listed by `zonectl status`.")]
 
 
-@app.callback(invoke_without_command=True)
-def node(
-    context: typer.Context,
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """The node itself: each is a setting ``node_...``."""
+
     name: Annotated[
         str | None, of_node("--name", "Unique name of at most 63 letters, digits, '_', '.' and '-'.")
-    ] = None,
+    ] = None
     attributes: Annotated[
         str | None, of_node("--attributes", "Attributes that NODES FILTER matches.", "JSON")
-    ] = None,
+    ] = None
     profiles: Annotated[
         str | None, of_node("--profiles", "Storage profiles and the engine of their groups.", "P[=ENGINE],...")
-    ] = None,
-    host: Annotated[str | None, of_node("--host", "IP address the members listen on.")] = None,
+    ] = None
+    host: Annotated[str | None, of_node("--host", "IP address the members listen on.")] = None
     ports: Annotated[
         str | None,
         of_node("--ports", "Ports: two a member, and the last for the store server.", "FIRST-LAST"),
-    ] = None,
+    ] = None
     member_limit: Annotated[
         int | None, of_node("--member-limit", "Maximum number of members and learners on this node.", min=1)
-    ] = None,
+    ] = None
     weight: Annotated[
         float | None, of_node("--weight", "Share of balanced zones, relative to a node of weight 1.", "W")
-    ] = None,
+    ] = None
     failure_domain: Annotated[
         str | None,
         of_node("--failure-domain", "Balanced zones spread a partition's voters over several.", "NAME"),
-    ] = None,
+    ] = None
     start_without_metastore: Annotated[
         bool,
         of_node(
             "--start-without-metastore",
             "Start members of STRONG_CONSISTENCY zones while the metastore is unreachable.",
         ),
-    ] = False,
+    ] = False
     trust_refusals: Annotated[
         bool,
         of_node(
             "--trust-refusals/--no-trust-refusals",
             "Treat refused connections to the metastore as an outage; not behind proxies.",
         ),
-    ] = True,
+    ] = True
     strict_steps: Annotated[
         bool | None,
         of_node(
             "--strict-steps/--no-strict-steps", "Leave the check of membership steps to etcd (up to 5 s each)."
         ),
-    ] = None,
+    ] = None
+
+
+@app.callback(invoke_without_command=True)
+def node(
+    *,
+    context: typer.Context,
+    own: NodeOptions,
     metastore: MetastoreOption = None,
     insecure: InsecureLinksOption = False,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -115,21 +124,8 @@ def node(
     from app.bootstrap.node import run_node
     from app.configuration.node_settings import member_ports, node_of
 
-    settings = make_settings(
-        node_name=name,
-        node_attributes=attributes,
-        node_profiles=profiles,
-        node_host=host,
-        node_ports=ports,
-        node_member_limit=member_limit,
-        node_weight=weight,
-        node_failure_domain=failure_domain,
-        node_start_without_metastore=start_without_metastore,
-        node_trust_refusals=trust_refusals,
-        node_strict_steps=strict_steps,
-        metastore=metastore,
-        data_dir=data_dir,
-    )
+    given = {f"node_{name}": value for name, value in asdict(own).items()}
+    settings = make_settings(metastore=metastore, data_dir=data_dir, **given)
     try:
         node_of(settings)
         member_ports(settings)

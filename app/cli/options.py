@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -140,6 +141,26 @@ MetastoreOption = Annotated[
 SparkOption = Annotated[str | None, setting("--spark-master", "Spark master.", "URL", default="local[*]")]
 
 
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """How the API is served."""
+
+    host: HostOption = None
+    port: PortOption = None
+    https_port: HttpsPortOption = None
+    require_reason: RequireReasonOption = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Where a process finds what is stored, and computes."""
+
+    catalog_url: CatalogOption = None
+    metastore: MetastoreOption = None
+    spark_master: SparkOption = None
+    data_dir: DataDirOption = DEFAULT_DATA_DIR
+
+
 def asker(by: str | None) -> str:
     """The name that ``--by`` gives, or the user's. Raises UsageError."""
     if by:
@@ -150,12 +171,14 @@ def asker(by: str | None) -> str:
         raise UsageError("the current user has no name: give one with --by") from None
 
 
-def make_settings(**given: object) -> Settings:
+def make_settings(*groups: ApiOptions | StoreOptions, **given: object) -> Settings:
     """The environment's settings with the given (not None) options on top. Raises UsageError."""
     from pydantic import ValidationError
 
     from app.configuration.settings import Settings
 
+    for group in groups:
+        given |= asdict(group)
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
         settings = Settings(**overrides)

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -50,7 +50,38 @@ EngineOption = Annotated[
 PlaceFormatOption = Annotated[PlaceFormat, option("--format", "Output format.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """Where an answer is computed, and how it is printed."""
+
+    engine: EngineOption = EngineChoice.LOCAL
+    form: PlaceFormatOption = PlaceFormat.TABLE
+    spark_master: SparkOption = None
+    data_dir: DataDirOption = DEFAULT_DATA_DIR
+
+    @property
+    def as_json(self) -> bool:
+        return self.form is PlaceFormat.JSON
+
+    def spark(self) -> Settings | None:
+        """None: computed in this process. Raises UsageError."""
+        from app.configuration.spark_settings import open_spark
+        from app.security.protections import leaving
+
+        if self.engine is not EngineChoice.SPARK:
+            return None
+        settings = make_settings(spark_master=self.spark_master, data_dir=self.data_dir)
+        try:
+            is_open = leaving(open_spark(settings))
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        for host, text in sorted(is_open.items()):
+            raise UsageError(f"{host}: {text}. Name the file, or compute it here with --engine local")
+        return settings
+
+
 def place(
+    *,
     nodes: Annotated[
         Path,
         option("--nodes", 'JSON list of names, or of {"name", "weight", "domain"}; `-` reads stdin.', "FILE"),
@@ -69,10 +100,7 @@ def place(
         Path | None,
         option("--previous", "Previous placement, as printed by this command (balanced only).", "FILE"),
     ] = None,
-    engine: EngineOption = EngineChoice.LOCAL,
-    form: PlaceFormatOption = PlaceFormat.TABLE,
-    spark_master: SparkOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    computation: Computation,
 ) -> int:
     """Compute which nodes hold the replicas of each partition.
 
@@ -103,33 +131,16 @@ def place(
         request = replace(request, weights=(), domains=())
     if previous is not None:
         request = replace(request, previous=read_previous(previous, partitions))
-    spark = spark_settings(engine, spark_master, data_dir)
+    spark = computation.spark()
     try:
         result = place_locally([request])[0] if spark is None else asyncio.run(_on_spark(request, spark))
     except PlacementError as error:
         raise CliError(ExitCode.FAILED, f"cannot be placed: {error.reason}") from error
-    if form is PlaceFormat.JSON:
+    if computation.as_json:
         _print_json(result)
     else:
         _print_table(request, result)
     return ExitCode.OK
-
-
-def spark_settings(engine: EngineChoice, master: str | None, data_dir: Path) -> Settings | None:
-    """None: computed in this process. Raises UsageError."""
-    from app.configuration.spark_settings import open_spark
-    from app.security.protections import leaving
-
-    if engine is not EngineChoice.SPARK:
-        return None
-    settings = make_settings(spark_master=master, data_dir=data_dir)
-    try:
-        is_open = leaving(open_spark(settings))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    for host, text in sorted(is_open.items()):
-        raise UsageError(f"{host}: {text}. Name the file, or compute it here with --engine local")
-    return settings
 
 
 @asynccontextmanager

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, ReasonOption, TimeoutOption, UrlOption, WaitOption
+
+if TYPE_CHECKING:
+    from app.cli.sql_source import Script
 
 
 class PlanFormat(StrEnum):
@@ -34,9 +39,21 @@ PruneOption = Annotated[
 PlanFormatOption = Annotated[PlanFormat, typer.Option("--format", help="Output format of the plan.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """Files that define zones and tables, and the zones that go where no file names them."""
+
+    source: SourceArgument
+    prune: PruneOption = None
+
+    def files(self) -> Sequence[Script]:
+        from app.cli.ddl_files import read_ddl_files
+
+        return read_ddl_files(self.source)
+
+
 def plan(
-    source: SourceArgument,
-    prune: PruneOption = None,
+    definitions: Definitions,
     check: Annotated[
         bool,
         typer.Option("--check", help="Exit with code 5 if there are changes."),
@@ -65,22 +82,20 @@ def plan(
     Exit codes: 0 shown, 1 an invalid file or a conflict, 3 no server, 5 changes (with --check), 64 wrong usage.
     """
     from app.cli.address import find_address
-    from app.cli.ddl_files import read_ddl_files
     from app.cli.plan_run import prune_scope, show_plan
 
-    files = read_ddl_files(source)
+    files = definitions.files()
     return show_plan(
         find_address(url, data_dir),
         files,
-        prune=prune_scope(prune or ()),
+        prune=prune_scope(definitions.prune or ()),
         check=check,
         as_json=form is PlanFormat.JSON,
     )
 
 
 def apply(
-    source: SourceArgument,
-    prune: PruneOption = None,
+    definitions: Definitions,
     plan_id: Annotated[
         str | None,
         typer.Option(
@@ -116,19 +131,16 @@ def apply(
     Exit codes: 0 done (and converged), 1 refused, 3 no server, 4 time-out, 64 wrong usage, 130 Ctrl-C.
     """
     from app.cli.address import find_address
-    from app.cli.ddl_files import read_ddl_files
     from app.cli.plan_run import apply_files, prune_scope
 
-    files = read_ddl_files(source)
-    address = find_address(url, data_dir)
-    as_json = form is PlanFormat.JSON
+    files = definitions.files()
     return apply_files(
-        address,
+        find_address(url, data_dir),
         files,
-        prune=prune_scope(prune or ()),
+        prune=prune_scope(definitions.prune or ()),
         wait=wait,
         timeout_s=timeout,
-        as_json=as_json,
+        as_json=form is PlanFormat.JSON,
         plan_id=plan_id,
         reason=reason,
     )

@@ -8,15 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from app.cli.connection import Api, object_command
 from app.cli.names import fold_name
 from app.cli.options import (
-    DEFAULT_DATA_DIR,
     ByOption,
-    DataDirOption,
-    FormatOption,
-    OutputFormat,
+    ForOption,
     ReasonOption,
-    UrlOption,
     group,
 )
 from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
@@ -75,15 +72,9 @@ def with_limits(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @app.command()
+@object_command
 @with_limits
-def limits(
-    reason: ReasonOption = "",
-    by: ByOption = None,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
-    **given: Any,
-) -> int:
+def limits(api: Api, reason: ReasonOption = "", by: ByOption = None, **given: Any) -> int:
     """Show the limits of moves, or change the ones given; `none` removes a limit.
 
     Limits that are not given stay unchanged.
@@ -146,26 +137,17 @@ def limits(
     from app.cli.rebalance_run import caller, limits_request, show_limits
 
     change = limits_request(given)
-    return show_limits(change | caller(by, reason) if change else {}, form, url, data_dir)
+    return show_limits(api, change | caller(by, reason) if change else {})
 
 
 @app.command()
+@object_command
 def pause(
+    api: Api,
     zone: ZoneOption = None,
     reason: ReasonOption = "",
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="TIME",
-            help="Time after which the pause ends by itself, as 90s, 10m, 1h30m or 2d.",
-            show_default="until `resume`",
-        ),
-    ] = None,
+    time_limit: ForOption = None,
     by: ByOption = None,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
     """Begin no more moves until `resume`, or for a time. Running moves go on to their end.
 
@@ -180,20 +162,12 @@ def pause(
     """
     from app.cli.rebalance_run import pause_request, paused, show_limits
 
-    return show_limits(
-        paused(zone and fold_name(zone), pause_request(by, reason, time_limit)), form, url, data_dir
-    )
+    return show_limits(api, paused(zone and fold_name(zone), pause_request(by, reason, time_limit)))
 
 
 @app.command()
-def resume(
-    zone: ZoneOption = None,
-    reason: ReasonOption = "",
-    by: ByOption = None,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
-) -> int:
+@object_command
+def resume(api: Api, zone: ZoneOption = None, reason: ReasonOption = "", by: ByOption = None) -> int:
     """End the pause of the cluster or of one zone. Waiting moves begin, within the limits.
 
     A zone with a pause of its own stays paused when the cluster's pause ends.
@@ -205,4 +179,4 @@ def resume(
     """
     from app.cli.rebalance_run import caller, paused, show_limits
 
-    return show_limits(paused(zone and fold_name(zone), None) | caller(by, reason), form, url, data_dir)
+    return show_limits(api, paused(zone and fold_name(zone), None) | caller(by, reason))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from app.cli.connection import connected
+from app.cli.connection import Api
 from app.cli.exits import UsageError
-from app.cli.options import OutputFormat, asker
+from app.cli.options import asker
 from app.cli.rebalance_view import print_limits
 from app.client.problem import JsonObject
 from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
@@ -106,11 +105,9 @@ def caller(by: str | None, reason: str) -> JsonObject:
     return {**({"by": by} if by else {}), **({"reason": reason} if reason else {})}
 
 
-def show_limits(change: Mapping[str, object], form: OutputFormat, url: str | None, data_dir: Path) -> int:
+def show_limits(api: Api, change: Mapping[str, object]) -> int:
     """The limits after ``change``; empty: as they are. Raises CliError."""
-    if form is OutputFormat.CSV:
-        raise UsageError("rebalance prints one object, csv holds rows: choose json or jsonl")
-    with connected(url, data_dir, form) as client:
+    with api.client() as client:
         limits = client.change_limits(change) if change else client.limits()
-    print_limits(limits, form)
+    print_limits(limits, api.form)
     return 0

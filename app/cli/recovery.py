@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from app.cli.connection import Api, client_command
@@ -35,6 +36,23 @@ NAMED_MAX = 50
 WRITABLE = ("AVAILABLE", "DEGRADED", "SERVING")
 WaitOption = Annotated[bool, option("--wait", "Wait until every partition accepts writes again.")]
 app = group("Inspect the health of partitions, and recover from a lost majority.")
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a change is carried out, and followed."""
+
+    dry_run: DryRunOption = False
+    reason: ReasonOption = ""
+    wait: WaitOption = False
+    timeout: TimeoutOption = None
+
+    def is_done(self, client: ApiClient, zone: str, numbers: Sequence[int], first_wait_s: float = 0.0) -> bool:
+        """Where it is to be waited for: each of these partitions accepts writes again."""
+        if self.dry_run or not self.wait or not numbers:
+            return True
+        time.sleep(first_wait_s)
+        return _accept_writes(client, zone, numbers, self.timeout)
 
 
 @app.command()
@@ -83,6 +101,7 @@ def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> 
 @client_command
 def reset(
     api: Api,
+    *,
     zone: ZoneArgument,
     partition: PartitionsOption = None,
     empty: Annotated[
@@ -97,16 +116,9 @@ def reset(
     ] = "",
     confirm_dead: Annotated[
         str,
-        option(
-            "--confirm-dead",
-            "Nodes known to be dead. Required in STRONG_CONSISTENCY zones.",
-            "NODE,...",
-        ),
+        option("--confirm-dead", "Nodes known to be dead. Required in STRONG_CONSISTENCY zones.", "NODE,..."),
     ] = "",
-    dry_run: DryRunOption = False,
-    reason: ReasonOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    course: Course,
 ) -> int:
     """Recover groups that lost a majority of their voters.
 
@@ -130,19 +142,18 @@ def reset(
       zonectl recovery reset orders -p 3 --empty --confirm-dead n1     (all data of partition 3 is lost)
     """
     request: dict[str, Any] = {"partitions": partition or [], "empty": empty}
-    names = {"discard_copies": discard_copies, "confirm_dead": confirm_dead}
-    request |= {name: split for name, text in names.items() if (split := _names(text))}
-    request |= {"from": source} if source else {}
+    nodes = {"discard_copies": _names(discard_copies), "from": source, "confirm_dead": _names(confirm_dead)}
+    request |= {name: given for name, given in nodes.items() if given}
     zone = fold_name(zone)
-    with api.client(reason) as client:
+    with api.client(course.reason) as client:
         planned = client.reset_partitions(zone, {**request, "dry_run": True})["partitions"]
         if api.is_table:
             api.show(planned, RESET_COLUMNS)
-            if dry_run:
+            if course.dry_run:
                 _print_candidates(api, planned)
         _warn(planned)
         resets = planned
-        if not dry_run:
+        if not course.dry_run:
             request |= {"dry_run": False, "shown": shown_of(planned)}
             resets = client.reset_partitions(zone, request)["partitions"]
             known = {reset["partition"] for reset in planned if reset["refusal"]}
@@ -152,7 +163,7 @@ def reset(
         if not api.is_table:
             api.show(resets, {})
         written = [reset["partition"] for reset in resets if reset["written"]]
-        if wait and not dry_run and written and not _accept_writes(client, zone, written, timeout):
+        if not course.is_done(client, zone, written):
             return ExitCode.TIMED_OUT
     return ExitCode.FAILED if any(reset["refusal"] for reset in resets) else ExitCode.OK
 
@@ -161,6 +172,7 @@ def reset(
 @client_command
 def restart(
     api: Api,
+    *,
     zone: ZoneArgument,
     partition: PartitionsOption = None,
     node: Annotated[
@@ -170,10 +182,7 @@ def restart(
     cleanup: Annotated[
         bool, option("--cleanup", "Discard the member's data and copy it again. Requires one --node.")
     ] = False,
-    dry_run: DryRunOption = False,
-    reason: ReasonOption = "",
-    wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    course: Course,
 ) -> int:
     """Restart members of partitions.
 
@@ -188,14 +197,14 @@ def restart(
       zonectl recovery restart orders -p 3 --node n2 --cleanup --wait
     """
     zone = fold_name(zone)
-    request = {"partitions": partition or [], "nodes": node or [], "cleanup": cleanup, "dry_run": dry_run}
-    with api.client(reason) as client:
-        restarts = client.restart_partitions(zone, request)["partitions"]
+    request = {"partitions": partition or [], "nodes": node or [], "cleanup": cleanup}
+    with api.client(course.reason) as client:
+        restarts = client.restart_partitions(zone, {**request, "dry_run": course.dry_run})["partitions"]
         nodes = {"nodes": lambda restart: " ".join(restart["nodes"])}
         api.show(restarts, {"partition": "partition", **nodes, "new data": "cleanup"})
         numbers = [restart["partition"] for restart in restarts]
         # The server's copy of the metastore shows the request a moment later.
-        if wait and not dry_run and not _accept_writes(client, zone, numbers, timeout, first_wait_s=POLL_S):
+        if not course.is_done(client, zone, numbers, first_wait_s=POLL_S):
             return ExitCode.TIMED_OUT
     return ExitCode.OK
 
@@ -245,8 +254,6 @@ def _accept_writes(
     zone: str,
     partitions: Sequence[int],
     timeout_s: float | None,
-    *,
-    first_wait_s: float = 0.0,
 ) -> bool:
     """Waits until each of them accepts writes and none is being founded; a line on stderr for each change."""
     view, numbers = LineView(), set(partitions)
@@ -262,8 +269,6 @@ def _accept_writes(
         view.line(f"{zone}: {done}{_first_reason(away)}")
         return not away
 
-    if first_wait_s:
-        time.sleep(first_wait_s)
     late = f"{zone}: not done after {timeout_s or 0:g} s; the recovery goes on"
     return watch(ask, are_back, view, timeout_s, late, pause_s=POLL_S)
 

@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 from app.cli.exits import ExitCode, UsageError
 from app.cli.options import (
     DEFAULT_DATA_DIR,
+    ApiOptions,
     CatalogOption,
     DataDirOption,
-    HostOption,
-    HttpsPortOption,
     InsecureLinksOption,
     InsecureOption,
-    MetastoreOption,
-    PortOption,
-    RequireReasonOption,
-    SparkOption,
+    StoreOptions,
     make_settings,
     setting,
 )
@@ -48,22 +44,17 @@ KeyOption = Annotated[
 
 
 def serve(
+    *,
     controllers: Annotated[bool, setting("--controllers", "Run the controllers in this process too.")] = False,
     migrate_first: Annotated[
         bool, setting("--migrate", "Bring the catalog's schema up to date first.")
     ] = False,
-    host: HostOption = None,
-    port: PortOption = None,
+    api: ApiOptions,
     auth: AuthOption = None,
-    require_reason: RequireReasonOption = False,
-    https_port: HttpsPortOption = None,
     https_certificate: CertificateOption = None,
     https_key: KeyOption = None,
     insecure: InsecureOption = False,
-    catalog_url: CatalogOption = None,
-    metastore: MetastoreOption = None,
-    spark_master: SparkOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    stores: StoreOptions,
 ) -> int:
     """Serve the API.
 
@@ -81,25 +72,13 @@ def serve(
                     --catalog-url postgresql+psycopg://zonekeeper@db/zonekeeper
       zonectl serve --controllers --no-auth     (one process for everything but the nodes)
     """
-    settings = make_settings(
-        host=host,
-        port=port,
-        auth=auth,
-        require_reason=require_reason,
-        https_port=https_port,
-        https_certificate=https_certificate,
-        https_key=https_key,
-        catalog_url=catalog_url,
-        metastore=metastore,
-        spark_master=spark_master,
-        data_dir=data_dir,
-    )
+    settings = make_settings(api, stores, auth=auth, https_certificate=https_certificate, https_key=https_key)
     unprotected = _checked(settings, insecure=insecure)
     if controllers:
         accept_spark(settings, insecure=insecure)
-    keep_private(data_dir, catalog_url)
+    keep_private(stores.data_dir, stores.catalog_url)
     if migrate_first:
-        _migrate(settings.catalog, data_dir)
+        _migrate(settings.catalog, stores.data_dir)
     if settings.auth and settings.admin_token_file is not None:
         _provide_token(settings.catalog, settings.admin_token_file)
     from app.bootstrap.server import serve as serve_api
@@ -112,15 +91,12 @@ def serve(
 
 
 def controller(
-    catalog_url: CatalogOption = None,
-    metastore: MetastoreOption = None,
-    spark_master: SparkOption = None,
+    stores: StoreOptions,
     rebalance_strategy: Annotated[
         Strategy | None,
         setting("--rebalance-strategy", "How a new target affects a move in progress.", default="queue"),
     ] = None,
     insecure: InsecureLinksOption = False,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
     """Run the controllers, which turn catalog changes into moves of data.
 
@@ -144,15 +120,11 @@ def controller(
     from app.bootstrap.controllers import control
 
     settings = make_settings(
-        catalog_url=catalog_url,
-        metastore=metastore,
-        spark_master=spark_master,
-        rebalance_strategy=rebalance_strategy.value if rebalance_strategy else None,
-        data_dir=data_dir,
+        stores, rebalance_strategy=rebalance_strategy.value if rebalance_strategy else None
     )
     accept_links(settings, insecure=insecure)
     accept_spark(settings, insecure=insecure)
-    keep_private(data_dir, catalog_url)
+    keep_private(stores.data_dir, stores.catalog_url)
     return run_until_stopped(control(settings))
 
 

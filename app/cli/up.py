@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.options import (
     DEFAULT_DATA_DIR,
+    ApiOptions,
     DataDirOption,
-    HostOption,
-    HttpsPortOption,
     InsecureOption,
-    PortOption,
-    RequireReasonOption,
     make_settings,
     option,
     setting,
@@ -21,33 +19,56 @@ from app.cli.options import (
 from app.cli.services import accept_spark
 
 if TYPE_CHECKING:
+    from app.configuration.settings import Settings
     from app.supervision.child_plan import NodeSpec
 
 DEFAULT_NODES = 3
+AuthOption = Annotated[
+    bool | None,
+    setting(
+        "--auth/--no-auth",
+        "Require users to log in, over HTTPS. Once required, it stays so.",
+        default="as before; --auth at first",
+    ),
+]
 
 
-def up(
+@dataclass(frozen=True, slots=True)
+class ChosenNodes:
+    """The data nodes."""
+
     nodes: Annotated[
         int | None, setting("--nodes", "Number of data nodes: n1, n2, ...", min=1, default="3")
-    ] = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
-    port: PortOption = None,
-    https_port: HttpsPortOption = None,
-    host: HostOption = None,
+    ] = None
     topology: Annotated[
         Path | None,
         setting("--topology", 'Data nodes, as a JSON list of {"name", "attributes", "profiles"}.', "FILE"),
-    ] = None,
+    ] = None
+
+    def read(self) -> tuple[NodeSpec, ...]:
+        """Raises UsageError."""
+        from app.supervision.child_plan import default_topology, read_topology
+        from app.supervision.installation_state import UpError
+
+        count, file = self.nodes, self.topology
+        if file is None:
+            return default_topology(count or DEFAULT_NODES)
+        try:
+            nodes = read_topology(file)
+        except UpError as error:
+            raise UsageError(str(error)) from error
+        if count is not None and count > len(nodes):
+            raise UsageError(f"--nodes {count}, but {file} has only {len(nodes)}")
+        return nodes[:count]
+
+
+def up(
+    *,
+    chosen: ChosenNodes,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    api: ApiOptions,
     demo: Annotated[bool, option("--demo", "Run `zonectl demo` once the API is ready.")] = False,
-    auth: Annotated[
-        bool | None,
-        setting(
-            "--auth/--no-auth",
-            "Require users to log in, over HTTPS. Once required, it stays so.",
-            default="as before; --auth at first",
-        ),
-    ] = None,
-    require_reason: RequireReasonOption = False,
+    auth: AuthOption = None,
     insecure: InsecureOption = False,
     leave: Annotated[bool, option("--exit", "With --demo: stop afterwards, with its exit code.")] = False,
 ) -> int:
@@ -75,35 +96,26 @@ def up(
       zonectl up --no-auth --data-dir /tmp/trial
       zonectl up --topology nodes.json
     """
-    from app.configuration.port_range import port_range
-    from app.supervision.installation import UpOptions
+    from app.supervision.child_plan import UpOptions
     from app.supervision.installation import up as run_up
     from app.supervision.installation_state import UpError
     from rebalance.hosting.child import MissingToolError
 
     if leave and not demo:
         raise UsageError("--exit requires --demo")
-    settings = make_settings(host=host, port=port, https_port=https_port, data_dir=data_dir)
+    settings = make_settings(api, data_dir=data_dir)
     accept_spark(settings, insecure=insecure)
-    try:
-        chosen = (
-            None
-            if settings.up_port_range is None
-            else port_range(settings.up_port_range, "ZONEKEEPER_UP_PORT_RANGE its", "20000-29999")
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     options = UpOptions(
         data_dir=data_dir,
-        nodes=_topology(nodes, topology),
+        nodes=chosen.read(),
         host=settings.host,
         port=settings.port,
         https_port=settings.https_port,
         insecure=insecure,
         auth=auth,
-        require_reason=require_reason,
+        require_reason=settings.require_reason,
         member_limit=settings.node_member_limit,
-        ports=chosen,
+        ports=_chosen_from(settings),
         etcd=settings.etcd,
         tls=settings.tls,
         spark_master=settings.spark_master,
@@ -119,16 +131,13 @@ def up(
         raise CliError(ExitCode.FAILED, f"zonectl up: {error}") from error
 
 
-def _topology(count: int | None, file: Path | None) -> tuple[NodeSpec, ...]:
-    from app.supervision.child_plan import default_topology, read_topology
-    from app.supervision.installation_state import UpError
+def _chosen_from(settings: Settings) -> range | None:
+    """Raises UsageError."""
+    from app.configuration.port_range import port_range
 
-    if file is None:
-        return default_topology(count or DEFAULT_NODES)
+    if settings.up_port_range is None:
+        return None
     try:
-        nodes = read_topology(file)
-    except UpError as error:
+        return port_range(settings.up_port_range, "ZONEKEEPER_UP_PORT_RANGE its", "20000-29999")
+    except ValueError as error:
         raise UsageError(str(error)) from error
-    if count is not None and count > len(nodes):
-        raise UsageError(f"--nodes {count}, but {file} has only {len(nodes)}")
-    return nodes[:count]

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption
-from app.cli.place import EngineChoice, PlaceFormat, spark_settings
+from app.cli.place import Computation
 from catalog.core.zone import DistributionAlgorithm
 
 AssignmentsOption = Annotated[
@@ -20,6 +19,7 @@ AssignmentsOption = Annotated[
 
 
 def whatif(
+    *,
     assignments: AssignmentsOption,
     candidates: Annotated[
         Path,
@@ -32,17 +32,7 @@ def whatif(
     algorithm: Annotated[
         DistributionAlgorithm, typer.Option("--algorithm", help="Algorithm that places the candidates.")
     ] = DistributionAlgorithm.BALANCED,
-    engine: Annotated[
-        EngineChoice,
-        typer.Option(
-            "--engine", help="Where it is computed; `spark` starts a Spark driver (about ten seconds)."
-        ),
-    ] = EngineChoice.LOCAL,
-    form: Annotated[PlaceFormat, typer.Option("--format", help="Output format of the verdicts.")] = (
-        PlaceFormat.TABLE
-    ),
-    spark_master: SparkOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    computation: Computation,
 ) -> int:
     """Compare candidate topologies: the replicas each moves, its balance, and the failures it survives.
 
@@ -62,5 +52,5 @@ def whatif(
     """
     from app.cli.whatif_run import compare
 
-    spark = spark_settings(engine, spark_master, data_dir)
-    return compare(assignments, candidates, algorithm.value, spark, as_json=form is PlaceFormat.JSON)
+    spark = computation.spark()
+    return compare(assignments, candidates, algorithm.value, spark, as_json=computation.as_json)

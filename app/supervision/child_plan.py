@@ -22,6 +22,7 @@ REGIONS = ("EU", "US")
 DEFAULT_PROFILES = ("default", "ssd", "bulk=store")
 NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 COMPACT_AFTER = "10m"
+ANY_HOST = ("0.0.0.0", "::")
 
 
 SETTINGS = frozenset(f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields)
@@ -67,6 +68,39 @@ class NodeSpec:
     name: str
     attributes: Mapping[str, str | int | float | bool]
     profiles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """``port`` 0: the earlier one, or a free one. ``insecure``: ``app.security.protections``. ``demo``: run it
+    once the API answers; ``leave_after_demo``: and end with its exit code. ``..._silence_s``: ``ChildSpec``."""
+
+    data_dir: Path
+    nodes: Sequence[NodeSpec]
+    host: str = "127.0.0.1"
+    port: int = 0
+    insecure: bool = False
+    require_reason: bool = False
+    member_limit: int = 100
+    ports: range | None = None
+    """What new ports are chosen from; None: the usual ones."""
+    etcd: Path | None = None
+    https_port: int = 0
+    """Of the API with login; 0: as ``port``."""
+    auth: bool | None = None
+    """Whether users have to log in; None: as the data directory has it, which begins with a login."""
+    tls: TlsFiles | None = None
+    """What etcd and members show; None: certificates of this installation's own."""
+    spark_master: str = "local[*]"
+    console: bool = True
+    demo: bool = False
+    leave_after_demo: bool = False
+    server_silence_s: float = 20.0
+    node_silence_s: float = 60.0
+
+    @property
+    def probe_host(self) -> str:
+        return "127.0.0.1" if self.host in ANY_HOST else self.host
 
 
 def default_topology(count: int) -> tuple[NodeSpec, ...]:
@@ -116,18 +150,12 @@ def _node(path: Path, index: int, entry: Any) -> NodeSpec:
 def plan_children(
     directory: Path,
     ports: Ports,
-    nodes: Sequence[NodeSpec],
+    options: UpOptions,
     *,
     etcd: str,
     tls: TlsFiles,
-    host: str,
-    insecure: bool = False,
-    require_reason: bool = False,
     https: TlsFiles | None = None,
     login: LocalLogin | None = None,
-    member_limit: int,
-    server_silence_s: float = 0.0,
-    node_silence_s: float = 0.0,
 ) -> tuple[ChildSpec, ...]:
     """Every child that is restarted when it dies, in the order in which they start. ``tls``: what they show
     each other; ``https``: what the API shows, where users have to log in."""
@@ -136,15 +164,15 @@ def plan_children(
     server = ChildSpec(
         name="server",
         argv=(
-            *zonectl("serve", "--controllers", "--migrate", "--host", host, "--port", str(ports.api)),
+            *zonectl("serve", "--controllers", "--migrate", "--host", options.host, "--port", str(ports.api)),
             *("--metastore", endpoint, "--data-dir", str(directory)),
-            *(("--insecure",) if insecure else ()),
-            *(("--require-reason",) if require_reason else ()),
+            *(("--insecure",) if options.insecure else ()),
+            *(("--require-reason",) if options.require_reason else ()),
             *(("--no-auth",) if login is None else ("--https-port", str(ports.https))),
         ),
         rank=StopRank.SERVER,
         log=logs / "server.log",
-        silence_s=server_silence_s,
+        silence_s=options.server_silence_s,
         inherited=SERVER_INHERITS,
         env={
             **SERVER_MEMORY,
@@ -159,11 +187,16 @@ def plan_children(
         "etcd", etcd_command(etcd, directory / "etcd", ports, tls), StopRank.METASTORE, logs / "etcd.log", ETCD
     )
     agents = (
-        _node_child(node, directory, endpoint, ports.nodes[node.name], member_limit, etcd) for node in nodes
+        _node_child(node, directory, endpoint, ports.nodes[node.name], options.member_limit, etcd)
+        for node in options.nodes
     )
     more = {**_tls_settings(tls), **_scrape_settings(login)}
-    protected = (replace(agent, env={**agent.env, **more}) for agent in agents)
-    return (metastore, server, *(replace(agent, silence_s=node_silence_s) for agent in protected))
+    silence_s = options.node_silence_s
+    return (
+        metastore,
+        server,
+        *(replace(agent, env={**agent.env, **more}, silence_s=silence_s) for agent in agents),
+    )
 
 
 def _tls_settings(tls: TlsFiles) -> dict[str, str]:

@@ -8,14 +8,20 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from app.security.local_authority import LocalAuthority
 from app.security.scrape_token import keep_scrape_token
 from app.supervision.child_loop import Child, Supervisor
-from app.supervision.child_plan import DEMO_INHERITS, ChildSpec, NodeSpec, StopRank, plan_children, zonectl
+from app.supervision.child_plan import (
+    DEMO_INHERITS,
+    ChildSpec,
+    StopRank,
+    UpOptions,
+    plan_children,
+    zonectl,
+)
 from app.supervision.console_link import new_console_link
 from app.supervision.installation_state import (
     Addresses,
@@ -39,43 +45,9 @@ from rebalance.hosting.tls import TlsFiles
 
 PROBE_TIMEOUT_S = 0.5
 SLOW_START_S = 30.0
-ANY_HOST = ("0.0.0.0", "::")
 INTERRUPTED = 130
 LINK_WAIT_S = 10.0
 RENEWAL_LOOK_S = 6 * 3_600.0
-
-
-@dataclass(frozen=True, slots=True)
-class UpOptions:
-    """``port`` 0: the earlier one, or a free one. ``insecure``: ``app.security.protections``. ``demo``: run it
-    once the API answers; ``leave_after_demo``: and end with its exit code. ``..._silence_s``: ``ChildSpec``."""
-
-    data_dir: Path
-    nodes: Sequence[NodeSpec]
-    host: str = "127.0.0.1"
-    port: int = 0
-    insecure: bool = False
-    require_reason: bool = False
-    member_limit: int = 100
-    ports: range | None = None
-    """What new ports are chosen from; None: the usual ones."""
-    etcd: Path | None = None
-    https_port: int = 0
-    """Of the API with login; 0: as ``port``."""
-    auth: bool | None = None
-    """Whether users have to log in; None: as the data directory has it, which begins with a login."""
-    tls: TlsFiles | None = None
-    """What etcd and members show; None: certificates of this installation's own."""
-    spark_master: str = "local[*]"
-    console: bool = True
-    demo: bool = False
-    leave_after_demo: bool = False
-    server_silence_s: float = 20.0
-    node_silence_s: float = 60.0
-
-    @property
-    def probe_host(self) -> str:
-        return "127.0.0.1" if self.host in ANY_HOST else self.host
 
 
 def say(line: str) -> None:
@@ -117,17 +89,11 @@ def up(options: UpOptions) -> int:
         children = plan_children(
             directory.path,
             ports,
-            options.nodes,
+            options,
             etcd=etcd.path,
             tls=tls,
-            host=options.host,
-            insecure=options.insecure,
-            require_reason=options.require_reason,
             https=https,
             login=login,
-            member_limit=options.member_limit,
-            server_silence_s=options.server_silence_s,
-            node_silence_s=options.node_silence_s,
         )
         names = ", ".join(node.name for node in options.nodes)
         say(f"starting etcd {dotted(etcd.version)}, the server and {names} in {directory.path}")

@@ -27,7 +27,7 @@ from rebalance.kernels.assessment import level_counts, renumbered
 from rebalance.kernels.balanced_chains import ANY_MOVE, FREE_ONLY, repair
 from rebalance.kernels.balanced_moves import (
     Cells,
-    Stage,
+    ColumnStage,
     Terms,
     fill_and_shed,
     fill_anyhow,
@@ -229,7 +229,7 @@ class _Columns:
     def placed(self, candidates: Cells, width: int, level: Level, *, spread: bool) -> Cells:
         """int32 [P, width] out of ``candidates``; with ``spread`` over failure domains."""
         domain, cap = (self._domain, self._cap(width)) if spread else (self._alone, self._once)
-        stage = Stage(0, width, domain, cap)
+        stage = ColumnStage(0, width, domain, cap)
         if candidates.shape[1] <= width and not spread:
             cells = pack(candidates, width)
         else:
@@ -252,14 +252,14 @@ class _Columns:
         learners = np.where((start[:, :, None] == cells[:, None, :votes]).any(axis=2), np.int32(-1), start)
         cells[:, votes:] = trim(learners, width - votes, targets, self._alone, self._once, self.order)
         level = Level(targets, np.maximum(targets - 1, 0), targets + 1)
-        self._settle(cells, Stage(votes, width, self._alone, self._once), level)
+        self._settle(cells, ColumnStage(votes, width, self._alone, self._once), level)
         return cells
 
     def _cap(self, votes: int) -> Counts:
         sizes = np.bincount(self._domain)
         return np.array(voters_per_domain(sizes.tolist(), votes), dtype=np.int64)
 
-    def _settle(self, cells: Cells, stage: Stage, level: Level) -> None:
+    def _settle(self, cells: Cells, stage: ColumnStage, level: Level) -> None:
         if fill_and_shed(cells, self._was, stage, level.targets, self._terms, self.order):
             left = fill_anyhow(cells, self._was, stage, level.targets)
             assert not left, "a partition has a copy that no node may hold"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rebalance.kernels.balanced_moves import Cells, Counts, Stage, contains, count_cells, fits
+from rebalance.kernels.balanced_moves import Cells, ColumnStage, Counts, contains, count_cells, fits
 from rebalance.kernels.compiled import compiled
 
 FREE_ONLY, ANY_MOVE = 0, 1
@@ -66,7 +66,7 @@ def index_cells(cells: Cells, first: int, last: int, nodes: int) -> CellIndex:
 def _search(
     cells: Cells,
     was: Cells,
-    stage: Stage,
+    stage: ColumnStage,
     ends: Ends,
     mode: int,
     index: CellIndex,
@@ -120,7 +120,7 @@ def _search(
 
 
 @compiled
-def _apply(cells: Cells, stage: Stage, taker: int, steps: Steps, barred: npt.NDArray[np.bool_]) -> int:
+def _apply(cells: Cells, stage: ColumnStage, taker: int, steps: Steps, barred: npt.NDArray[np.bool_]) -> int:
     """Do the steps of a path, or none of them: the giver at its beginning, or -1 when a row that two steps use
     does not allow both. Such a row is barred from the next search."""
     parent, via = steps
@@ -140,7 +140,7 @@ def _apply(cells: Cells, stage: Stage, taker: int, steps: Steps, barred: npt.NDA
 
 
 @compiled
-def repair(cells: Cells, was: Cells, stage: Stage, low: Counts, high: Counts, mode: int) -> int:
+def repair(cells: Cells, was: Cells, stage: ColumnStage, low: Counts, high: Counts, mode: int) -> int:
     """Bring every count between ``low`` and ``high`` by chains of moves; returns how far they still are off.
 
     FREE_ONLY: only steps that move no data which was in place before.

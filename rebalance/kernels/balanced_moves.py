@@ -23,7 +23,7 @@ Counts = npt.NDArray[np.int64]
 Terms = npt.NDArray[np.uint64]
 
 
-class Stage(NamedTuple):
+class ColumnStage(NamedTuple):
     """The columns that are settled together, and the rule of failure domains that holds in them."""
 
     first: int
@@ -76,7 +76,7 @@ def contains(row: npt.NDArray[np.int32], node: int) -> bool:
 
 
 @compiled
-def fits(row: npt.NDArray[np.int32], stage: Stage, slot: int, node: int) -> bool:
+def fits(row: npt.NDArray[np.int32], stage: ColumnStage, slot: int, node: int) -> bool:
     """Whether ``node`` may stand in ``slot`` instead of what stands there."""
     inside = 0
     for column in range(len(row)):
@@ -172,7 +172,7 @@ def _first_to_go(
 def _taker(
     cells: Cells,
     was: Cells,
-    stage: Stage,
+    stage: ColumnStage,
     row: int,
     slot: int,
     open_nodes: Counts,
@@ -200,7 +200,9 @@ def _taker(
 
 
 @compiled
-def fill_and_shed(cells: Cells, was: Cells, stage: Stage, targets: Counts, terms: Terms, order: Counts) -> int:
+def fill_and_shed(
+    cells: Cells, was: Cells, stage: ColumnStage, targets: Counts, terms: Terms, order: Counts
+) -> int:
     """Fill holes, then move copies from nodes above their target to nodes below it. Returns the holes that
     nobody with room could take. Never moves a copy that need not move.
 
@@ -269,7 +271,7 @@ def _most_above(row: npt.NDArray[np.int32], first: int, last: int, count: Counts
 
 
 @compiled
-def fill_anyhow(cells: Cells, was: Cells, stage: Stage, targets: Counts) -> int:
+def fill_anyhow(cells: Cells, was: Cells, stage: ColumnStage, targets: Counts) -> int:
     """Give each hole to the node that fits and has least above its target, a holder of the data first. Returns
     the holes that are left: rows in which nobody fits, for the failure domains' sake."""
     count = count_cells(cells, stage.first, stage.last, len(targets))

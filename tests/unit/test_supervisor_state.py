@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from app.supervision.child_plan import StopRank, default_topology, plan_children, read_topology
+from app.supervision.child_plan import StopRank, UpOptions, default_topology, plan_children, read_topology
 from app.supervision.installation_state import (
     Addresses,
     DataDirectory,
@@ -225,11 +225,9 @@ def test_the_plan(tmp_path: Path) -> None:
     children = plan_children(
         tmp_path,
         ports,
-        default_topology(2),
+        UpOptions(tmp_path, default_topology(2)),
         etcd="/bin/etcd",
         tls=TLS,
-        host="127.0.0.1",
-        member_limit=100,
     )
     assert [child.name for child in children] == ["etcd", "server", "n1", "n2"]
     assert [child.name for child in sorted(children, key=lambda child: child.rank)][-2:] == ["server", "etcd"]

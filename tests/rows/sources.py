@@ -13,6 +13,8 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
+NOT_USUAL = frozenset({"soak", "long", "thorough"})
+"""Markers of tests that ``make test`` leaves out (``USUAL`` in the Makefile)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,13 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class MarkedTest:
-    """``path`` below the root of the repository; ``name`` as pytest prints it, without parameters; ``is_soak``:
-    only ``make soak`` runs it."""
+    """``path`` below the root of the repository; ``name`` as pytest prints it, without parameters.
+    ``is_usual``: ``make test`` runs it."""
 
     path: str
     name: str
     markers: tuple[Marker, ...]
-    is_soak: bool = False
+    is_usual: bool = True
 
     @property
     def id(self) -> str:
@@ -103,7 +105,7 @@ def marked_tests(source: Source) -> Iterator[MarkedTest]:
     of_module = _assigned(source.definitions.get("pytestmark"))
     for name, decorators in _decorated(source.tree.body, "", of_module):
         if markers := tuple(_markers(decorators)):
-            yield MarkedTest(path, name, markers, any(map(_is_soak, decorators)))
+            yield MarkedTest(path, name, markers, not any(map(_is_left_out, decorators)))
 
 
 def _decorated(
@@ -131,10 +133,10 @@ def _assigned(statement: ast.stmt | None) -> list[ast.expr]:
     return []
 
 
-def _is_soak(decorator: ast.expr) -> bool:
-    """``pytest.mark.soak``, with or without arguments; not one of a single parameter."""
-    name = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(name) == "pytest.mark.soak"
+def _is_left_out(decorator: ast.expr) -> bool:
+    """A marker of ``NOT_USUAL``, with or without arguments; not one of a single parameter."""
+    name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+    return name.removeprefix("pytest.mark.") in NOT_USUAL
 
 
 def _markers(expressions: Iterable[ast.expr]) -> Iterator[Marker]:

@@ -94,10 +94,18 @@ def problems(coverage: Coverage) -> Iterator[str]:
     for row, requirement in known.items():
         if requirement.kind not in UNCHECKED and row not in coverage.shown and row not in not_built:
             yield f"{row}: no test shows it, and {NOT_BUILT.name} does not list it"
-        if row in coverage.shown and all(claim.test.is_soak for claim in coverage.shown[row]):
-            yield f"{row}: only soak tests show it, and make test has to as well"
+        if row in coverage.shown:
+            yield from _less_in_make_test(row, coverage.shown[row])
     for package, name in SHIPPED.keys() - coverage.shipped:
         yield f"tests/rows/levels.py: SHIPPED names {name} in {package}, which no marked test reaches"
+
+
+def _less_in_make_test(row: str, claims: tuple[Claim, ...]) -> Iterator[str]:
+    """A row that ``make test`` does not show, or at a lower level than the other runs."""
+    usual = tuple(claim for claim in claims if claim.test.is_usual)
+    if _best(usual) != _best(claims):
+        best, least = claims[0], _best(usual) or "nothing"
+        yield f"{row}: make test shows it as {least}, and {best.test.id}, which it leaves out, as {best.level}"
 
 
 def _wrong_markers(coverage: Coverage) -> Iterator[str]:

@@ -61,11 +61,12 @@ def test_who_takes_long_without_a_reason_is_listed(tmp_path: Path) -> None:
         pytest.mark.slow(20),
         pytest.mark.slow("it waits", "for a clock"),
         pytest.mark.slow(reason="it waits"),
+        pytest.mark.thorough(),
     ],
-    ids=["nothing", "blank", "number", "two", "keyword"],
+    ids=["nothing", "blank", "number", "two", "keyword", "thorough"],
 )
 def test_a_marker_without_a_reason_is_refused(marker: pytest.MarkDecorator) -> None:
-    with pytest.raises(ValueError, match="slow takes one reason"):
+    with pytest.raises(ValueError, match=f"{marker.name} takes one reason: @pytest.mark.{marker.name}"):
         reason_of(marker.mark)
 
 

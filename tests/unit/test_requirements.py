@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.rows.levels import SHIPPED, level_of
 from tests.rows.reach import Reach
 from tests.rows.references import cited_in, known_ids, unresolved
-from tests.rows.sources import ROOT, MarkedTest, Source, Sources, marked_tests
+from tests.rows.sources import NOT_USUAL, ROOT, MarkedTest, Source, Sources, marked_tests
 from tests.rows.table import TABLE, Claim, Coverage, Requirement, problems, read_coverage, render
 
 SCRIPTS = ROOT / "tests" / "datadriven" / "scripts"
@@ -64,7 +65,7 @@ def test_references_are_read_as_people_write_them() -> None:
 
 ROW = Requirement("I3-001", "Ignite 3 rebalance", "The flow", "It is seen", "must")
 CLAIM = Claim(MarkedTest(PLACE, "test_it", ()), "core", "service")
-SOAK_CLAIM = replace(CLAIM, test=replace(CLAIM.test, is_soak=True))
+LEFT_OUT = replace(CLAIM, test=replace(CLAIM.test, is_usual=False))
 WHOLE = Coverage({"I3-001": ROW}, {"I3-001": (CLAIM,)}, {}, frozenset(SHIPPED))
 
 
@@ -76,7 +77,11 @@ def test_a_row_with_a_test_is_right() -> None:
     ("coverage", "problem"),
     [
         (replace(WHOLE, shown={}), "I3-001: no test shows it"),
-        (replace(WHOLE, shown={"I3-001": (SOAK_CLAIM,)}), "I3-001: only soak tests show it"),
+        (replace(WHOLE, shown={"I3-001": (LEFT_OUT,)}), "I3-001: make test shows it as nothing"),
+        (
+            replace(WHOLE, shown={"I3-001": (replace(LEFT_OUT, level="service"), CLAIM)}),
+            f"I3-001: make test shows it as core, and {PLACE}::test_it, which it leaves out, as service",
+        ),
         (replace(WHOLE, not_built={"I3-001": "why it is not built yet"}), "I3-001 is shown by"),
         (replace(WHOLE, shown={**WHOLE.shown, "NEW-1": (CLAIM,)}), f"{PLACE}::test_it: NEW-1 is not in"),
         (replace(WHOLE, not_built={"NEW-1": "why it is not built yet"}), "NEW-1 is not in"),
@@ -111,6 +116,10 @@ class TestClass:
 @pytest.mark.row("I3-005", shows="core")
 def test_long(): ...
 
+@pytest.mark.row("I3-006", shows="core")
+@pytest.mark.thorough("test_function shows it of one node")
+def test_again(): ...
+
 def test_unmarked(): ...
 """
 
@@ -124,8 +133,14 @@ def test_markers_are_read_from_functions_parameters_and_classes() -> None:
         "test_function": [(row, "core") for row in ("I3-001", "I3-016", "I3-017", "I3-018", "I3-002")],
         "TestClass::test_method": [("I3-003", "model"), ("I3-004", "core")],
         "test_long": [("I3-005", "core")],
+        "test_again": [("I3-006", "core")],
     }
-    assert [test.name for test in tests if test.is_soak] == ["test_long"]
+    assert [test.name for test in tests if not test.is_usual] == ["test_long", "test_again"]
+
+
+def test_make_test_leaves_out_what_the_rows_say() -> None:
+    (usual,) = re.findall(r"^USUAL := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {term.removeprefix("not ") for term in usual.split(" and ")} == NOT_USUAL
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ EXPECTED = {
     ("StoreServerDown", "n2"),
 }
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.thorough("integration/test_damaged_copies mends them, and unit/test_alerts judges each fault"),
+]
 
 
 def no_store_server(installation: Installation, name: str) -> AbstractContextManager[None]:

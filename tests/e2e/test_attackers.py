@@ -55,7 +55,10 @@ RUNS = [
     ),
 ]
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [
+    pytest.mark.timeout(1200),
+    pytest.mark.thorough("integration/test_hostile_connections has each attack on a server alone"),
+]
 
 
 @pytest.fixture(params=RUNS)

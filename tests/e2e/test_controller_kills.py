@@ -14,7 +14,11 @@ from rebalance.core.keys import Keyspace
 from tests.fixtures.etcd_server import EtcdServer
 from tests.fixtures.fault_rig import ZONE_ID, FaultRig, fault_rig
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.slow("controllers are killed again and again during moves")]
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.slow("controllers are killed again and again during moves"),
+    pytest.mark.thorough("test_operation_kills kills the leading controller once"),
+]
 
 PARTITIONS, PARTITIONS_SOAK = 400, 1_000
 NODES = 7

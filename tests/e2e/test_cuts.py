@@ -51,6 +51,7 @@ def whole(cuttable: CutInstallation) -> CutInstallation:
     return cuttable
 
 
+@pytest.mark.thorough("test_fenced_zones and integration/test_fence cut single links")
 @pytest.mark.slow("each cut lasts longer than leases, and ends with a convergence")
 async def test_a_slice_of_cuts(whole: CutInstallation, tmp_path: Path) -> None:
     """No acknowledged put of a STRONG_CONSISTENCY zone is lost, histories are linearizable, and 30 s after the
@@ -58,6 +59,7 @@ async def test_a_slice_of_cuts(whole: CutInstallation, tmp_path: Path) -> None:
     await strike(CutRun(whole, SEED, tmp_path, SHORT_S), SLICE)
 
 
+@pytest.mark.thorough("test_a_new_leader_of_the_metastore_and_a_silence_begin_again loses a member")
 @pytest.mark.parametrize(
     "store", [STORES[0], *(pytest.param(each, marks=pytest.mark.soak) for each in STORES[1:])]
 )

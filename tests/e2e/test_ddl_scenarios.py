@@ -22,6 +22,7 @@ def peers(installation: Installation, zone: str) -> list[list[str]]:
     return [sorted(each["stable"]["peers"]) for each in installation.partitions(zone)]
 
 
+@pytest.mark.thorough("integration/test_node_scenarios overtakes them by targets")
 @pytest.mark.parametrize(
     ("wanted", "statements"),
     [
@@ -103,6 +104,7 @@ def compacting(installation: Installation) -> Iterator[list[int]]:
         thread.join(120)
 
 
+@pytest.mark.thorough("contract/test_metastore reads on after a compaction")
 def test_compaction_of_the_metastore_during_moves(installation: Installation) -> None:
     """S042: no history is needed; watches that lose their place read again."""
     installation.execute("CREATE ZONE compacted (PARTITIONS 2, REPLICAS 1)")

@@ -98,6 +98,7 @@ async def judged(running: Trial, blow: Strike, reset: int, generation: int, had:
     return figures
 
 
+@pytest.mark.thorough("integration/test_fence cuts a node off")
 @pytest.mark.row("H1", "H5", shows="service")
 @pytest.mark.parametrize(
     "is_apart", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["connected", "apart"]
@@ -143,6 +144,7 @@ async def test_a_majority_loses_its_agents(
         await judged(running, struck, reset, generation, had)
 
 
+@pytest.mark.thorough("integration/test_fence stops it beside real members")
 @pytest.mark.row("H4", shows="service")
 @pytest.mark.parametrize("outage_s", [OUTAGE_S, pytest.param(LONG_OUTAGE_S, marks=pytest.mark.soak)])
 async def test_the_metastore_is_stopped(whole: CutInstallation, outage_s: float) -> None:
@@ -193,6 +195,7 @@ async def test_a_majority_dies_while_the_metastore_is_stopped(whole: CutInstalla
     print(f"reset {waited_s:.2f} s after the metastore's start", flush=True)
 
 
+@pytest.mark.thorough("it jumps in test_a_majority_loses_its_agents")
 @pytest.mark.row("H1", shows="service")
 async def test_the_wall_clock_of_the_controller_jumps(whole: CutInstallation, clock: ShiftedClock) -> None:
     """H1: an hour forth and back makes no reset, neither while a majority lives nor while it is absent for some

@@ -15,6 +15,7 @@ ALERT = "ReplicasMissing"
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.slow("majorities are killed, and leases waited for"),
+    pytest.mark.thorough("contract/test_filling_up fills zones up, test_recovery resets one"),
 ]
 
 

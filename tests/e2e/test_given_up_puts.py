@@ -17,7 +17,12 @@ KEYS = [f"key-{number}" for number in range(24)]
 LIMIT_S = 2.0
 LAST_S = 60.0
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.thorough(
+        "integration/test_write_terms has late puts at a member, simulation/test_store_hasty_clients at servers"
+    ),
+]
 
 
 @contextmanager

@@ -11,7 +11,10 @@ import pytest
 from app.security.administrator import LOCAL_ADMIN
 from tests.e2e.installation import Installation, wait_for, writing
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.thorough("integration/test_rebalance_limits has the same cap beside a controller"),
+]
 
 PARTITIONS = 8
 CAP = 2

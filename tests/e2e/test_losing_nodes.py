@@ -51,6 +51,7 @@ def stable_peers(installation: Installation) -> list[list[str]]:
     return [sorted(partition["stable"]["peers"]) for partition in installation.partitions("FOLLOWED")]
 
 
+@pytest.mark.thorough("integration/test_node_scaling has both")
 def test_placement_follows_a_node_that_leaves_and_returns(five_nodes: Installation) -> None:
     """S038: with timers of 0 a node that is silent for its lease is replaced, and takes its place again when it
     is back; the data is readable throughout. Its members go on meanwhile, and one of them leads."""
@@ -73,6 +74,7 @@ KEYS = tuple(f"key-{number}" for number in range(24))
 ZONES = ("REMADE", "REFILLED")
 
 
+@pytest.mark.thorough("unit/test_node_removal, and integration/test_joiner_gone")
 def test_a_node_that_is_gone_for_good_is_removed(five_nodes: Installation) -> None:
     """Its replicas are made anew elsewhere, a drain of it ends, and its machine comes back as a new node."""
     five_nodes.execute("CREATE ZONE remade (PARTITIONS 4, REPLICAS 3)")

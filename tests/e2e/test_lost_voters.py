@@ -12,6 +12,7 @@ from tests.fixtures.recovery_commands import dry_run, freeze, leads_nowhere, res
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.slow("every voter is killed, and a learner founds the group anew"),
+    pytest.mark.thorough("integration/test_found_from_learner has it over agents"),
 ]
 
 

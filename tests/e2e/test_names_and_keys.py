@@ -162,6 +162,7 @@ def test_the_client_refuses_what_is_no_key(five_nodes: Installation, zone: str, 
             client.put(zone, "k", "v", "é")
 
 
+@pytest.mark.thorough("test_each_key_is_one_key_for_everybody, by other ways")
 @pytest.mark.slow("fourteen commands, each a process")
 def test_zonectl_puts_and_gets_each_key(five_nodes: Installation, zone: str) -> None:
     for number, key in enumerate(("a\nb", "a/../b", "%ff", "-", "\u202e", " ", "..")):
@@ -194,6 +195,7 @@ def test_zonectl_refuses_bytes_that_are_no_text(five_nodes: Installation, argume
     assert b"not UTF-8 text" in done.stderr or b"operation id" in done.stderr
 
 
+@pytest.mark.thorough("unit/test_addresses has every route")
 @pytest.mark.parametrize("profile", ["default", "bulk"])
 @pytest.mark.parametrize("name", in_every_run(ZONES, [ZONES[0], ZONES[-1]]))
 def test_a_zone_is_reached_by_every_route_and_command(

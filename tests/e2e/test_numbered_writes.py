@@ -34,7 +34,10 @@ MEMBERS = 4
 """Of each of three nodes: as many as the zone of groups has partitions."""
 LIVELY_S = 3.0
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.thorough("linearizability/test_recorded_history has faults beside numbered writes"),
+]
 
 
 @dataclass

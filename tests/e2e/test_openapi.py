@@ -35,6 +35,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
         whole.stop()
 
 
+@pytest.mark.thorough("test_request_fuzz sends a slice of such requests")
 @pytest.mark.slow("thousands of requests, one after the other")
 @pytest.mark.parametrize(
     "examples", [2, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(LONG_S)])]

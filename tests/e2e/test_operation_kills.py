@@ -129,6 +129,7 @@ def kill_all(victim: Installation, *words: str) -> None:
         process.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.thorough("the controller is killed, which carries it out")
 @pytest.mark.row("VOL-020", "VOL-089", shows="service")
 @pytest.mark.parametrize(
     "words",
@@ -161,12 +162,14 @@ def test_the_leading_controller(victim: Installation, leading_controller: int) -
     wait_for("another leader", lambda: leader(victim) not in (0, leading_controller))
 
 
+@pytest.mark.thorough("integration/test_stage_faults kills agents in each stage")
 @pytest.mark.row("VOL-020", shows="service")
 def test_a_node_agent(victim: Installation) -> None:
     """VOL-020: its members go with it, and come back with it."""
     killed_half_way(victim, lambda: kill_all(victim, "app.cli", " node ", "--name n2"))
 
 
+@pytest.mark.thorough("integration/test_stage_faults kills members in each stage")
 def test_a_group_member(victim: Installation) -> None:
     zone = victim.get("/api/v1/zones/victim")["zone_id"]
 

@@ -19,7 +19,10 @@ from rebalance.nodes.registration import Registration
 from tests.fixtures.etcd_server import EtcdServer
 from tests.fixtures.fault_rig import ZONE_ID, FaultRig, fault_rig
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.thorough("integration/test_silent_metastore has it silent during moves"),
+]
 
 PARTITIONS = 50
 LEASE_S = 3

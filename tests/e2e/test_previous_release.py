@@ -120,6 +120,7 @@ def filled(directory: Directory, build: Build) -> None:
     directory.check()
 
 
+@pytest.mark.thorough("golden records of each release are read in unit tests")
 @pytest.mark.slow("an installation starts, and another one on its directory")
 @pytest.mark.skipif(missing_history() != "", reason=missing_history() or "the previous release is there")
 def test_its_data_directory_is_taken_over(directory: Directory, previous_build: Build) -> None:

@@ -104,6 +104,7 @@ def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
     writer.read_back()
 
 
+@pytest.mark.thorough("integration/test_node_recovery chooses between copies")
 @pytest.mark.row("IEP-059", "IEP-060", shows="service")
 def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
     """IEP-059, IEP-060: of two survivors one was away while the others wrote; the dry run shows how far each
@@ -138,6 +139,7 @@ def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
             agent.resume()
 
 
+@pytest.mark.thorough("integration/test_found_from_learner has learners left alone")
 @pytest.mark.row("IEP-050", "IEP-051", "IEP-059", "IEP-060", shows="service")
 def test_a_lost_majority_beside_learners(five_nodes: Installation) -> None:
     """IEP-050, IEP-051, IEP-059, IEP-060: two of three voters are killed, two learners live. They make no
@@ -192,6 +194,7 @@ def test_a_group_that_serves_is_left_alone(five_nodes: Installation) -> None:
             agent.resume()
 
 
+@pytest.mark.thorough("contract/test_high_availability, and H3 in test_fenced_zones")
 @pytest.mark.row("IEP-051", shows="service")
 def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:
     """IEP-051, S191: HIGH_AVAILABILITY needs nobody: after the delay the living node goes on, and the others
@@ -218,6 +221,7 @@ def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:
     writer.read_back()
 
 
+@pytest.mark.thorough("integration/test_node_recovery has it over agents")
 def test_restart_with_clean_up(five_nodes: Installation) -> None:
     """S206: a member gives its data up and comes back as a new one; the last copies do not."""
     five_nodes.execute("CREATE ZONE again (PARTITIONS 1, REPLICAS 3)")

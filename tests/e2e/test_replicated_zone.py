@@ -204,6 +204,7 @@ def group_voters(installation: Installation, zone: str) -> set[str]:
     return {each["name"] for each in answer.json()["members"] if not each.get("isLearner", False)}
 
 
+@pytest.mark.thorough("simulation/test_learners has these targets")
 @pytest.mark.row("IEP-031", shows="service")
 def test_alter_between_all_and_a_number_and_to_other_quorums(seven: Installation) -> None:
     """IEP-031: ALTER ZONE from a number to ALL, to a larger quorum, to a smaller one, and back to a number.

@@ -14,6 +14,7 @@ from tests.e2e.installation import Installation, wait_for, without_spark
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.slow("the metastore is backed up, restored and adopted between moves"),
+    pytest.mark.thorough("integration/test_two_stores restores it beside controllers"),
 ]
 
 MOVED = ("grown", "shrunk", "late")

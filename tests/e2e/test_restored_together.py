@@ -20,6 +20,7 @@ from tests.fixtures.judged_alerts import QUICK_ALERTS
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.slow("both stores are backed up and restored, and nodes are exchanged"),
+    pytest.mark.thorough("integration/test_two_stores restores each store alone"),
 ]
 
 STORED = "STORAGE PROFILES ['bulk']"

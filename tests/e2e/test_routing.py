@@ -10,7 +10,10 @@ from app.client.zone_client import Mode
 from rebalance.groups.key_hash import partition_of
 from tests.e2e.installation import Installation
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.thorough("linearizability/test_recorded_history has both ways during moves"),
+]
 
 KEYS = [f"key-{number}" for number in range(40)]
 

@@ -17,6 +17,7 @@ from tests.fixtures.runbook_page import Follower, RunbookPage
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.slow("majorities are killed, and leases, elections and alerts waited for"),
+    pytest.mark.thorough("test_recovery does by the API what the page says"),
 ]
 ALERT = "PartitionWithoutMajority"
 

@@ -27,6 +27,7 @@ from tests.fixtures.machines import Machines, machines
 pytestmark = [
     pytest.mark.timeout(1_200),
     pytest.mark.skipif(missing() != "", reason=missing() or "networks are there"),
+    pytest.mark.thorough("processes are killed and certificates replaced on one machine, one by one"),
 ]
 
 HOSTS = ("a", "b", "c")

@@ -34,7 +34,10 @@ NEAR_S = 20.0
 """An answer counts for 15 s, and takes 2 s; a put's outcome within so long of what was shown."""
 LIMIT_S = 300
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.thorough("unit/test_silent_answers has what is shown then"),
+]
 
 
 @dataclass

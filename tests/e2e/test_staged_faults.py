@@ -35,6 +35,7 @@ from tests.fixtures.staged_faults import (
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.slow("faults are staged one after the other, and their ends waited for"),
+    pytest.mark.thorough("unit/test_alerts judges each fault, and each query of the dashboards is parsed"),
 ]
 UNWATCHED = {"ZONEKEEPER_UP_NODE_SILENCE_S": "0", "ZONEKEEPER_UP_SERVER_SILENCE_S": "0"}
 """Processes stand still for as long as the tests say."""

@@ -19,7 +19,10 @@ PARTITIONS = 256
 SOAKED = 2_048
 LIMIT_S = 300
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.thorough("integration/test_store_moves moves copies, test_operations pauses and reverses"),
+]
 
 
 def newest(installation: Installation) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def reset_by_call(installation: Installation) -> list[tuple[int, str]]:
     return [(number, outcome) for number, outcome, *_ in called]
 
 
+@pytest.mark.thorough("integration/test_store_requests resets them")
 @pytest.mark.slow("a store server is killed three times and comes back")
 def test_lost_partitions_are_reset_by_each_way_there_is(installation: Installation) -> None:
     """Of one copy each, whose disk is gone. They are refused until then, and readiness names them; afterwards
@@ -143,6 +144,7 @@ def flip(installation: Installation, node: str) -> None:
             at = content.find(RIGHT.encode(), at + 1)
 
 
+@pytest.mark.thorough("simulation/test_store_refills fills it again")
 @pytest.mark.slow("a copy is emptied and filled again")
 def test_a_damaged_copy_is_repaired_from_the_others(installation: Installation) -> None:
     """Its value is wrong wherever it is read; the copy leaves the in-sync set, and all copies are right again.

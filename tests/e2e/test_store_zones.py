@@ -55,6 +55,7 @@ def strays(installation: Installation) -> tuple[str, list[str]]:
     return values["members of groups in store zones"], installation.get("/api/v1/upgrade")["strays"]
 
 
+@pytest.mark.thorough("linearizability/test_store_scenes has clients of both ways")
 @pytest.mark.slow("programs go on during a move, and while a server is killed")
 def test_programs_read_and_write_a_store_zone(installation: Installation) -> None:
     """By the routing map, through the server and with ``zonectl kv``, before, during and after a move; and when
@@ -109,6 +110,7 @@ def test_programs_read_and_write_a_store_zone(installation: Installation) -> Non
     installation.execute("DROP ZONE stored")
 
 
+@pytest.mark.thorough("integration/test_store_servers stops all of them")
 @pytest.mark.slow("every store server is killed and comes back")
 def test_all_servers_are_killed_at_once(installation: Installation) -> None:
     """Nothing is lost, and no put fails: those that come wait, and the zone says for what."""

@@ -13,7 +13,10 @@ from tests.e2e.installation import Installation, wait_for
 KEYS = tuple(f"key-{number}" for number in range(24))
 LIMIT_S = 300
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.thorough("unit/test_directory_owner has what a node finds in such a directory"),
+]
 
 
 def node_of(installation: Installation, name: str) -> int:

@@ -14,7 +14,11 @@ from rebalance.core.keys import Keyspace
 from tests.fixtures.etcd_cluster import MEMBERS, EtcdCluster
 from tests.fixtures.fault_rig import ZONE_ID, fault_rig
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.slow("members of the metastore are killed during moves")]
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.slow("members of the metastore are killed during moves"),
+    pytest.mark.thorough("simulation/test_seeds loses its answers at each step"),
+]
 
 PARTITIONS = 400
 FINISH_S = 240.0

@@ -14,7 +14,11 @@ from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spa
 from tests.fixtures.local_access import LocalAccess
 from tests.fixtures.second_server import SecondServer
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("two servers are started and killed in turns")]
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("two servers are started and killed in turns"),
+    pytest.mark.thorough("contract/test_controllers goes on with what another one began"),
+]
 ZONES = 4
 
 

@@ -17,7 +17,10 @@ from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spa
 from tests.fixtures.installation_dumps import endpoint
 from tests.fixtures.slices import in_every_run
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.thorough("simulation/test_unreadable has garbage in each kind of key"),
+]
 
 PREFIX = "zonekeeper/"
 CAUSE = "RECORD_NOT_READABLE"

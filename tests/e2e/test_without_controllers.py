@@ -15,7 +15,11 @@ from tests.fixtures.cut_installation import CONTROLLER, CutInstallation
 KEYS = tuple(f"key-{number}" for number in range(32))
 AT_REST_S = 120
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("a node and the controller are killed")]
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("a node and the controller are killed"),
+    pytest.mark.thorough("simulation/test_store_seeds has servers die without one"),
+]
 
 
 def test_a_store_zone_goes_on_when_a_node_dies_without_a_controller(cuttable: CutInstallation) -> None:

@@ -103,6 +103,7 @@ async def test_killed_and_stopped_servers_lose_no_acknowledged_put(tmp_path: Pat
     await played(tmp_path, LoopbackSites(STORE, *THREE), THREE, acts)
 
 
+@pytest.mark.thorough("simulation/test_store_seeds cuts them off")
 @pytest.mark.slow("three nodes start, and are cut from each other for longer than a server lives")
 async def test_servers_that_are_cut_off_lose_no_acknowledged_put(tmp_path: Path) -> None:
     if reason := missing():

@@ -37,9 +37,7 @@ async def list_zones(services: ServicesOf) -> Response:
     snapshot = await services.snapshot()
     seen = seen_zones(snapshot)
     zones = [
-        services.views.zone(zone, snapshot.version)
-        for zone in snapshot.zones
-        if seen is None or zone.zone_id in seen
+        services.views.zone(zone, snapshot) for zone in snapshot.zones if seen is None or zone.zone_id in seen
     ]
     return JSONResponse(await services.dated({"catalog_version": snapshot.version, "zones": zones}))
 
@@ -49,7 +47,7 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     services.require_metastore()
     known_zone = await services.zone(zone)
     snapshot = await services.snapshot()
-    body = services.views.zone(known_zone, snapshot.version)
+    body = services.views.zone(known_zone, snapshot)
     version = body["catalog_version"]
     progress = await _read(
         services, known_zone.partitions, lambda views: views.progress(known_zone.zone_id, version)

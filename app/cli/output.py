@@ -21,6 +21,16 @@ Columns = Mapping[str, str | Callable[[Any], object]]
 """By title the field that a column shows, or the function of an object that gives its cell."""
 
 
+def table_columns(row: type, *names: str, **own: str | Callable[[Any], object]) -> Columns:
+    """Of the fields of a row that are named; ``own``: cells of some of them, and of others behind them."""
+    from app.contract.columns import columns_of
+
+    columns = columns_of(row)
+    shown = {name: columns[name].text for name in names}
+    titles = {name: column.title.lower() for name, column in columns.items()}
+    return {titles.get(name, name): cell for name, cell in {**shown, **own}.items()}
+
+
 def print_table(
     objects: Sequence[Any], columns: Columns, title: str = "", *, out: TextIO | None = None
 ) -> None:

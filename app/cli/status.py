@@ -18,14 +18,14 @@ from app.cli.request_errors import ProblemError
 from app.cli.say import say
 from app.client.problem import JsonObject
 from app.contract.change_text import describe_params
+from app.contract.columns import columns_of
+from app.contract.zones import ZoneBody
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient
     from app.contract.alerts import AlertBody
-    from app.contract.zones import ZoneBody
 
 DEGRADED_MAX = 20
-ZONE_FIELDS = ("partitions", "replicas", "quorum_size", "voters", "learners", "storage_profiles")
 
 
 @object_command
@@ -79,7 +79,7 @@ def status(api: Api) -> int:
         )
     if api.is_table and zones:
         say()
-        print_table(zones, {"zone": _zone_name, "parameters": _parameters, "waits for": _causes})
+        print_table(zones, {"zone": "name", "parameters": zone_parameters, "waits for": _causes})
     if api.is_table:
         say_pages(_all_causes(ready, zones))
     is_page = any(part.get("severity") == "page" for part in ready.get("degraded") or ())
@@ -156,13 +156,11 @@ def _drain(node: JsonObject) -> str:
     return f", {drain['state'].lower()} by {drain['by']}{reason}"
 
 
-def _zone_name(zone: JsonObject) -> str:
-    return str(zone.get("name") or zone.get("zone"))
-
-
-def _parameters(zone: JsonObject) -> str:
-    parameters = zone.get("params") or zone
-    return describe_params({name: parameters[name] for name in ZONE_FIELDS if name in parameters})
+def zone_parameters(zone: JsonObject, row: type = ZoneBody) -> str:
+    """What it is set to, with how many replicas of a partition vote and learn."""
+    options = [name for name, column in columns_of(row).items() if column.about.is_option]
+    names = (*options, "voters", "learners")
+    return describe_params({name: zone[name] for name in names if zone.get(name) is not None})
 
 
 def _all_causes(ready: JsonObject, zones: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nicegui import ui
@@ -11,6 +11,7 @@ from app.console.browser import call, set_height
 from app.console.charts import Bars, bar_options
 from app.console.fragments import link
 from app.console.frame import go
+from app.contract.columns import columns_of
 
 ROW_PX, HEADER_PX = 38, 42
 ROWS_SEEN_MAX = 16
@@ -28,6 +29,28 @@ def number_column(field: str, title: str) -> dict[str, Any]:
         "type": "rightAligned",
         ":valueFormatter": "(p) => p.value === null ? '' : p.value.toLocaleString('en')",
     }
+
+
+def grid_columns(row: type, *names: str) -> list[dict[str, Any]]:
+    """Of the fields of a row that are named; numbers are on the right."""
+    columns = columns_of(row)
+    return [
+        number_column(name, columns[name].title)
+        if columns[name].is_number
+        else text_column(name, columns[name].title)
+        for name in names
+    ]
+
+
+def grid_row(row: type, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers as they are, everything else as text."""
+    columns = columns_of(row).items()
+    return {name: body[name] if column.is_number else column.text(body) for name, column in columns}
+
+
+def details(row: type, body: Mapping[str, Any], *less: str) -> dict[str, str]:
+    """Every field of a row by its title, as text; ``less``: but these."""
+    return {column.title: column.text(body) for name, column in columns_of(row).items() if name not in less}
 
 
 def live_grid(columns: list[dict[str, Any]], label: str, step: str) -> ui.aggrid:

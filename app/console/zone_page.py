@@ -15,14 +15,14 @@ from app.console.controls import ButtonKind, PageAction, action_link, button
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, natural, render
 from app.console.frame import PageFrame, console_page, page_frame
-from app.console.grids import bar_chart, show_chart
+from app.console.grids import bar_chart, details, show_chart
 from app.console.plan import quoted
 from app.console.shared import ConsoleEvent, Site
 from app.console.viewer import may_use, page_refusal
 from app.console.zone_grid import NodeLoad, ZoneGrid
 from app.console.zone_states import skew_of, zone_state
+from app.contract.zones import ZoneBody
 from app.security.policy import PageControl
-from app.sql.explain import parameters_of
 from catalog.core.zone import Zone
 from parser.render import render_zone
 
@@ -108,7 +108,7 @@ class _ZoneView:
         site, views = self._site, self._site.services.views
         zone = await site.zone(self._name)
         catalog = await site.catalog()
-        body = views.zone(zone, catalog.version)
+        body = views.zone(zone, catalog)
         limits, _ = await actions.limits(site)
         pause = next((row for row in limits["zone_pauses"] if row["zone_id"] == zone.zone_id), None)
         self._action = RESUME if pause else PAUSE
@@ -121,9 +121,9 @@ class _ZoneView:
         self._reset_button.visible = lost > 0 and may_use(RESET_LOST.control, zone.zone_id)
         note = f"Zone {zone.zone_id}, catalog version {body['catalog_version']}."
         self._head.show(render("title", title=zone.name, note=note))
-        parameters = parameters_of(zone, views.data_nodes(zone.zone_id))
+        parameters = details(ZoneBody, body, "data_nodes")
         self._parameters.show(
-            render("zone_parameters", parameters=parameters, ddl=render_zone(zone), zone=body)
+            render("zone_parameters", parameters=parameters, ddl=render_zone(zone), nodes=body["data_nodes"])
         )
         grid, intent = site.feed.grids.get(zone.zone_id), site.feed.intents.get(zone.zone_id)
         if grid is not None and intent is not None:

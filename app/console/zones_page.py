@@ -13,7 +13,7 @@ from app.console.controls import action_link, text_field
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link
 from app.console.frame import console_page, page_frame
-from app.console.grids import live_grid, number_column, show_rows, text_column
+from app.console.grids import grid_columns, grid_row, live_grid, number_column, show_rows, text_column
 from app.console.shared import NEW_ZONE, Site, no_zone
 from app.console.viewer import may_use
 from app.console.zone_states import ZoneState, skew_of, zone_state
@@ -25,13 +25,10 @@ YIELD_EVERY = 100
 COLUMNS: list[dict[str, Any]] = [
     text_column("name", "Zone", flex=2),
     text_column("state", "State", flex=2),
-    number_column("partitions", "Partitions"),
-    {**text_column("replicas", "Replicas"), "type": "rightAligned"},
-    number_column("quorum", "Quorum size"),
+    *grid_columns(ZoneBody, "partitions", "replicas", "quorum_size"),
     number_column("data_nodes", "Data nodes"),
     number_column("skew", "Skew"),
-    text_column("algorithm", "Distribution"),
-    text_column("profiles", "Storage profiles"),
+    *grid_columns(ZoneBody, "distribution_algorithm", "consistency_mode", "storage_profiles"),
     text_column("pause", "Paused"),
 ]
 
@@ -41,15 +38,10 @@ def zone_row(state: ZoneState, body: ZoneBody, skew: int, pause: str) -> dict[st
     moves = state.moves
     progress = "" if state.is_settled else f", {moves.done:,} of {moves.total:,} done"
     return {
-        "name": state.zone.name,
+        **grid_row(ZoneBody, body),
         "state": f"{state.word}{progress}",
-        "partitions": body["partitions"],
-        "replicas": str(body["replicas"]),
-        "quorum": body["quorum_size"],
         "data_nodes": len(body["data_nodes"]),
         "skew": skew,
-        "algorithm": state.zone.algorithm.value,
-        "profiles": ", ".join(body["storage_profiles"]),
         "pause": pause,
     }
 
@@ -63,7 +55,7 @@ async def _rows(site: Site, pauses: dict[str, str]) -> list[dict[str, Any]]:
         grid, intent = grids.get(zone.zone_id), intents.get(zone.zone_id)
         if grid is None or intent is None:
             continue
-        body = views.zone(zone, catalog.version)
+        body = views.zone(zone, catalog)
         skew = skew_of(grid.loads(), body["data_nodes"])["replicas"].max_min
         state = zone_state(zone, grid, views.whole_wait(intent))
         rows.append(zone_row(state, body, skew, pauses.get(zone.name, "")))

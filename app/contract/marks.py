@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
@@ -22,7 +22,7 @@ class About:
 class OneOf:
     """``Annotated[str, OneOf(Stage)]``: the values of an enum of a core, and ``more``; without ``less``."""
 
-    def __init__(self, kind: type[Enum], *more: str, less: Enum | None = None) -> None:
+    def __init__(self, kind: Iterable[Enum], *more: str, less: Enum | None = None) -> None:
         self._values = [*(member.value for member in kind if member is not less), *more]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from types import new_class
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
+from app.contract.columns import ColumnMark
 from app.contract.marks import About, OneOf
-from catalog.core.zone import Strategy
+from catalog.core.zone_options import ZONE_OPTIONS, OptionKind, ZoneOptionRow
 from rebalance.core.affinity import CopyState
 from rebalance.core.causes import Cause
 from rebalance.core.move_status import MoveState
@@ -184,20 +187,54 @@ class ProgressAnswer(Progress, AsOf):
     """Of a zone by its id."""
 
 
-class ZoneBody(TypedDict):
-    zone_id: int
-    name: str
-    partitions: int
-    replicas: int | Literal["ALL"]
-    quorum_size: Annotated[int | None, About("the effective one")]
-    voters: Annotated[int, About("of each partition, with the data nodes there are")]
-    learners: Annotated[int, About("replicas of each partition that do not vote")]
-    storage_profiles: list[str]
-    rebalance_strategy: Annotated[
-        Annotated[str, OneOf(Strategy)] | None, About("of moves that begin; null: as the controllers are set")
+class ZoneName(TypedDict):
+    zone_id: Annotated[int, ColumnMark("given once, never used again", sql="ZONE_ID", title="Id")]
+    name: Annotated[str, ColumnMark("name of the zone", sql="ZONE_NAME", title="Zone")]
+
+
+class ZoneStanding(TypedDict):
+    """A zone beside its name and its options."""
+
+    voters: Annotated[int, ColumnMark("of each partition, with the data nodes there are", sql="ZONE_VOTERS")]
+    learners: Annotated[int, ColumnMark("replicas of each partition that do not vote", sql="ZONE_LEARNERS")]
+    data_nodes: Annotated[list[str], ColumnMark("nodes that may hold its replicas", sql="DATA_NODES")]
+    is_default: Annotated[bool, ColumnMark("the zone of tables that name none", sql="IS_DEFAULT_ZONE")]
+    zone_state: Annotated[
+        Literal["ACTIVE", "DEACTIVATED"], ColumnMark("DEACTIVATED: its files rest", sql="ZONE_STATE")
     ]
-    catalog_version: int
-    data_nodes: list[str]
+    catalog_version: Annotated[int, ColumnMark("that made the zone what it is")]
+
+
+def zone_row(options: Iterable[ZoneOptionRow]) -> type:
+    """A zone with these options. They stand behind its name."""
+    fields = {row.name.lower(): _option(row) for row in options}
+    named = new_class("ZoneOptions", (ZoneName,), {}, lambda body: body.update(__annotations__=fields))
+    return new_class("ZoneBody", (named, ZoneStanding))
+
+
+def _option(row: ZoneOptionRow) -> Any:
+    kinds: dict[OptionKind, Any] = {OptionKind.NUMBER: int, OptionKind.NAMES: list[str]}
+    kind = kinds.get(row.kind, str) if row.choices is None else Annotated[str, OneOf(row.choices)]
+    if row.word:
+        kind |= Annotated[str, OneOf((), row.word)]
+    if row.is_optional:
+        kind |= None
+    words = {row.word_number: row.word} if row.word else None
+    sql = row.old_key or f"ZONE_{row.name}"
+    none = row.none_word or "derived"
+    text = row.text.replace("`", "")
+    column = ColumnMark(text, of=row.field, sql=sql, unit=row.unit, words=words, none=none, is_option=True)
+    return Annotated[kind, column]
+
+
+if TYPE_CHECKING:
+
+    class ZoneBody(ZoneName, ZoneStanding):
+        """With its options, by their names in small letters."""
+
+        partitions: int
+else:
+    ZoneBody = zone_row(ZONE_OPTIONS)
 
 
 class ZoneDetail(ZoneBody, AsOf):

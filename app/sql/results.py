@@ -48,8 +48,11 @@ def timestamp_text(at_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnswerColumn:
+    """``comment``: of a view's column, its meaning."""
+
     name: str
     type: ResultType
+    comment: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
         ("IS_DEFAULT", str(zone == snapshot.default_zone).lower(), ""),
         ("TABLES", ", ".join(tables), ""),
         ("CATALOG_VERSION", version, "that made the zone what it is"),
-        ("ZONE_STATE", snapshot.zone_state(zone), ""),
+        ("ZONE_STATE", snapshot.views.zone_state(zone.zone_id), ""),
         ("STATE", progress["state"], f"{counts['done']} of {counts['total']} partitions done"),
     )
     columns = dict.fromkeys(("PROPERTY", "VALUE", "NOTE"), VARCHAR)
@@ -246,7 +246,7 @@ def describe_table(name: QueryName, snapshot: SystemSnapshot, registry: ViewRegi
             columns, ((column.name, column.type, _extra(table, column), "") for column in table.columns)
         )
     view = registry.find(name)
-    return result(columns, ((column.name, column.type.value, "", "") for column in view.columns))
+    return result(columns, ((column.name, column.type.value, "", column.comment) for column in view.columns))
 
 
 def _extra(table: Table, column: TableColumn) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from app.contract.columns import Facts
+from app.contract.zones import ZoneBody
 from app.sql.alert_view import ALERT_COLUMNS, alert_rows
 from app.sql.operation_rows import operation_history_rows, operation_rows
 from app.sql.partition_views import (
@@ -49,29 +51,25 @@ from app.sql.view_registry import (
     VARCHAR,
     Row,
     view,
+    view_of,
 )
 from app.sql.view_snapshot import SystemSnapshot
 from app.views.held_members import held_members
 from app.views.view_bodies import drain_state
 
 
-def _zones(snapshot: SystemSnapshot) -> Iterator[Row]:
+def _zones(snapshot: SystemSnapshot) -> Iterator[Facts]:
     for zone in snapshot.catalog.zones:
-        yield (
-            zone.zone_id,
-            zone.name,
-            zone.partitions,
-            zone.replicas,
-            snapshot.sizes(zone).quorum,
-            zone.auto_scale_up,
-            zone.auto_scale_down,
-            zone.nodes_filter,
-            zone == snapshot.default_zone,
-            zone.consistency_mode.value,
-            zone.strategy.value if zone.strategy else None,
-            zone.loss_policy.value if zone.loss_policy else None,
-            snapshot.zone_state(zone),
-        )
+        sizes = snapshot.sizes(zone)
+        values = {
+            "quorum_size": sizes.quorum,
+            "voters": sizes.voters,
+            "learners": max(0, sizes.replicas - sizes.voters),
+            "data_nodes": sizes.data_nodes,
+            "is_default": zone == snapshot.default_zone,
+            "zone_state": snapshot.views.zone_state(zone.zone_id),
+        }
+        yield Facts(zone, values)
 
 
 def _storage_profiles(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -168,21 +166,7 @@ def _snapshot(snapshot: SystemSnapshot) -> Iterator[Row]:
 _ZONE = {"ZONE_ID": INTEGER, "ZONE_NAME": VARCHAR}
 
 SYSTEM_VIEWS = (
-    view(
-        "ZONES",
-        {
-            **_ZONE,
-            **dict.fromkeys(("ZONE_PARTITIONS", "ZONE_REPLICAS", "ZONE_QUORUM_SIZE"), INTEGER),
-            "DATA_NODES_AUTO_ADJUST_SCALE_UP": INTEGER,
-            "DATA_NODES_AUTO_ADJUST_SCALE_DOWN": INTEGER,
-            "DATA_NODES_FILTER": VARCHAR,
-            "IS_DEFAULT_ZONE": BOOLEAN,
-            "ZONE_CONSISTENCY_MODE": VARCHAR,
-            "ZONE_REBALANCE_STRATEGY": VARCHAR,
-            **dict.fromkeys(("ZONE_PARTITION_LOSS_POLICY", "ZONE_STATE"), VARCHAR),
-        },
-        _zones,
-    ),
+    view_of("ZONES", ZoneBody, _zones),
     view(
         "ZONE_STORAGE_PROFILES",
         {**_ZONE, "STORAGE_PROFILE": VARCHAR, "IS_DEFAULT_PROFILE": BOOLEAN},

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from app.contract.columns import Facts, sql_columns
 from app.sql.results import AnswerColumn, ResultType
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
@@ -70,6 +71,18 @@ def view(
     name: str, columns: Mapping[str, ResultType], rows: Callable[[SystemSnapshot], Iterable[Row]]
 ) -> SystemView:
     return SystemView(name, tuple(AnswerColumn(column, kind) for column, kind in columns.items()), rows)
+
+
+def view_of(name: str, row: type, facts: Callable[[SystemSnapshot], Iterable[Facts]]) -> SystemView:
+    """The columns of ``row`` that SQL shows."""
+    columns = sql_columns(row)
+    answer = (AnswerColumn(sql, ResultType(one.sql_kind), one.about.text) for sql, one in columns.items())
+    shown = tuple(columns.values())
+
+    def rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+        return (tuple(column.cell(one) for column in shown) for one in facts(snapshot))
+
+    return SystemView(name, tuple(answer), rows)
 
 
 def arrow_stream(columns: tuple[AnswerColumn, ...], rows: Iterable[Row]) -> bytes:

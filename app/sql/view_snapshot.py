@@ -94,10 +94,6 @@ class SystemSnapshot:
             ownership=None if known is None else lambda: known,
         ).seen_by(self.seen)
 
-    def zone_state(self, zone: Zone) -> str:
-        """ACTIVE, or DEACTIVATED: its files rest."""
-        return "DEACTIVATED" if self.views.ownership.is_resting(zone.zone_id) else "ACTIVE"
-
     @cached_property
     def live(self) -> dict[str, NodeRecord]:
         return self.views.live_records()

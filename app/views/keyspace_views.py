@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from dataclasses import replace
 
+from app.contract.columns import Facts, body_of
 from app.contract.nodes import NodeBody
 from app.contract.zones import PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
 from app.views.held_members import held_members, is_held
@@ -30,10 +31,10 @@ from app.views.view_bodies import (
     roles,
     status_body,
     store_copies,
-    zone_body,
 )
 from app.views.wait_causes import WaitCauses
 from catalog.core.engine_options import option_in_the_way
+from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
@@ -41,7 +42,7 @@ from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.causes import Cause
 from rebalance.core.change_lock import decode_lock
-from rebalance.core.data_nodes import DataNodes
+from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failure, FailureRecord, newest
@@ -188,9 +189,24 @@ class KeyspaceViews:
         intent = self.intent(zone.zone_id)
         return intent.version if intent is not None and intent.zone == zone else catalog_version
 
-    def zone(self, zone: Zone, catalog_version: int) -> ZoneBody:
-        intent = ZoneIntent(self.version_of(zone, catalog_version), zone)
-        return zone_body(intent, self.data_nodes(zone.zone_id))
+    def zone(self, zone: Zone, catalog: CatalogSnapshot) -> ZoneBody:
+        intent = ZoneIntent(self.version_of(zone, catalog.version), zone)
+        data_nodes = self.data_nodes(zone.zone_id)
+        replicas, voters = replica_counts(intent, data_nodes) if data_nodes else (0, 0)
+        values = {
+            "quorum_size": data_nodes.quorum if data_nodes else zone.quorum_size,
+            "voters": voters,
+            "learners": replicas - voters,
+            "data_nodes": data_nodes.nodes if data_nodes else (),
+            "is_default": zone.zone_id == catalog.default_zone_id,
+            "zone_state": self.zone_state(zone.zone_id),
+            "catalog_version": intent.version,
+        }
+        return body_of(ZoneBody, Facts(zone, values))
+
+    def zone_state(self, zone_id: ZoneId) -> str:
+        """ACTIVE, or DEACTIVATED: its files rest."""
+        return "DEACTIVATED" if self.ownership.is_resting(zone_id) else "ACTIVE"
 
     def partitions(self, zone_id: ZoneId, count: int) -> list[PartitionBody]:
         placed, alive = self.placed(zone_id), self.alive()

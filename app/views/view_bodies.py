@@ -1,4 +1,4 @@
-"""The bodies of zones, nodes, members and roles, as routes and pages show them."""
+"""The bodies of nodes, members and roles, as routes and pages show them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from app.contract.zones import (
     Progress,
     Roles,
     StoreCopy,
-    ZoneBody,
 )
-from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.admission import utc
 from rebalance.core.assignments import Assignments
 from rebalance.core.causes import Cause
-from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
 from rebalance.core.failures import Failure
 from rebalance.core.keys import Keyspace, PartitionId
@@ -32,24 +29,6 @@ from rebalance.core.partition_state import copies_of, is_learner, local_state
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import KeptRecord, MemberRole, MirrorRecord, NodeRecord
 from rebalance.metastore.mirror import KeyspaceCopy
-
-
-def zone_body(intent: ZoneIntent, data_nodes: DataNodes | None) -> ZoneBody:
-    zone = intent.zone
-    replicas, voters = replica_counts(intent, data_nodes) if data_nodes else (0, 0)
-    return {
-        "zone_id": zone.zone_id,
-        "name": zone.name,
-        "partitions": zone.partitions,
-        "replicas": "ALL" if zone.replicas == ALL_REPLICAS else zone.replicas,
-        "quorum_size": data_nodes.quorum if data_nodes else zone.quorum_size,
-        "voters": voters,
-        "learners": replicas - voters,
-        "storage_profiles": list(zone.storage_profiles),
-        "rebalance_strategy": zone.strategy.value if zone.strategy else None,
-        "catalog_version": intent.version,
-        "data_nodes": list(data_nodes.nodes) if data_nodes else [],
-    }
 
 
 def node_body(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from catalog.core.engine_options import check_engine_options
@@ -37,7 +38,15 @@ from catalog.core.versions import (
     ZoneEntry,
 )
 from catalog.core.zone import EVERY_NODE, Zone, ZoneId
-from catalog.core.zone_options import Given, check_ranges, clause_position, named_profiles, read_options
+from catalog.core.zone_options import (
+    ZONE_OPTIONS,
+    Given,
+    ZoneOptionRow,
+    check_ranges,
+    clause_position,
+    named_profiles,
+    read_options,
+)
 from catalog.core.zone_warnings import survives_loss, zone_warnings
 
 DEFAULT_PROFILES = ("default",)
@@ -139,24 +148,16 @@ def drop_zone(snapshot: CatalogSnapshot, command: DropZone) -> Change:
     return applied(command, {"op": "drop", "zone": zone.name}, ZoneEntry(EntryKind.DROPPED, zone), zone)
 
 
-def zone_params(zone: Zone, quorum: int) -> dict[str, Any]:
-    """``quorum_size`` is the effective one: what the zone runs with (IEP-015). A rebalance strategy
-    and a loss policy are named where the zone has its own."""
-    params = {
-        "partitions": zone.partitions,
-        "replicas": zone.replicas,
-        "quorum_size": quorum,
-        "auto_scale_up": zone.auto_scale_up,
-        "auto_scale_down": zone.auto_scale_down,
-        "nodes_filter": zone.nodes_filter,
-        "storage_profiles": list(zone.storage_profiles),
-        "consistency_mode": zone.consistency_mode.value,
-    }
-    if zone.strategy is not None:
-        params["rebalance_strategy"] = zone.strategy.value
-    if zone.loss_policy is not None:
-        params["partition_loss_policy"] = zone.loss_policy.value
-    return params
+def zone_params(zone: Zone, quorum: int, options: Iterable[ZoneOptionRow] = ZONE_OPTIONS) -> dict[str, Any]:
+    """Every option of the zone. ``quorum_size`` is the effective one: what the zone runs with (IEP-015). A
+    rebalance strategy and a loss policy are named where the zone has its own."""
+    effective = replace(zone, quorum_size=quorum)
+    values = ((row.name.lower(), getattr(effective, row.field)) for row in options)
+    return {name: _json(value) for name, value in values if value is not None}
+
+
+def _json(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
 
 
 def effective_quorum(zone: Zone, data_nodes: Sequence[str]) -> int:

@@ -85,6 +85,11 @@ class ZoneOptionRow:
         return self.option.value.replace(" ", "_")
 
     @property
+    def is_optional(self) -> bool:
+        """``Zone`` may have none: a derived quorum, what ``none_word`` leaves to others."""
+        return bool(self.none_word) or (self.kind is OptionKind.NUMBER and self.highest is None)
+
+    @property
     def words(self) -> list[str]:
         return self.option.value.split()
 

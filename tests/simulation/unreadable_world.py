@@ -177,7 +177,7 @@ class UnreadableWorld:
         parts: list[object] = [self.views.nodes(), [each.cause for each in self.views.unreadable()]]
         for zone_id in (BROKEN, OTHER):
             zone = replace(self.catalog.intents[zone_id].zone)
-            parts += [self.views.zone(zone, 1), self.views.progress(zone_id, 1, zone)]
+            parts += [self.views.zone(zone, CatalogSnapshot(1)), self.views.progress(zone_id, 1, zone)]
             parts.append(self.views.partitions(zone_id, PARTITIONS))
             parts.append([self.endpoints.route(PartitionId(zone_id, each)) for each in range(PARTITIONS)])
         parts.append(self.newest.intent is not None)

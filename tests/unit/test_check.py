@@ -50,6 +50,7 @@ def test_one_line_a_statement(script: Path, capsys: pytest.CaptureFixture[str]) 
                     "auto_scale_up": 0,
                     "auto_scale_down": 2147483647,
                     "nodes_filter": "$..*",
+                    "distribution_algorithm": "rendezvous",
                     "storage_profiles": ["default"],
                     "consistency_mode": "STRONG_CONSISTENCY",
                 },

@@ -71,7 +71,7 @@ async def test_what_a_learner_waits_for_is_said_everywhere(world: World) -> None
     (zone,) = await objects(world, "SHOW ZONES")
     assert (zone["VOTERS"], zone["LEARNERS"]) == (3, 2)
     snapshot = await world.catalog.snapshot()
-    listed = KeyspaceViews(world.mirror, world.keyspace).zone(snapshot.zones[0], snapshot.version)
+    listed = KeyspaceViews(world.mirror, world.keyspace).zone(snapshot.zones[0], snapshot)
     assert (listed["voters"], listed["learners"]) == (3, 2)
     assert TypeAdapter(ZoneBody).validate_python(listed) == listed
     (state,) = await objects(world, "SELECT * FROM global_zone_partition_states WHERE partition_id = 0")

@@ -73,11 +73,13 @@ async def test_zones_have_the_documented_columns(world: World) -> None:
     assert [column.name for column in result.columns] == [
         *("ZONE_ID", "ZONE_NAME", "ZONE_PARTITIONS", "ZONE_REPLICAS", "ZONE_QUORUM_SIZE"),
         *("DATA_NODES_AUTO_ADJUST_SCALE_UP", "DATA_NODES_AUTO_ADJUST_SCALE_DOWN", "DATA_NODES_FILTER"),
-        *("IS_DEFAULT_ZONE", "ZONE_CONSISTENCY_MODE", "ZONE_REBALANCE_STRATEGY"),
-        *("ZONE_PARTITION_LOSS_POLICY", "ZONE_STATE"),
+        *("ZONE_DISTRIBUTION_ALGORITHM", "ZONE_CONSISTENCY_MODE", "ZONE_REBALANCE_STRATEGY"),
+        *("ZONE_PARTITION_LOSS_POLICY", "ZONE_STORAGE_PROFILES", "ZONE_VOTERS", "ZONE_LEARNERS"),
+        *("DATA_NODES", "IS_DEFAULT_ZONE", "ZONE_STATE"),
     ]
+    placed = "rendezvous", "STRONG_CONSISTENCY", None, None, "default"
     assert result.rows == [
-        (1, "ORDERS", 4, 3, 2, 0, 2147483647, "$..*", False, "STRONG_CONSISTENCY", None, None, "ACTIVE")
+        (1, "ORDERS", 4, 3, 2, 0, 2147483647, "$..*", *placed, 3, 0, "n1, n2, n3", False, "ACTIVE")
     ]
     assert result.columns[0].type == ResultType.INTEGER
     assert result.catalog_version == 1

@@ -1,0 +1,197 @@
+"""The one description of a row: each column of it with its type, text, unit, and names in REST and SQL, who may
+see it, and where its value is from. A row is a typed dictionary whose fields are marked with ``ColumnMark``.
+
+Made from it: the body of REST with its schema, a SQL view (``app.sql.view_registry.view_of``), columns of the
+console's grids (``app.console.grids.grid_columns``) and of tables of the command line
+(``app.cli.output.table_columns``), and ``docs/views.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import lru_cache
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, cast, get_args, get_origin
+
+from typing_extensions import get_type_hints, is_typeddict
+
+from app.contract.marks import About
+from rebalance.core.admission import utc
+
+T = TypeVar("T")
+
+
+class _Moment(About):
+    """Of a text that is kept as milliseconds, which SQL shows."""
+
+
+Moment = Annotated[str, _Moment("UTC")]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a row is made of: a record, whose attributes are its columns, and ``values`` by column that are not
+    the record's. ``record`` None: what it would say is not known."""
+
+    record: object | None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ColumnMark(About):
+    """What there is to know of a column beside its type.
+
+    - ``of``: attribute of the record, where it has another name than the field.
+    - ``sql``: name in the view; empty: it has no such column.
+    - ``kind``: SQL type, where it does not follow from the field's.
+    - ``title``: over it in grids and tables, where the field's name does not say it.
+    - ``words``: of numbers that a word is shown for, but not in SQL.
+    - ``none``: what people read where there is no value.
+    - ``sums``: over all zones, so that only who sees all of them sees it.
+    - ``is_option``: it says how the thing is set.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        of: str = "",
+        sql: str = "",
+        kind: str = "",
+        title: str = "",
+        unit: str = "",
+        words: Mapping[int, str] | None = None,
+        none: str = "",
+        sums: bool = False,
+        is_option: bool = False,
+        **schema: Any,
+    ) -> None:
+        super().__init__(text, **schema)
+        self.text, self.of, self.sql, self.kind = text, of, sql, kind
+        self.title, self.unit, self.words, self.none, self.sums = title, unit, words or {}, none, sums
+        self.is_option = is_option
+
+
+SQL_KINDS = {bool: "boolean", int: "integer", float: "double", str: "varchar", dict: "json", list: "json"}
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumn:
+    """A field of a row. ``path``: of a field of a dictionary in the row, the way to it."""
+
+    name: str
+    type: Any
+    about: ColumnMark
+    is_optional: bool
+    is_moment: bool
+    get: Callable[[Any], Any]
+    path: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return self.about.title or self.name.replace("_", " ").capitalize()
+
+    @property
+    def is_number(self) -> bool:
+        return self.type in (int, float)
+
+    @property
+    def sql_kind(self) -> str:
+        if self.about.kind or self.is_moment:
+            return self.about.kind or "timestamp(3)"
+        return "varchar" if self.type == list[str] else SQL_KINDS[get_origin(self.type) or self.type]
+
+    def shown(self, facts: Facts) -> Any:
+        """As in REST."""
+        value = self._value(facts)
+        if value is None:
+            empty = get_origin(self.type)
+            return None if self.is_optional or empty is None else empty()
+        if self.is_moment:
+            return utc(value)
+        return self.about.words.get(value, value) if self.about.words else value
+
+    def cell(self, facts: Facts) -> Any:
+        """As in SQL: a list of names as text, other lists and dictionaries as JSON."""
+        value = self._value(facts)
+        for name in self.path:
+            value = None if value is None else value[name]
+        if isinstance(value, list) and self.type == list[str]:
+            return ", ".join(value)
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+    def text(self, body: Mapping[str, Any]) -> str:
+        """For people, of a row as REST has it."""
+        value = body[self.name]
+        if isinstance(value, Mapping):
+            return ", ".join(f"{name}={inner}" for name, inner in value.items())
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return self.about.none if value is None else ", ".join(value) if isinstance(value, list) else str(value)
+
+    def _value(self, facts: Facts) -> Any:
+        """An empty text is none, where there may be none."""
+        if self.name in facts.values:
+            value = facts.values[self.name]
+        else:
+            value = None if facts.record is None else self.get(facts.record)
+        if isinstance(value, Enum):
+            return value.value
+        if isinstance(value, tuple):
+            return dict(value) if get_origin(self.type) is dict else list(value)
+        return None if value == "" and self.is_optional else value
+
+
+@lru_cache(maxsize=64)
+def columns_of(row: Any) -> Mapping[str, RowColumn]:
+    """By field, in the row's order."""
+    return {name: _column(name, hint) for name, hint in get_type_hints(row, include_extras=True).items()}
+
+
+@lru_cache(maxsize=64)
+def sql_columns(row: type) -> Mapping[str, RowColumn]:
+    """Those that a SQL view shows, by their names there."""
+    return {column.about.sql: column for column in _flat(columns_of(row)) if column.about.sql}
+
+
+def body_of(row: type[T], facts: Facts) -> T:
+    """The row as REST has it."""
+    return cast(T, {name: column.shown(facts) for name, column in columns_of(cast(Any, row)).items()})
+
+
+def without_sums(row: type[T], body: T) -> T:
+    """``body`` for who does not see all zones."""
+    sums = {name: None for name, column in columns_of(cast(Any, row)).items() if column.about.sums}
+    return cast(T, {**cast(Mapping[str, Any], body), **sums})
+
+
+def _flat(columns: Mapping[str, RowColumn]) -> Iterator[RowColumn]:
+    for column in columns.values():
+        if is_typeddict(column.type):
+            for inner in _flat(columns_of(column.type)):
+                path = (inner.name, *inner.path)
+                yield replace(inner, name=column.name, get=column.get, path=path)
+        else:
+            yield column
+
+
+def _column(name: str, hint: Any) -> RowColumn:
+    kind, marks = _bare(hint)
+    about = next((mark for mark in marks if isinstance(mark, ColumnMark)), ColumnMark())
+    is_moment = any(isinstance(mark, _Moment) for mark in marks)
+    return RowColumn(name, kind, about, None in marks, is_moment, attrgetter(about.of or name))
+
+
+def _bare(hint: Any) -> tuple[Any, list[Any]]:
+    """The type and what it is marked with: None where it may be none."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Annotated, NotRequired):
+        kind, marks = _bare(arguments[0])
+        return kind, [*marks, *arguments[1:]]
+    if origin in (Union, UnionType):
+        kind, marks = _bare(next(one for one in arguments if one is not NoneType))
+        return kind, [*marks, *([None] if NoneType in arguments else [])]
+    return (str, []) if origin is Literal else (hint, [])

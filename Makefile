@@ -21,7 +21,7 @@ setup: tools $(STAMP) ## .venv with zonectl in it; Java 17+ and etcd where they 
 tools:
 	@scripts/system-tools.sh
 
-$(STAMP): requirements.lock pyproject.toml scripts/setup.sh
+$(STAMP): requirements.lock pyproject.toml clients/python/pyproject.toml scripts/setup.sh
 	@scripts/setup.sh
 	@touch $@
 
@@ -104,5 +104,6 @@ secrets: ## passwords for docker-compose.yml in ./secrets, made once
 	@scripts/secrets.sh
 
 clean: ## remove .venv and caches; data directories stay
-	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info \
+		clients/python/build clients/python/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,8 +19,8 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
-BESIDE = ("simulator", "scripts", "monitoring")
-"""What is not shipped, or not as code."""
+BESIDE = ("clients", "simulator", "scripts", "monitoring")
+"""What is a distribution of its own, is not shipped, or not as code."""
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Creates .venv with exactly the locked packages and the project itself. Safe to repeat.
+# Creates .venv with exactly the locked packages, the project itself and its Python client. Safe to repeat.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,6 +29,6 @@ fi
 echo "setup: installing the locked packages (about a minute from a cold start)"
 # Twice quiet: a package index that lacks a package is no news where another one has it.
 .venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
-# The lock holds setuptools, so the project itself is built with nothing fetched.
-.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+# The lock holds setuptools, so the project itself and the client for programs are built with nothing fetched.
+.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e . -e clients/python
 echo "setup: done; the command is .venv/bin/zonectl"

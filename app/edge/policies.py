@@ -1,7 +1,11 @@
-"""The headers of every answer: what browsers may make of it."""
+"""The headers of every answer: what browsers may make of it, and to programs the version of this server."""
 
 from __future__ import annotations
 
+from app.build import own_version
+
+VERSION_FIELD = "Zonekeeper-Version"
+"""Clients compare it with their own."""
 CONSOLE = "/console"
 DOCS = "/docs"
 
@@ -55,4 +59,5 @@ def _headers(policy: str) -> tuple[tuple[bytes, bytes], ...]:
     )
 
 
-_API, _DOCS, _CONSOLE = map(_headers, (API_POLICY, DOCS_POLICY, CONSOLE_POLICY))
+_DOCS, _CONSOLE = map(_headers, (DOCS_POLICY, CONSOLE_POLICY))
+_API = (*_headers(API_POLICY), (VERSION_FIELD.lower().encode(), own_version().encode()))

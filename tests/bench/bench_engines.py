@@ -14,9 +14,9 @@ import lmdb
 import psutil
 import pytest
 
-from app.client.zone_client import Mode, ZoneClient
 from tests.bench.figures import percentile, ratio, report, timed
 from tests.e2e.installation import Installation, without_spark
+from zonekeeper_client import Mode, ZoneClient
 
 TURNS, TURN_S = 3, 4.0
 TASKS = (1, 64)

@@ -14,10 +14,10 @@ from time import monotonic
 import psutil
 import pytest
 
-from app.client.zone_client import Mode, ZoneClient
 from rebalance.store.core.store_limits import StoreLimits
 from tests.bench.figures import percentile
 from tests.e2e.installation import Installation, wait_for, without_spark
+from zonekeeper_client import Mode, ZoneClient
 
 KILLS, TASKS = 3, 16
 BEFORE_S, AFTER_S = 3.0, 12.0

@@ -11,9 +11,9 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from app.client.zone_client import Mode, ZoneClient
 from tests.bench.figures import ratio, report, timed
 from tests.e2e.installation import Installation, without_spark
+from zonekeeper_client import Mode, ZoneClient
 
 CALLS = 500
 TURN = 50

@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from app.client.blocking import BlockingZoneClient
 from tests.e2e.installation import Installation, wait_for
 from tests.fixtures.attackers import KINDS, Attackers, Strength, Target
+from zonekeeper_client import BlockingZoneClient
 
 SLOWER = 3.0
 MEMORY_PART = 0.2

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from app.client.zone_client import ZoneClient
-from rebalance.ports.groups import OutcomeUnknownError
 from tests.e2e.installation import Installation
+from zonekeeper_client import OutcomeUnknownError, ZoneClient
 
 KEYS = [f"key-{number}" for number in range(24)]
 LIMIT_S = 2.0

@@ -8,8 +8,8 @@ from typing import Any
 import psutil
 import pytest
 
-from app.client.blocking import BlockingZoneClient
 from tests.e2e.installation import Installation, wait_for, writing
+from zonekeeper_client import BlockingZoneClient
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("nodes are killed until the quorum is left")]
 PARTITIONS = 2

@@ -9,11 +9,10 @@ from urllib.parse import quote
 
 import pytest
 
-from app.client.blocking import BlockingZoneClient
 from app.client.requests import key_path, segment
-from app.client.zone_client import Mode, Read
 from tests.e2e.installation import ANSWER_S, ZONECTL, Installation, wait_for
 from tests.fixtures.slices import in_every_run
+from zonekeeper_client import BlockingZoneClient, Mode, Read
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -10,10 +10,9 @@ import httpx
 import pytest
 
 from app.cli.exits import ExitCode
-from app.client.blocking import BlockingZoneClient
-from app.client.zone_client import Mode
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
 from tests.fixtures.previous_build import PRESENT, Build, missing_history
+from zonekeeper_client import BlockingZoneClient, Mode
 
 pytestmark = pytest.mark.timeout(900)
 

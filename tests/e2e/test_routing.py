@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.client.blocking import BlockingZoneClient
-from app.client.errors import ZoneNotFoundError
-from app.client.zone_client import Mode
 from rebalance.groups.key_hash import partition_of
 from tests.e2e.installation import Installation
+from zonekeeper_client import BlockingZoneClient, Mode, ZoneNotFoundError
 
 pytestmark = [
     pytest.mark.timeout(600),

@@ -16,13 +16,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.client.blocking import BlockingZoneClient
-from app.client.zone_client import Mode
 from rebalance.hosting.tls import TlsFiles
 from tests.e2e.installation import wait_for
 from tests.fixtures.cut_networks import HERE, missing
 from tests.fixtures.databases import new_postgres
 from tests.fixtures.machines import Machines, machines
+from zonekeeper_client import BlockingZoneClient, Mode
 
 pytestmark = [
     pytest.mark.timeout(1_200),

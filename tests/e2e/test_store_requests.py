@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.client.blocking import BlockingZoneClient
 from rebalance.store.shell.lmdb_disk import stored
 from tests.e2e.installation import Installation, wait_for
+from zonekeeper_client import BlockingZoneClient
 
 pytestmark = pytest.mark.timeout(600)
 

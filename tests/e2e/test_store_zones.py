@@ -6,12 +6,11 @@ import json
 
 import pytest
 
-from app.client.blocking import BlockingZoneClient
-from app.client.zone_client import Mode
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import MemberRecord, MemberState
 from tests.e2e.installation import Installation, wait_for, writing
 from tests.fixtures.installation_dumps import etcdctl
+from zonekeeper_client import BlockingZoneClient, Mode
 
 KEYS = [f"key-{number}" for number in range(30)]
 

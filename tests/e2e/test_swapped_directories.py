@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.client.blocking import BlockingZoneClient
 from tests.e2e.installation import Installation, wait_for
+from zonekeeper_client import BlockingZoneClient
 
 KEYS = tuple(f"key-{number}" for number in range(24))
 LIMIT_S = 300

@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
+from app.build import own_version
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import PLAIN, ApiServer, serving
 from tests.fixtures.databases import new_database
@@ -223,6 +224,8 @@ def test_headers_of_all_answers(client: httpx.Client) -> None:
         assert all(directive in policies[0] for directive in ALWAYS)
         is_page = answer.status_code == 200 and answer.url.path in ("/docs", "/console/")
         assert ("unsafe" in policies[0]) == is_page, answer.url
+        version = None if answer.url.path in ("/docs", "/console/") else own_version()
+        assert answer.headers.get("zonekeeper-version") == version, answer.url
 
 
 def test_the_documentation_is_whole_without_a_network(client: httpx.Client) -> None:

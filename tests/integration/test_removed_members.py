@@ -9,19 +9,20 @@ import httpx
 import psutil
 import pytest
 
-from app.client.routing_maps import RoutingMaps
-from app.client.servers import Servers
 from app.views.routing_view import RoutingView
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.data_client import Connections, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError
 from rebalance.groups.group_guard import WrongGroupError
-from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.node_processes import members_below
-from tests.fixtures.puts import is_applied_once
+from zonekeeper_client.direct import DirectPath
+from zonekeeper_client.routing_map import Partition
+from zonekeeper_client.routing_maps import RoutingMaps
+from zonekeeper_client.servers import Servers
+from zonekeeper_client.writes import Write
 
 P0 = PartitionId(ZoneId(7), 0)
 ZONE = Zone(ZoneId(7), "Z", 1, 3, None, ("default",))
@@ -157,7 +158,7 @@ async def test_a_client_with_an_old_map_finds_the_group_again(
     """Every member of the map has left when it is used again: what they answer sends the client back to a
     server, and its puts go on; while nothing fails it asks no server. No attempt fails for being slow, nor
     because leadership goes to the preferred primary just then."""
-    monkeypatch.setattr("rebalance.groups.router.ATTEMPT_LIMITS_S", (30.0,))
+    monkeypatch.setattr("zonekeeper_client.etcd_members.EtcdMembers.attempt_limits_s", (30.0,))
     cluster.start("n1", "n2", "n3", "n4")
     await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
@@ -165,20 +166,19 @@ async def test_a_client_with_an_old_map_finds_the_group_again(
     transport = RoutingOf(cluster)
     servers = Servers(["http://server"], transport)
     maps = RoutingMaps(servers, 15.0)
-    router = Router(maps, time_limit_s=60.0)
+    direct, partition = DirectPath(maps, None), Partition(*P0)
     held = await maps.of("Z")
     for number in range(20):
-        await router.put(held.partition_of("k"), "k", str(number).encode(), f"before-{number}")
+        await direct.put(held, Write("k", str(number), f"before-{number}"), 60.0)
     assert transport.asked == 1
     await cluster.write_pending(P0, "n3", "n4")
     await cluster.until(lambda: cluster.settled(P0, "n3", "n4"))
     assert transport.asked == 1
-    old = set(maps.route(P0).voters)
-    result = await router.put(P0, "k", b"after", "after")
-    assert is_applied_once(result)
-    assert not old & set(maps.route(P0).voters)
-    assert (await router.get(P0, "k")).value == b"after"
+    old = set(maps.route(partition).voters)
+    assert not (await direct.put(held, Write("k", "after", "after"), 60.0)).repeated
+    assert not old & set(maps.route(partition).voters)
+    assert (await direct.get(held, "k", 60.0)).value == b"after"
     assert (await cluster.router.get(P0, "k")).value == b"after"
     await maps.close()
-    await router.close()
+    await direct.close()
     await servers.close()

@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from app.client.blocking import BlockingZoneClient
 from app.security.local_authority import LocalAuthority
 from tests.e2e.installation import without_spark
 from tests.fixtures.console_browser import csrf_in
@@ -38,6 +37,7 @@ from tests.fixtures.up_process import (
     starting,
     until,
 )
+from zonekeeper_client import BlockingZoneClient
 
 pytestmark = pytest.mark.timeout(600)
 PASSWORD = "correct horse battery"

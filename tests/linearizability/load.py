@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
-from app.client.errors import ReadTimedOutError, ServersUnavailableError
-from app.client.zone_client import Mode, ZoneClient
 from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import OutcomeUnknownError
 from tests.fixtures.local_access import NO_LOGIN, ClientLogin
 from tests.linearizability.history import Action, Recorder
 from tests.linearizability.lossy_network import LossyNetwork, LossyRouting
 from tests.linearizability.rewritten_routing import RotatedRouting
+from zonekeeper_client import Mode, OutcomeUnknownError, ReadTimedOutError, ServersUnavailableError, ZoneClient
 
 REGISTERS = 6
 PAUSE_S, BUSY_PAUSE_S = 0.2, 0.01

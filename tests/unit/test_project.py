@@ -14,7 +14,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
+CLIENT = ROOT / "clients" / "python"
+PACKAGES = ("app", "parser", "catalog", "rebalance", "spark", "migrations", "clients")
 LINES_MAX = 450
 
 
@@ -24,7 +25,11 @@ def locked() -> dict[str, str]:
 
 
 def test_the_lock_satisfies_the_project() -> None:
+    client = tomllib.loads((CLIENT / "pyproject.toml").read_text())
     wanted = [
+        *client["project"]["dependencies"],
+        *client["project"]["optional-dependencies"]["direct"],
+        *client["build-system"]["requires"],
         *PROJECT["project"]["dependencies"],
         *PROJECT["project"]["optional-dependencies"]["test"],
         *PROJECT["build-system"]["requires"],

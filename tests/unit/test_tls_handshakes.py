@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from app.client.requests import Request
-from app.client.servers import ServerFailedError, Servers
 from rebalance.hosting.tls_handshakes import SharedContext, closed_handshakes
+from zonekeeper_client.servers import ServerFailedError, Servers
 
 WAIT_S = 60.0
 # A plain context sends wrong protocols in one of 2,000, or more.

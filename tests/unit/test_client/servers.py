@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
-from app.client.routing_maps import RoutingMaps
-from app.client.servers import Servers
+from zonekeeper_client.routing_maps import RoutingMaps
+from zonekeeper_client.servers import Servers
 
 URL = "http://one:1"
 ROUTING = "/api/v1/zones/ORDERS/routing"

@@ -18,11 +18,10 @@ from app.cli.address import find_address
 from app.cli.contexts import Context, Contexts, save_contexts
 from app.cli.exits import CliError
 from app.cli.main import main
-from app.client.blocking import BlockingZoneClient
 from app.client.local_server import LocalServer, NotOwnFileError, local_server
-from app.client.servers import Servers
-from app.client.zone_client import ZoneClient
 from tests.unit.test_client.servers import Network
+from zonekeeper_client import BlockingZoneClient, ZoneClient
+from zonekeeper_client.servers import Servers
 
 URL = "https://127.0.0.1:7443"
 TOKEN = "zkt_of-the-administrator"

@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.client.errors import ClientError, ServersUnavailableError, ZoneNotFoundError
-from app.client.routing_maps import RoutingMaps
-from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.ports.groups import Route
 from tests.unit.test_client.servers import Network, maps_over, problem, routing
+from zonekeeper_client import ClientError, ServersUnavailableError, ZoneNotFoundError
+from zonekeeper_client.routing_map import Partition, Route
+from zonekeeper_client.routing_maps import RoutingMaps
+from zonekeeper_client.servers import Answer
 
-P0 = PartitionId(ZoneId(7), 0)
+P0 = Partition(7, 0)
 SAME = httpx.Response(304, headers={"Zonekeeper-Map-Version": "9"})
 
 
@@ -125,7 +124,7 @@ async def test_a_zone_that_was_created_anew() -> None:
     await maps.of("ORDERS")
     await fetch(maps)
     assert (await maps.of("ORDERS")).zone_id == 8
-    assert maps.route(PartitionId(ZoneId(8), 0)).voters == ("b",)
+    assert maps.route(Partition(8, 0)).voters == ("b",)
     await maps.close()
 
 
@@ -166,7 +165,8 @@ def test_the_newest_answer_is_held(answers: list[tuple[int, str]]) -> None:
         held = first
         for version, voter in later:
             zone = maps._zones["ORDERS"]
-            maps._take(zone, routing(version, voter))
+            answer = routing(version, voter)
+            maps._take(zone, Answer(answer.json(), answer.headers))
             held = (version, voter) if version >= held[0] else held
             assert maps.route(P0).voters == (held[1],)
             assert zone.map is not None

@@ -7,14 +7,24 @@ import asyncio
 import httpx
 import pytest
 
-from app.client import requests
-from app.client.blocking import BlockingZoneClient
-from app.client.errors import ReadTimedOutError, RefusedByServerError, ServersUnavailableError
-from app.client.servers import ServerFailedError, Servers
-from app.client.zone_client import Found, Mode, Read, Stored, ZoneClient
-from rebalance.ports.groups import OutcomeUnknownError
 from tests.fixtures.api_stub import ApiStub, serve
 from tests.unit.test_client.servers import URL, Network, problem
+from zonekeeper_client import (
+    BlockingZoneClient,
+    Found,
+    IncompatibleServerError,
+    Mode,
+    OutcomeUnknownError,
+    Read,
+    ReadTimedOutError,
+    RefusedByServerError,
+    ServersUnavailableError,
+    Stored,
+    ZoneClient,
+    requests,
+)
+from zonekeeper_client.servers import ServerFailedError, Servers
+from zonekeeper_client.version import VERSION
 
 STORED = httpx.Response(200, json={"partition": 5, "operation_id": "op-1", "repeated": True})
 FOUND = httpx.Response(200, json={"partition": 5, "value": "paid", "revision": 9})
@@ -98,13 +108,13 @@ async def test_servers_take_turns() -> None:
     network = Network(answer)
     servers = Servers([URL, "http://two:1", "http://three:1/"], network)
     network.gate.clear()
-    calls = [asyncio.create_task(servers.ask(requests.get("ORDERS", "o-17"), 1.0)) for _ in range(5)]
+    calls = [asyncio.create_task(servers.ask(requests.get("ORDERS", "o-17", {}), 1.0)) for _ in range(5)]
     await asyncio.sleep(0.01)
     network.gate.set()
     assert all(
         isinstance(each, ServerFailedError) for each in await asyncio.gather(*calls, return_exceptions=True)
     )
-    await servers.ask(requests.get("ORDERS", "o-17"), 1.0)
+    await servers.ask(requests.get("ORDERS", "o-17", {}), 1.0)
     assert asked == ["one"] * 5 + ["two"]
     with pytest.raises(ValueError, match="at least one server"):
         Servers([])
@@ -124,3 +134,30 @@ def test_the_blocking_client() -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+MAJOR, MINOR = map(int, VERSION.split(".")[:2])
+NEAR = (VERSION, f"{MAJOR}.{MINOR - 1}.9", f"{MAJOR}.{MINOR + 1}.0", "", "not installed")
+FAR = (f"{MAJOR}.{MINOR - 2}.0", f"{MAJOR}.{MINOR + 2}.0-rc1", f"{MAJOR}.{MINOR}0.1", f"{MAJOR + 1}.{MINOR}.0")
+
+
+@pytest.mark.parametrize(("theirs", "is_near"), [*((v, True) for v in NEAR), *((v, False) for v in FAR)])
+async def test_versions_may_be_one_minor_apart(theirs: str, is_near: bool) -> None:
+    """One number for client and server; a server that names none is of a release before it did."""
+    network = Network(httpx.Response(200, json=FOUND.json(), headers={"Zonekeeper-Version": theirs}))
+    async with routed(network) as client:
+        if is_near:
+            assert await client.get("ORDERS", "o-17") == Found("paid", 9, 5)
+        else:
+            both = rf"http://one:1 is a Zonekeeper {theirs}, and this client is of version {VERSION}"
+            with pytest.raises(IncompatibleServerError, match=both):
+                await client.get("ORDERS", "o-17")
+    assert len(network.requests) == 1
+    assert network.requests[0].headers["user-agent"] == f"zonekeeper-client/{VERSION}"
+
+
+async def test_a_server_that_is_too_far_away_is_named_before_what_it_refuses() -> None:
+    answer = httpx.Response(404, json={"name": "NOT_FOUND"}, headers={"Zonekeeper-Version": FAR[0]})
+    async with routed(Network(answer)) as client:
+        with pytest.raises(IncompatibleServerError, match=f"install zonekeeper-client {FAR[0][:-2]}"):
+            await client.put("ORDERS", "o-17", "paid")

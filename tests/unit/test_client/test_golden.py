@@ -1,0 +1,206 @@
+"""The client's hash and codecs are those of the server: both are compared with the same files.
+
+``key_hash_golden.tsv``: keys as JSON, and their hashes. ``etcd_client_golden.tsv``: what is asked of a member
+and answered by it in each case, in hexadecimal. ``store_client_golden.tsv``: frames that a client sends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.api.routing import VERSION_HEADER
+from app.edge.policies import VERSION_FIELD
+from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, ZoneId
+from rebalance.core import write_terms
+from rebalance.core.keys import PartitionId
+from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.write_terms import WriteTerms
+from rebalance.groups import key_hash, key_text
+from rebalance.groups.data_client import AppliedWrite, Connections, PartitionClient
+from rebalance.groups.group_guard import WrongGenerationError
+from rebalance.ports.write_refusals import ConditionFailedError as ServersConditionFailedError
+from rebalance.store.core import store_messages
+from rebalance.store.core.log_records import KeyChange, WriteId
+from rebalance.store.shell import wire_codec
+from tests.fixtures.scripted_etcd import ScriptedEtcd, scripted_etcd
+from zonekeeper_client import (
+    ConditionFailedError,
+    requests,
+    routing_map,
+    routing_maps,
+    store_wire,
+    version,
+    writes,
+)
+from zonekeeper_client.attempts import AttemptFailedError
+from zonekeeper_client.etcd_members import EtcdMembers
+from zonekeeper_client.routing_map import Partition
+from zonekeeper_client.writes import Row, Write, Written
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def lines(name: str) -> list[list[str]]:
+    return [line.split("\t") for line in (DATA / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("hash_of", [key_hash.key_hash, routing_map.key_hash])
+def test_keys_lie_where_they_lay(hash_of: Callable[[str], int]) -> None:
+    golden = lines("key_hash_golden.tsv")
+    assert [hash_of(json.loads(key)) for key, _ in golden] == [int(expected) for _, expected in golden]
+
+
+def test_names_and_bounds() -> None:
+    assert routing_map.KEY_HASH_NAME == key_hash.KEY_HASH_NAME
+    assert (routing_map.GROUPS_ENGINE, routing_map.STORE_ENGINE) == (DEFAULT_ENGINE, STORE_ENGINE)
+    assert (writes.KEY_CHARS_MAX, writes.OPERATION_ID_PATTERN) == (
+        key_text.KEY_CHARS_MAX,
+        key_text.OPERATION_ID_PATTERN,
+    )
+    assert writes.ABANDONED_MAX == write_terms.ABANDONED_MAX
+    assert (requests.ABANDONS_FIELD, version.VERSION_FIELD) == ("Zonekeeper-Abandons", VERSION_FIELD)
+    assert routing_maps.MAP_VERSION_FIELD == VERSION_HEADER
+    assert (store_wire.WIRE_FORMAT, store_wire.FRAME_BYTES_MAX) == (
+        store_messages.WIRE_FORMAT,
+        wire_codec.FRAME_BYTES_MAX,
+    )
+
+
+# Members of groups
+
+P0, PARTITION = PartitionId(ZoneId(7), 3), Partition(7, 3)
+LIMIT_S = 30.0
+
+
+async def of_the_server(member: ScriptedEtcd, case: str) -> Any:
+    connections = Connections()
+    client = PartitionClient(P0, connections)
+    url = member.url
+    try:
+        match case:
+            case "put":
+                return await client.put(url, b"key", b"value", "op-1", LIMIT_S, 0)
+            case "put on terms":
+                terms = WriteTerms(if_revision=300, abandons=("op-2", "op-3"))
+                return await client.put(url, b"key", b"", "op-4", LIMIT_S, 8, terms)
+            case "delete that has been done":
+                return await client.put(url, b"key", None, "op-5", LIMIT_S)
+            case "put of a key that exists":
+                return await client.put(url, b"key", b"v", "op-6", LIMIT_S, 0, WriteTerms(if_absent=True))
+            case _:
+                return await client.get(url, "schlüssel".encode(), LIMIT_S, 8)
+    finally:
+        await connections.close()
+
+
+async def of_the_client(member: ScriptedEtcd, case: str) -> Any:
+    client = EtcdMembers(lambda url: True, None)
+    url = member.url
+    try:
+        match case:
+            case "put":
+                return await client.put(url, PARTITION, 0, Write("key", "value", "op-1"), LIMIT_S)
+            case "put on terms":
+                write = Write("key", "", "op-4", if_revision=300, abandons=("op-2", "op-3"))
+                return await client.put(url, PARTITION, 8, write, LIMIT_S)
+            case "delete that has been done":
+                return await client.put(url, PARTITION, None, Write("key", None, "op-5"), LIMIT_S)
+            case "put of a key that exists":
+                write = Write("key", "v", "op-6", if_absent=True)
+                return await client.put(url, PARTITION, 0, write, LIMIT_S)
+            case _:
+                return await client.get(url, PARTITION, 8, "schlüssel", LIMIT_S)
+    finally:
+        await client.close()
+
+
+CASES: dict[str, tuple[object, object]] = {
+    "put": (AppliedWrite(1234), Written(1234)),
+    "put on terms": (AppliedWrite(1234), Written(1234)),
+    "delete that has been done": (AppliedWrite(1200, repeated=True), Written(1200, repeated=True)),
+    "put of a key that exists": (ServersConditionFailedError, ConditionFailedError),
+    "get": (b"value", Row(b"value", 1200)),
+    "get of a later generation": (WrongGenerationError, AttemptFailedError),
+}
+"""What the server's own client and the distribution's make of each."""
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("asked", [of_the_server, of_the_client])
+async def test_members_are_asked_in_the_same_bytes(asked: Any, case: str) -> None:
+    """And what they answer means the same."""
+    golden = [line[1:] for line in lines("etcd_client_golden.tsv") if line[0] == case]
+    answers = [bytes.fromhex(answer) for _, _, answer in golden]
+    expected = CASES[case][asked is of_the_client]
+    async with scripted_etcd(answers) as member:
+        if isinstance(expected, type):
+            with pytest.raises(expected):
+                await asked(member, case)
+        else:
+            found = await asked(member, case)
+            assert (found.value if case == "get" and asked is of_the_server else found) == expected
+    assert [(method, request.hex()) for method, request in member.requests] == [
+        (method, request) for method, request, _ in golden
+    ]
+
+
+# Store servers
+
+CHANGES = (store_wire.KeyChange(b"key", b"value"),)
+FRAMES: dict[str, tuple[store_wire.Sent, object]] = {
+    "hello": (store_wire.Hello(), store_messages.StoreHello("", 0, "")),
+    "read": (
+        store_wire.ReadRequest(1, 7, 3, b"key", 1500),
+        store_messages.ReadRequest(1, ZoneId(7), 3, b"key", 1500),
+    ),
+    "write": (
+        store_wire.WriteRequest(2, "op-1", 7, 3, CHANGES, (), 1500, ()),
+        store_messages.WriteRequest(
+            2, WriteId("op-1"), ZoneId(7), 3, (KeyChange(b"key", b"value"),), left_ms=1500
+        ),
+    ),
+    "delete on terms": (
+        store_wire.WriteRequest(
+            *(3, "op-2", 7, 3, (store_wire.KeyChange(b"key", None),)),
+            *((store_wire.KeyRead(b"key", (5 << 32 | 1, 9)),), 20, ("op-1",)),
+        ),
+        store_messages.WriteRequest(
+            *(3, WriteId("op-2"), ZoneId(7), 3, (KeyChange(b"key", None),)),
+            reads=(store_messages.KeyRead(b"key", StorePosition(5 << 32 | 1, 9)),),
+            left_ms=20,
+            abandons=(WriteId("op-1"),),
+        ),
+    ),
+}
+
+
+def test_store_servers_read_what_the_client_sends() -> None:
+    golden = {name: bytes.fromhex(frame) for name, frame in lines("store_client_golden.tsv")}
+    assert golden.keys() == FRAMES.keys()
+    for name, (sent, read) in FRAMES.items():
+        assert store_wire.encode_frame(sent) == golden[name], name
+        assert wire_codec.decode_frame(golden[name][wire_codec.LENGTH.size :]) == [read], name
+    assert StorePosition(*store_wire.NO_ROW) == NO_RECORD
+
+
+def test_the_client_reads_what_store_servers_send() -> None:
+    """In the frames that the server's own codec is bound to, of earlier builds too; other kinds are skipped."""
+    read: dict[str, list[store_wire.Message]] = {}
+    for name in ("store_wire_golden.tsv", "store_wire_earlier.tsv"):
+        for kind, frame in lines(name):
+            read.setdefault(kind, []).extend(store_wire.decode_frame(bytes.fromhex(frame)[4:]))
+    done = store_wire.StoreAnswer(2, "DONE", b"\xff", (5 << 32 | 1, 2), True, "n1", "text")
+    assert read["answer"] == [done, done]
+    refused = store_wire.StoreAnswer(3, "NOT_PRIMARY", primary="n2")
+    assert read["answer refused"] == [refused, refused]
+    assert read["hello"] == [store_wire.Hello("n1", 4, "a1b2")]
+    assert read["refused"] == [store_wire.Refused("REMOVED", "a new incarnation")]
+    assert read["append"] == []
+    for broken in (b"", b"\xc1", bytes.fromhex("91920581a772657175657374a178")):
+        with pytest.raises(ValueError, match="not a message of wire format 1"):
+            store_wire.decode_frame(broken)

@@ -1,20 +1,14 @@
 """The server of a running ``zonectl up``, as its owner finds it: by ``run.json`` of the data directory.
 
-    with BlockingZoneClient() as client:
-        client.put("ORDERS", "customer-17", "paid")
-
 Who may write the file leads its readers to a server of his own, and who may read the token is logged in by it:
 so both are believed only where nobody but the user who asks can have written them.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,22 +53,6 @@ def local_server(data_dir: Path = DATA_DIR) -> LocalServer:
         # The administrator whose token it was is gone: who asks logs in as somebody else.
         token = ""
     return LocalServer(url, token, authority)
-
-
-def local_login(urls: Sequence[str], data_dir: Path) -> LocalServer | None:
-    """The server of ``data_dir`` where ``urls`` names none or just this one; None for all others. Without
-    ``urls`` it raises as ``local_server`` does."""
-    if not urls:
-        try:
-            return local_server(data_dir)
-        except FileNotFoundError:
-            reason = "no `zonectl up` runs there: start one, or name servers or another data directory"
-            raise FileNotFoundError(errno.ENOENT, reason, str(data_dir / RUN_FILE)) from None
-    with suppress(OSError, ValueError):
-        server = local_server(data_dir)
-        if [url.rstrip("/") for url in urls] == [server.url]:
-            return server
-    return None
 
 
 def _path(body: dict[str, Any], name: str) -> Path:

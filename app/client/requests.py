@@ -1,7 +1,4 @@
-"""The requests of the REST API as values, and what its answers mean: no input or output here.
-
-Two shells send them: ``app.cli.client`` (synchronous) and ``app.client.servers`` (asynchronous).
-"""
+"""The requests of the REST API as values, and what its answers mean: no input or output here."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from rebalance.core.write_terms import ANY, WriteTerms
 if TYPE_CHECKING:
     from app.contract.alerts import Alerts, SilenceBegun, SilenceBody, SilenceEnded
     from app.contract.audit import AuditRecords
-    from app.contract.keys import GetResult, PutResult, RoutingMapBody, VerifyBody
+    from app.contract.keys import GetResult, PutResult, VerifyBody
     from app.contract.log_levels import LevelChange, LevelReset, LogLevels
     from app.contract.logins import ConsoleLink, NewToken, TokenBody, WhoAmI
     from app.contract.metastore import AdoptionBody, MetastoreState
@@ -349,9 +346,3 @@ def within(request: Request[T], timeout_s: float | None) -> Request[T]:
         return request
     headers = {**request.headers, TIMEOUT_FIELD: f"{timeout_s:.3f}"}
     return replace(request, timeout_s=timeout_s + GRACE_S, headers=headers)
-
-
-def routing(name: str, tag: str | None = None) -> Request[RoutingMapBody]:
-    """The routing map; status 304 while ``tag`` is still its ETag."""
-    headers = NONE if tag is None else {"If-None-Match": tag}
-    return Request("GET", _zone(name, "/routing"), _whole, headers=headers)

@@ -13,8 +13,8 @@ from threading import Event
 import httpx
 import pytest
 
-from app.client.requests import Request
 from rebalance.hosting.tls_handshakes import SharedContext, closed_handshakes
+from zonekeeper_client.requests import Request
 from zonekeeper_client.servers import ServerFailedError, Servers
 
 WAIT_S = 60.0
@@ -64,7 +64,7 @@ async def test_a_client_that_gives_a_hung_server_up_closes_its_connection() -> N
     servers = Servers([url])
     async with server, asyncio.timeout(WAIT_S):
         with pytest.raises(ServerFailedError):
-            await servers.ask(Request("GET", "/api/v1/zones", dict), 0.5)
+            await servers.ask(Request("GET", "/api/v1/zones"), 0.5)
         await silent.closed.wait()
         await servers.close()
     assert silent.open == 0

@@ -21,6 +21,7 @@ from app.cli.main import main
 from app.client.local_server import LocalServer, NotOwnFileError, local_server
 from tests.unit.test_client.servers import Network
 from zonekeeper_client import BlockingZoneClient, ZoneClient
+from zonekeeper_client import local_server as of_programs
 from zonekeeper_client.servers import Servers
 
 URL = "https://127.0.0.1:7443"
@@ -54,12 +55,23 @@ def data_dir(tmp_path: Path) -> Path:
     return directory
 
 
+READERS = ((local_server, NotOwnFileError), (of_programs.local_server, of_programs.NotOwnFileError))
+"""That of commands, and that of users' programs; and what they raise."""
+
+
+def alike(data_dir: Path) -> LocalServer:
+    """As both read it."""
+    found, other = (read(data_dir) for read, _ in READERS)
+    assert (found.url, found.token, found.authority) == (other.url, other.token, other.authority)
+    return LocalServer(found.url, found.token, found.authority)
+
+
 def test_the_owner_is_logged_in(data_dir: Path) -> None:
-    assert local_server(data_dir) == LocalServer(URL, TOKEN, "-----BEGIN CERTIFICATE-----\n")
+    assert alike(data_dir) == LocalServer(URL, TOKEN, "-----BEGIN CERTIFICATE-----\n")
     for url in (None, URL, f"{URL}/"):
         address = find_address(url, data_dir)
         assert (address.token, address.authority) == (TOKEN, "-----BEGIN CERTIFICATE-----\n")
-    assert TOKEN not in repr(local_server(data_dir))
+    assert all(TOKEN not in repr(read(data_dir)) for read, _ in READERS)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +95,9 @@ def test_another_origin_gets_no_token(data_dir: Path, url: str) -> None:
 )
 def test_what_others_may_write_or_read_is_not_believed(data_dir: Path, name: str, mode: int) -> None:
     (data_dir / name).chmod(mode)
-    with pytest.raises(NotOwnFileError, match="is not yours alone"):
-        local_server(data_dir)
+    for read, error in READERS:
+        with pytest.raises(error, match="is not yours alone"):
+            read(data_dir)
     with pytest.raises(CliError, match="is not yours alone"):
         find_address(None, data_dir)
     assert find_address(URL, data_dir).token == ""
@@ -94,8 +107,9 @@ def test_what_others_may_write_or_read_is_not_believed(data_dir: Path, name: str
 @pytest.mark.parametrize("name", ["run.json", ".", "admin.token", "authority.pem"])
 def test_what_belongs_to_another_user_is_not_believed(data_dir: Path, name: str) -> None:
     os.chown(data_dir / name, 65_534, 65_534)
-    with pytest.raises(NotOwnFileError):
-        local_server(data_dir)
+    for read, error in READERS:
+        with pytest.raises(error):
+            read(data_dir)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -113,7 +127,7 @@ def test_the_directory_of_another_user_says_so(data_dir: Path) -> None:
 def test_a_run_file_without_tls_carries_no_token(data_dir: Path) -> None:
     body = json.loads((data_dir / "run.json").read_text())
     (data_dir / "run.json").write_text(json.dumps({**body, "url": "http://127.0.0.1:7400"}))
-    assert local_server(data_dir) == LocalServer("http://127.0.0.1:7400")
+    assert alike(data_dir) == LocalServer("http://127.0.0.1:7400")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"url": 7}', '{"url": "https://x", "token_file": 1}'])
@@ -140,7 +154,7 @@ def test_the_environment_gives_its_token_to_the_url_that_it_names_alone(
 
 def test_without_a_token_the_server_is_checked_all_the_same(data_dir: Path) -> None:
     (data_dir / "admin.token").unlink()
-    assert local_server(data_dir) == LocalServer(URL, "", "-----BEGIN CERTIFICATE-----\n")
+    assert alike(data_dir) == LocalServer(URL, "", "-----BEGIN CERTIFICATE-----\n")
 
 
 def test_who_has_taken_the_port_gets_no_token(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from app.actor import current_actor, seen_zones
 from app.api.bodies import Person, Reason, RequestBody
 from app.api.metastore_calls import answered
 from app.api.problems import answers
+from app.contract.columns import without_sums
 from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval, Nodes
 from app.services import Services, ServicesOf
 from app.views.node_removal import counting_zones, records_of
@@ -48,7 +49,7 @@ async def list_nodes(services: ServicesOf) -> Response:
     counted for those who see all zones."""
     services.require_metastore()
     seen = await services.seen_zones()
-    nodes = [_shown(node, seen) for node in services.views.nodes()]
+    nodes = [node if seen is None else without_sums(NodeBody, node) for node in services.views.nodes()]
     return JSONResponse(await services.dated({"nodes": nodes}))
 
 
@@ -182,11 +183,6 @@ def _known(node: str, services: Services) -> dict[str, object]:
             return dict(row)
     names = ", ".join(str(row["name"]) for row in nodes) or "none"
     raise RefusedError(ErrorKind.NODE_NOT_FOUND, f"there is no node {node}; there is {names}")
-
-
-def _shown(node: NodeBody, seen: Collection[ZoneId] | None) -> NodeBody:
-    """``seen`` None: all zones, which the sums are over."""
-    return node if seen is None else {**node, "members": None, "copies": None}
 
 
 def _stranded(node: str, zones: Sequence[str], shown: Collection[str]) -> str:

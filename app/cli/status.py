@@ -12,13 +12,14 @@ from app.cli.cause_pages import say_pages
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
 from app.cli.follow import FollowProgress
-from app.cli.output import print_table
+from app.cli.output import print_table, table_columns
 from app.cli.rebalance_view import summary
 from app.cli.request_errors import ProblemError
 from app.cli.say import say
 from app.client.problem import JsonObject
 from app.contract.change_text import describe_params
 from app.contract.columns import columns_of
+from app.contract.nodes import NodeBody
 from app.contract.zones import ZoneBody
 
 if TYPE_CHECKING:
@@ -68,18 +69,20 @@ def status(api: Api) -> int:
         say()
         print_table(
             nodes,
-            {
-                "node": "name",
-                "alive": lambda node: ("yes" if node.get("alive") else "NO") + _drain(node),
-                "members": lambda node: f"{_count(node, 'members')}/{_count(node, 'member_limit')}",
-                **({"copies": "copies"} if any(node.get("copies") for node in nodes) else {}),
-                "attributes": lambda node: describe_params(node.get("attributes") or {}),
-                "profiles": lambda node: ",".join(node.get("profiles") or ()),
-            },
+            table_columns(
+                NodeBody,
+                *("name", "alive", "members"),
+                *(["copies"] if any(node.get("copies") for node in nodes) else []),
+                *("attributes", "profiles"),
+                alive=lambda node: ("yes" if node.get("alive") else "NO") + _drain(node),
+                members=lambda node: f"{_count(node, 'members')}/{_count(node, 'member_limit')}",
+            ),
         )
     if api.is_table and zones:
         say()
-        print_table(zones, {"zone": "name", "parameters": zone_parameters, "waits for": _causes})
+        print_table(
+            zones, {**table_columns(ZoneBody, "name", parameters=zone_parameters), "waits for": _causes}
+        )
     if api.is_table:
         say_pages(_all_causes(ready, zones))
     is_page = any(part.get("severity") == "page" for part in ready.get("degraded") or ())

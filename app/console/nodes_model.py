@@ -7,7 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from app.console.fragments import natural
+from app.console.grids import grid_row
 from app.console.zone_grid import NodeLoad, ZoneGrid
+from app.contract.columns import Facts, body_of
+from app.contract.nodes import NodeBody
 from rebalance.core.drain import Drain
 from rebalance.core.records import NodeRecord
 
@@ -34,17 +37,12 @@ def node_rows(
 def node_row(name: str, record: NodeRecord | None, drain: Drain | None, load: NodeLoad, copies: int = 0) -> Row:
     limit = record.node.member_limit if record is not None else None
     members = max(load.replicas - copies, 0)
+    values = {"name": name, "alive": record is not None, "members": members, "copies": copies, "drain": None}
     return {
-        "name": name,
+        **grid_row(NodeBody, body_of(NodeBody, Facts(record, values))),
         "state": _state(record, drain, load),
         **asdict(load),
-        "members": members,
-        "limit": limit,
         "filled": round(100 * members / limit) if limit else None,
-        "weight": record.node.weight if record is not None else None,
-        "domain": record.node.failure_domain if record is not None else "",
-        "profiles": ", ".join(record.node.profiles) if record is not None else "",
-        "attributes": ", ".join(f"{key}={value}" for key, value in record.node.attributes) if record else "",
     }
 
 

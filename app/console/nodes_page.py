@@ -14,29 +14,35 @@ from app.console.controls import PageAction, button
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, page_frame
-from app.console.grids import bar_chart, live_grid, number_column, show_chart, show_rows, text_column
+from app.console.grids import (
+    bar_chart,
+    grid_columns,
+    live_grid,
+    number_column,
+    show_chart,
+    show_rows,
+    text_column,
+)
 from app.console.nodes_model import DOWN, holdings, node_rows
 from app.console.plan import Wish
 from app.console.shared import Site
 from app.console.viewer import may_use, page_refusal, sees_all_zones
 from app.console.zone_states import node_loads
+from app.contract.nodes import NodeBody
 from app.security.policy import PageControl
 
 CHARTED_MAX = 120
 
 COLUMNS = [
-    text_column("name", "Node"),
+    *grid_columns(NodeBody, "name"),
     text_column("state", "State"),
     number_column("replicas", "Replicas"),
     number_column("leaders", "Leaders"),
     number_column("joining", "Joining"),
     number_column("troubled", "Unhealthy"),
-    number_column("limit", "Limit"),
     number_column("filled", "Used %"),
-    number_column("weight", "Weight"),
-    text_column("domain", "Failure domain"),
-    text_column("profiles", "Storage profiles"),
-    text_column("attributes", "Attributes", flex=3),
+    *grid_columns(NodeBody, "member_limit", "weight", "failure_domain", "profiles"),
+    {**grid_columns(NodeBody, "attributes")[0], "flex": 3},
 ]
 DRAIN = PageAction(
     "Drain",

@@ -50,6 +50,7 @@ class ColumnMark(About):
     - ``title``: over it in grids and tables, where the field's name does not say it.
     - ``words``: of numbers that a word is shown for, but not in SQL.
     - ``none``: what people read where there is no value.
+    - ``keeps_empty``: an empty text is no lack of one.
     - ``sums``: over all zones, so that only who sees all of them sees it.
     - ``is_option``: it says how the thing is set.
     """
@@ -65,6 +66,7 @@ class ColumnMark(About):
         unit: str = "",
         words: Mapping[int, str] | None = None,
         none: str = "",
+        keeps_empty: bool = False,
         sums: bool = False,
         is_option: bool = False,
         **schema: Any,
@@ -72,7 +74,7 @@ class ColumnMark(About):
         super().__init__(text, **schema)
         self.text, self.of, self.sql, self.kind = text, of, sql, kind
         self.title, self.unit, self.words, self.none, self.sums = title, unit, words or {}, none, sums
-        self.is_option = is_option
+        self.is_option, self.keeps_empty = is_option, keeps_empty
 
 
 SQL_KINDS = {bool: "boolean", int: "integer", float: "double", str: "varchar", dict: "json", list: "json"}
@@ -124,8 +126,8 @@ class RowColumn:
         return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
     def text(self, body: Mapping[str, Any]) -> str:
-        """For people, of a row as REST has it."""
-        value = body[self.name]
+        """For people, of a row as REST has it; one of an earlier build may lack it."""
+        value = body.get(self.name)
         if isinstance(value, Mapping):
             return ", ".join(f"{name}={inner}" for name, inner in value.items())
         if isinstance(value, bool):
@@ -142,7 +144,7 @@ class RowColumn:
             return value.value
         if isinstance(value, tuple):
             return dict(value) if get_origin(self.type) is dict else list(value)
-        return None if value == "" and self.is_optional else value
+        return None if value == "" and self.is_optional and not self.about.keeps_empty else value
 
 
 @lru_cache(maxsize=64)

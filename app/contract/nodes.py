@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from app.contract.columns import ColumnMark
 from app.contract.marks import About
 from app.contract.zones import AsOf
 
@@ -13,26 +14,52 @@ from app.contract.zones import AsOf
 class DrainBody(TypedDict):
     """A node that is leaving; DRAINED: it holds no member and no copy any more."""
 
-    state: Literal["DRAINING", "DRAINED"]
+    state: Annotated[
+        Literal["DRAINING", "DRAINED"],
+        ColumnMark("DRAINED: it holds no member and no copy any more", sql="DRAIN_STATE", sums=True),
+    ]
     by: str
     reason: str
     since: Annotated[str, About("UTC")]
 
 
 class NodeBody(TypedDict):
-    name: str
-    alive: bool
-    attributes: dict[str, str]
-    profiles: list[str]
-    member_limit: int | None
-    weight: float | None
-    failure_domain: str | None
-    members: Annotated[int | None, About("of all zones; null: the caller does not see all of them")]
-    copies: Annotated[
-        int | None, About("of partitions of store zones, which have no members; null as `members` is")
+    name: Annotated[str, ColumnMark("name of the node", sql="NODE_NAME", title="Node")]
+    alive: Annotated[bool, ColumnMark("its lease lives", sql="IS_ALIVE")]
+    attributes: Annotated[
+        dict[str, str], ColumnMark("what filters match", of="node.attributes", sql="ATTRIBUTES")
     ]
-    drain: Annotated[DrainBody | None, About("null: it is not leaving")]
-    pid: int | None
+    profiles: Annotated[
+        list[str],
+        ColumnMark("storage profiles that it has", of="node.profiles", sql="STORAGE_PROFILES"),
+    ]
+    member_limit: Annotated[
+        int | None,
+        ColumnMark("members and learners at most", of="node.member_limit", sql="MEMBER_LIMIT", title="Limit"),
+    ]
+    weight: Annotated[
+        float | None, ColumnMark("share of balanced zones, of 1 elsewhere", of="node.weight", sql="WEIGHT")
+    ]
+    failure_domain: Annotated[
+        str | None,
+        ColumnMark(
+            "empty: a domain of its own", of="node.failure_domain", sql="FAILURE_DOMAIN", keeps_empty=True
+        ),
+    ]
+    members: Annotated[
+        int | None,
+        ColumnMark("of all zones; null: the caller does not see all of them", sql="MEMBERS", sums=True),
+    ]
+    copies: Annotated[
+        int | None,
+        ColumnMark(
+            "of partitions of store zones, which have no members; null as `members` is",
+            sql="STORE_COPIES",
+            sums=True,
+        ),
+    ]
+    pid: Annotated[int | None, ColumnMark("process of its agent", sql="PID")]
+    drain: Annotated[DrainBody | None, ColumnMark("null: it is not leaving")]
 
 
 class Nodes(AsOf):

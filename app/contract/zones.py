@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
-from app.contract.columns import ColumnMark
+from app.contract.columns import ColumnMark, Moment
 from app.contract.marks import About, OneOf
 from catalog.core.zone_options import ZONE_OPTIONS, OptionKind, ZoneOptionRow
 from rebalance.core.affinity import CopyState
@@ -123,7 +123,7 @@ class PartitionBody(TypedDict):
 
 
 class PhaseBody(TypedDict):
-    phase: Annotated[str, OneOf(PhaseName)]
+    phase: Annotated[str, ColumnMark(of="name"), OneOf(PhaseName)]
     state: Annotated[str, OneOf(PhaseState)]
     trigger: Annotated[str, About("the event that begins the phase, or what is waited for")]
     steps: Annotated[list[str], About("what is done, in order")]
@@ -131,13 +131,25 @@ class PhaseBody(TypedDict):
 
 
 class FailureBody(TypedDict):
-    node: Annotated[str, About("the leader's, which tells it")]
-    code: str
-    term: int
-    attempt: Annotated[int, About("how many attempts have failed; 0: none could be begun")]
-    cause: str
-    since: Annotated[str, About("when it was first told")]
-    at: Annotated[str, About("when it was last seen to go on")]
+    node: Annotated[str, ColumnMark("the leader's, which tells it", sql="NODE_NAME")]
+    code: Annotated[str, ColumnMark(sql="FAILURE_CODE")]
+    term: Annotated[int, ColumnMark(sql="TERM", kind="bigint")]
+    attempt: Annotated[
+        int, ColumnMark("how many attempts have failed; 0: none could be begun", sql="ATTEMPT", kind="bigint")
+    ]
+    cause: Annotated[str, ColumnMark(sql="CAUSE")]
+    since: Annotated[Moment, ColumnMark("when it was first told", of="since_ms", sql="FAILED_SINCE")]
+    at: Annotated[Moment, ColumnMark("when it was last seen to go on", of="at_ms", sql="FAILED_AT")]
+
+
+class PartitionName(TypedDict):
+    zone_id: Annotated[int, ColumnMark("given once, never used again", sql="ZONE_ID")]
+    zone: Annotated[str, ColumnMark("name of the zone", sql="ZONE_NAME")]
+    partition: Annotated[int, ColumnMark("from 0", sql="PARTITION_ID")]
+
+
+class FailureRow(PartitionName, FailureBody):
+    """In the list of all partitions' failures."""
 
 
 class PartitionDetail(PartitionBody):

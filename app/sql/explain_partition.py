@@ -8,7 +8,8 @@ from typing import Any
 from app.contract.recovery import UNKNOWN
 from app.sql.results import ResultSet, ResultType
 from app.sql.show import find_zone, result
-from app.sql.view_snapshot import SystemSnapshot, ZoneSizes
+from app.sql.view_snapshot import SystemSnapshot
+from app.views.view_bodies import ZoneSizes
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import EVERY_NODE, DistributionAlgorithm, Zone
 from parser.queries import ExplainPartition

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from app.contract.columns import Facts
 from app.contract.recovery import UNKNOWN
 from app.sql.view_snapshot import SystemSnapshot
 from app.views.sight import shown_state
@@ -144,23 +145,12 @@ def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             )
 
 
-def failure_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """The newest first; NODE_NAME is the leader's, which tells it."""
+def failures(snapshot: SystemSnapshot) -> Iterator[Facts]:
+    """The newest first."""
     names = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
     for node, failure in snapshot.views.failures():
         if failure.zone_id in names:
-            yield (
-                failure.zone_id,
-                names[failure.zone_id],
-                failure.partition,
-                node,
-                failure.code,
-                failure.term,
-                failure.attempt,
-                failure.cause,
-                failure.since_ms,
-                failure.at_ms,
-            )
+            yield Facts(failure, {"node": node, "zone": names[failure.zone_id]})
 
 
 def _role(known: tuple[Assignments | None, ...], node: str) -> tuple[str, int]:

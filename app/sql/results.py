@@ -48,11 +48,13 @@ def timestamp_text(at_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnswerColumn:
-    """``comment``: of a view's column, its meaning."""
+    """``comment``: of a view's column, its meaning. ``sums``: over all zones, so it is empty for who
+    does not see them all."""
 
     name: str
     type: ResultType
     comment: str = field(default="", compare=False)
+    sums: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

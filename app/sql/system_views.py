@@ -6,17 +6,17 @@ nodes, assignments, rebalances under way, the history of the catalog and the sna
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from app.contract.columns import Facts
-from app.contract.zones import ZoneBody
+from app.contract.nodes import NodeBody
+from app.contract.zones import FailureRow, ZoneBody
 from app.sql.alert_view import ALERT_COLUMNS, alert_rows
 from app.sql.operation_rows import operation_history_rows, operation_rows
 from app.sql.partition_views import (
     affinity_rows,
     assignment_rows,
-    failure_rows,
+    failures,
     global_state_rows,
     learner_rows,
     local_state_rows,
@@ -34,7 +34,6 @@ from app.sql.principal_views import (
     role_rows,
     user_rows,
 )
-from app.sql.results import ResultType
 from app.sql.store_views import EXCHANGE_COLUMNS, STORE_COPY_COLUMNS, exchange_rows, store_copy_rows
 from app.sql.view_registry import (
     ALERTS,
@@ -54,22 +53,14 @@ from app.sql.view_registry import (
     view_of,
 )
 from app.sql.view_snapshot import SystemSnapshot
-from app.views.held_members import held_members
-from app.views.view_bodies import drain_state
+from app.views.view_bodies import zone_facts
 
 
 def _zones(snapshot: SystemSnapshot) -> Iterator[Facts]:
-    for zone in snapshot.catalog.zones:
-        sizes = snapshot.sizes(zone)
-        values = {
-            "quorum_size": sizes.quorum,
-            "voters": sizes.voters,
-            "learners": max(0, sizes.replicas - sizes.voters),
-            "data_nodes": sizes.data_nodes,
-            "is_default": zone == snapshot.default_zone,
-            "zone_state": snapshot.views.zone_state(zone.zone_id),
-        }
-        yield Facts(zone, values)
+    catalog, views = snapshot.catalog, snapshot.views
+    for zone in catalog.zones:
+        state = views.zone_state(zone.zone_id)
+        yield zone_facts(zone, snapshot.sizes(zone), catalog, state, catalog.version)
 
 
 def _storage_profiles(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -89,32 +80,6 @@ def _tables(snapshot: SystemSnapshot) -> Iterator[Row]:
             table.zone_id,
             table.storage_profile,
             ", ".join(table.colocation),
-        )
-
-
-def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """Living nodes, and those that are down but hold members or should."""
-    members = held_members(snapshot.keys, snapshot.keyspace, snapshot.alive)
-    copies = snapshot.views.store_copies()
-    data_nodes: set[str] = set()
-    for zone in snapshot.catalog.zones:
-        stored = snapshot.views.data_nodes(zone.zone_id)
-        data_nodes.update(stored.nodes if stored is not None else ())
-    for name in sorted({*snapshot.alive, *members, *copies, *data_nodes, *snapshot.drains}):
-        record = snapshot.live.get(name)
-        node = record.node if record is not None else None
-        yield (
-            name,
-            record is not None,
-            json.dumps(dict(node.attributes), ensure_ascii=False) if node else None,
-            ", ".join(node.profiles) if node else None,
-            node.member_limit if node else None,
-            node.weight if node else None,
-            node.failure_domain if node else None,
-            members[name],
-            copies[name],
-            record.pid if record else None,
-            drain_state(members[name] + copies[name]) if name in snapshot.drains else None,
         )
 
 
@@ -215,21 +180,7 @@ SYSTEM_VIEWS = (
         },
         learner_rows,
     ),
-    view(
-        "NODES",
-        {
-            "NODE_NAME": VARCHAR,
-            "IS_ALIVE": BOOLEAN,
-            "ATTRIBUTES": JSON,
-            "STORAGE_PROFILES": VARCHAR,
-            "MEMBER_LIMIT": INTEGER,
-            "WEIGHT": ResultType.DOUBLE,
-            "FAILURE_DOMAIN": VARCHAR,
-            **dict.fromkeys(("MEMBERS", "STORE_COPIES", "PID"), INTEGER),
-            "DRAIN_STATE": VARCHAR,
-        },
-        _nodes,
-    ),
+    view_of("NODES", NodeBody, lambda snapshot: snapshot.views.node_facts()),
     view(
         "ASSIGNMENTS",
         {
@@ -266,19 +217,7 @@ SYSTEM_VIEWS = (
         },
         partition_map_rows,
     ),
-    view(
-        "FAILURES",
-        {
-            **_ZONE,
-            "PARTITION_ID": INTEGER,
-            **dict.fromkeys(("NODE_NAME", "FAILURE_CODE"), VARCHAR),
-            "TERM": BIGINT,
-            "ATTEMPT": BIGINT,
-            "CAUSE": VARCHAR,
-            **dict.fromkeys(("FAILED_SINCE", "FAILED_AT"), TIMESTAMP),
-        },
-        failure_rows,
-    ),
+    view_of("FAILURES", FailureRow, failures),
     view(
         "OPERATIONS",
         {

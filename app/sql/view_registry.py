@@ -76,13 +76,16 @@ def view(
 def view_of(name: str, row: type, facts: Callable[[SystemSnapshot], Iterable[Facts]]) -> SystemView:
     """The columns of ``row`` that SQL shows."""
     columns = sql_columns(row)
-    answer = (AnswerColumn(sql, ResultType(one.sql_kind), one.about.text) for sql, one in columns.items())
+    answer = tuple(
+        AnswerColumn(sql, ResultType(one.sql_kind), one.about.text, one.about.sums)
+        for sql, one in columns.items()
+    )
     shown = tuple(columns.values())
 
     def rows(snapshot: SystemSnapshot) -> Iterator[Row]:
         return (tuple(column.cell(one) for column in shown) for one in facts(snapshot))
 
-    return SystemView(name, tuple(answer), rows)
+    return SystemView(name, answer, rows)
 
 
 def arrow_stream(columns: tuple[AnswerColumn, ...], rows: Iterable[Row]) -> bytes:

@@ -20,6 +20,7 @@ from app.views.keyspace_views import KeyspaceViews
 from app.views.placed_zone import PlacedZone
 from app.views.sight import MetastoreSilence
 from app.views.store_copies import ServerCopies
+from app.views.view_bodies import ZoneSizes
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
@@ -39,16 +40,6 @@ from rebalance.store.core.ownership import StoreOwnership
 
 class ReadCancelledError(Exception):
     """The query was given up while its views were built."""
-
-
-@dataclass(frozen=True, slots=True)
-class ZoneSizes:
-    """Effective numbers of a zone: what its partitions have, or will have once its nodes are known."""
-
-    data_nodes: tuple[str, ...]
-    quorum: int
-    replicas: int
-    voters: int
 
 
 @dataclass(frozen=True)

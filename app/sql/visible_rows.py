@@ -28,9 +28,6 @@ from catalog.core.versions import CatalogSnapshot
 from parser.calls import Call
 from parser.queries import ExplainPartition, Show, Statement
 
-OF_ALL_ZONES = frozenset({"MEMBERS", "STORE_COPIES", "DRAIN_STATE"})
-"""Columns that sum over zones: empty for whoever does not see all of them."""
-
 
 def check_question(statement: Statement, catalog: CatalogSnapshot, caller: Caller) -> None:
     """Of what neither changes the catalog nor is a query. Raises RefusedError (PRIVILEGE_MISSING)."""
@@ -87,7 +84,7 @@ def visible_rows(view: SystemView, snapshot: SystemSnapshot) -> Iterator[Row]:
         yield from view.rows(snapshot)
         return
     zone_at = names.index(ZONE_ID) if ZONE_ID in names else None
-    hidden = {at for at, name in enumerate(names) if name in OF_ALL_ZONES}
+    hidden = {at for at, column in enumerate(view.columns) if column.sums}
     for row in view.rows(snapshot):
         zone_id = None if zone_at is None else row[zone_at]
         if zone_at is None or zone_id in seen or (zone_id is None and view.name == GRANTS):

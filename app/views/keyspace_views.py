@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from app.contract.columns import Facts, body_of
 from app.contract.nodes import NodeBody
-from app.contract.zones import PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
+from app.contract.zones import FailureBody, PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
 from app.views.held_members import held_members, is_held
 from app.views.placed_zone import PlacedZone
 from app.views.unreadable_keys import (
@@ -22,15 +22,16 @@ from app.views.unreadable_keys import (
     unreadable_of_zone,
 )
 from app.views.view_bodies import (
+    ZoneSizes,
     copy_counts,
-    failure_body,
+    drain_body,
     kept_copies,
     member_body,
-    node_body,
     progress_body,
     roles,
     status_body,
     store_copies,
+    zone_facts,
 )
 from app.views.wait_causes import WaitCauses
 from catalog.core.engine_options import option_in_the_way
@@ -124,17 +125,19 @@ class KeyspaceViews:
         return self._keyspace
 
     def nodes(self) -> list[NodeBody]:
+        return [body_of(NodeBody, facts) for facts in self.node_facts()]
+
+    def node_facts(self) -> Iterator[Facts]:
         """Living nodes, and those that are gone but have records, or hold or should hold replicas."""
         records, drains, alive = self.live_records(), self.drains(), self.alive()
         members = held_members(self._mirror, self._keyspace, alive)
         copies = self.store_copies()
         known = {*alive, *members, *copies, *drains, *self._data_nodes_of_all_zones()}
-        return [
-            node_body(
-                name, records.get(name), members[name], copies[name], drains.get(name), is_alive=name in alive
-            )
-            for name in sorted(known)
-        ]
+        for name in sorted(known):
+            held = {"members": members[name], "copies": copies[name]}
+            drain = drain_body(drains[name], sum(held.values())) if name in drains else None
+            values = {"name": name, "alive": name in alive, **held, "drain": drain}
+            yield Facts(records.get(name), values)
 
     def store_copies(self) -> Counter[str]:
         """How many copies of partitions of store zones each node has."""
@@ -191,18 +194,11 @@ class KeyspaceViews:
 
     def zone(self, zone: Zone, catalog: CatalogSnapshot) -> ZoneBody:
         intent = ZoneIntent(self.version_of(zone, catalog.version), zone)
-        data_nodes = self.data_nodes(zone.zone_id)
-        replicas, voters = replica_counts(intent, data_nodes) if data_nodes else (0, 0)
-        values = {
-            "quorum_size": data_nodes.quorum if data_nodes else zone.quorum_size,
-            "voters": voters,
-            "learners": replicas - voters,
-            "data_nodes": data_nodes.nodes if data_nodes else (),
-            "is_default": zone.zone_id == catalog.default_zone_id,
-            "zone_state": self.zone_state(zone.zone_id),
-            "catalog_version": intent.version,
-        }
-        return body_of(ZoneBody, Facts(zone, values))
+        data_nodes, state = self.data_nodes(zone.zone_id), self.zone_state(zone.zone_id)
+        sizes = ZoneSizes((), zone.quorum_size, 0, 0)
+        if data_nodes is not None:
+            sizes = ZoneSizes(data_nodes.nodes, data_nodes.quorum, *replica_counts(intent, data_nodes))
+        return body_of(ZoneBody, zone_facts(zone, sizes, catalog, state, intent.version))
 
     def zone_state(self, zone_id: ZoneId) -> str:
         """ACTIVE, or DEACTIVATED: its files rest."""
@@ -216,17 +212,9 @@ class KeyspaceViews:
         """With its phases and failures, which the list of all partitions leaves out."""
         placed, alive = self.placed(partition.zone_id), self.alive()
         view, trigger = self.view(partition, placed)
-        phases: list[PhaseBody] = [
-            {
-                "phase": phase.name.value,
-                "state": phase.state.value,
-                "trigger": phase.trigger,
-                "steps": list(phase.steps),
-                "result": phase.result,
-            }
-            for phase in phases_of(view, trigger, alive)
-        ]
-        failures = [failure_body(node, failure) for node, failure in self.failures() if failure.of == partition]
+        phases = [body_of(PhaseBody, Facts(phase)) for phase in phases_of(view, trigger, alive)]
+        told = (Facts(failure, {"node": node}) for node, failure in self.failures() if failure.of == partition)
+        failures = [body_of(FailureBody, facts) for facts in told]
         return {**self._partition(partition, placed, alive), "phases": phases, "failures": failures}
 
     def failures(self) -> list[tuple[str, Failure]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Literal
 
-from app.contract.nodes import DrainBody, NodeBody
+from app.contract.columns import Facts
+from app.contract.nodes import DrainBody
 from app.contract.zones import (
-    FailureBody,
     KeptCopy,
     Member,
     MirrorBody,
@@ -16,42 +17,46 @@ from app.contract.zones import (
     Roles,
     StoreCopy,
 )
-from catalog.core.zone import ZoneId, ZoneIntent
+from catalog.core.versions import CatalogSnapshot
+from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.core.admission import utc
 from rebalance.core.assignments import Assignments
 from rebalance.core.causes import Cause
 from rebalance.core.drain import Drain
-from rebalance.core.failures import Failure
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, MoveStatus, PartitionView
 from rebalance.core.operation import operation_id
 from rebalance.core.partition_state import copies_of, is_learner, local_state
 from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import KeptRecord, MemberRole, MirrorRecord, NodeRecord
+from rebalance.core.records import KeptRecord, MemberRole, MirrorRecord
 from rebalance.metastore.mirror import KeyspaceCopy
 
 
-def node_body(
-    name: str, record: NodeRecord | None, members: int, copies: int, drain: Drain | None, *, is_alive: bool
-) -> NodeBody:
-    """``copies``: of store zones."""
-    node = record.node if record else None
-    return {
-        "name": name,
-        "alive": is_alive,
-        "attributes": dict(node.attributes) if node else {},
-        "profiles": list(node.profiles) if node else [],
-        "member_limit": node.member_limit if node else None,
-        "weight": node.weight if node else None,
-        "failure_domain": node.failure_domain if node else None,
-        "members": members,
-        "copies": copies,
-        "drain": None if drain is None else _drain_body(drain, members + copies),
-        "pid": record.pid if record else None,
+@dataclass(frozen=True, slots=True)
+class ZoneSizes:
+    """Effective numbers of a zone: what its partitions have, or will have once its nodes are known."""
+
+    data_nodes: tuple[str, ...]
+    quorum: int | None
+    replicas: int
+    voters: int
+
+
+def zone_facts(zone: Zone, sizes: ZoneSizes, catalog: CatalogSnapshot, state: str, version: int) -> Facts:
+    """``version``: the one that made the zone what it is."""
+    values = {
+        "quorum_size": sizes.quorum,
+        "voters": sizes.voters,
+        "learners": max(0, sizes.replicas - sizes.voters),
+        "data_nodes": sizes.data_nodes,
+        "is_default": zone.zone_id == catalog.default_zone_id,
+        "zone_state": state,
+        "catalog_version": version,
     }
+    return Facts(zone, values)
 
 
-def _drain_body(drain: Drain, held: int) -> DrainBody:
+def drain_body(drain: Drain, held: int) -> DrainBody:
     since = utc(drain.since_ms)
     return {"state": drain_state(held), "by": drain.by, "reason": drain.reason, "since": since}
 
@@ -59,19 +64,6 @@ def _drain_body(drain: Drain, held: int) -> DrainBody:
 def drain_state(held: int) -> Literal["DRAINING", "DRAINED"]:
     """Of a node that is leaving and holds so many members and copies."""
     return "DRAINING" if held else "DRAINED"
-
-
-def failure_body(node: str, failure: Failure) -> FailureBody:
-    """``node`` tells it."""
-    return {
-        "node": node,
-        "code": failure.code,
-        "term": failure.term,
-        "attempt": failure.attempt,
-        "cause": failure.cause,
-        "since": utc(failure.since_ms),
-        "at": utc(failure.at_ms),
-    }
 
 
 def roles(assignments: Assignments | None) -> Roles | None:

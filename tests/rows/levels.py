@@ -1,10 +1,9 @@
-"""How a row is shown, and what a test has to run for that.
+"""How a row is shown: decided by what its test runs.
 
-- ``service``: the test runs the shipped agent, server, controller or command line (``SHIPPED``), as processes
-  or put together in one; the network, disk and clock behind the ports may be simulated.
-- ``core``: it calls shipped code that decides or computes, without what runs it.
-- ``model``: it runs what no process of the product runs (``MODELS``): models, and the simulated
-  stealing.
+- ``process``: what ``zonectl`` runs (``PROCESSES``): servers, members of groups, store servers, Spark.
+- ``core``: shipped code in the test's process, one decision or a whole controller; at most its metastore or its
+  database is a server.
+- ``model``: something simulated or written again (``MODELS``), whatever shipped code it calls.
 """
 
 from __future__ import annotations
@@ -13,73 +12,55 @@ from collections.abc import Iterable
 
 from tests.rows.reach import Name
 
-LEVELS = ("service", "core", "model")
+LEVELS = ("process", "core", "model")
 """The best first."""
 
-SHIPPED: dict[Name, str] = {
-    ("tests", "Installation"): "all of it, as processes: zonectl up",
+PROCESSES: dict[Name, str] = {
+    ("tests", "Installation"): "all of it: zonectl up",
     ("tests", "CutInstallation"): "all of it, each process in a network of its own",
-    ("tests", "ApiServer"): "the server, as a process: zonectl serve",
-    ("app.cli", "main"): "zonectl, as a process or in the test's",
-    ("app", "zonectl"): "zonectl, as a process",
-    ("app", "build_app"): "the server, in the test's process",
-    ("app", "SqlEngine"): "the server's SQL, over its catalog and keyspace",
-    ("catalog", "CatalogService"): "the server's catalog, over its SQL database",
-    ("rebalance.nodes", "NodeAgent"): "the agent, in the test's process",
-    ("rebalance.groups", "EtcdGroupHost"): "the agent's members, as etcd processes",
-    ("rebalance.groups", "EtcdMirrorHost"): "the agent's mirrors, as etcd processes",
-    ("rebalance.controllers", "ControllerRuntime"): "the controller, in the test's process",
-    ("rebalance.controllers", "ZoneController"): "the controller's work on a zone, over a metastore",
-    ("rebalance.controllers", "TopologyKeeper"): "the controller's topology, over a metastore",
-    ("rebalance.controllers", "OutboxRelay"): "the controller's relay, over a catalog and a metastore",
-    ("rebalance.controllers", "PartitionMapKeeper"): "the controller's partition maps, over a metastore",
-    ("rebalance.controllers", "StoreGuard"): "the controller's comparison of the stores, over both",
+    ("tests", "ApiServer"): "the server: zonectl serve",
+    ("tests", "StoreProcesses"): "store servers: zonectl store serve",
+    ("app", "zonectl"): "any command of zonectl, as a process",
+    ("rebalance.groups", "EtcdGroupHost"): "an agent's members, as etcd processes",
+    ("rebalance.groups", "EtcdMirrorHost"): "an agent's mirrors, as etcd processes",
+    ("rebalance.store", "StoreRuntime"): "a store server on its own disk and port",
     ("spark", "SparkPlacementEngine"): "the controller's placement, with a Spark driver process",
-    ("tests", "StoreProcesses"): "store servers, as processes: zonectl store serve",
-    ("rebalance.store", "StoreRuntime"): "the store server, in the test's process",
-    ("simulator.store", "StoreProcess"): "store servers, over simulated disks, clocks and network",
-    ("simulator.store", "StoreRun"): "the same, under faults that a seed draws",
-    ("simulator.control", "simulate"): "controllers and agents, in one process and in virtual time",
-    ("simulator.control", "AgentPlane"): "agents, in one process and in virtual time",
 }
 """Package -> name in it, by which a test runs it; with what that is."""
 
-PROCESSES: frozenset[Name] = frozenset(
-    {
-        ("tests", "Installation"),
-        ("tests", "CutInstallation"),
-        ("tests", "ApiServer"),
-        ("tests", "StoreProcesses"),
-        ("app", "zonectl"),
-    }
-)
-"""Those of ``SHIPPED`` that run as processes of their own."""
+MODELS = ("simulator", "tests.model")
+"""Packages of what is simulated or written again."""
 
-MODELS = (
-    "tests.model.protocol",
-    "tests.model.fencing",
-    "tests.model.test_",
-    "simulator.stealing",
-    "simulator.stealing.simulation",
-    "simulator.stealing.core.vector_clock",
-    "simulator.control.simulated",
+BORROWED = (
+    "simulator.control.memory_metastore",
+    "simulator.control.virtual_time",
+    "simulator.control.invariants",
+    "simulator.control.moves",
+    "simulator.control.trace",
+    "tests.model.world",
 )
-"""How names of modules begin that no agent, server or controller runs."""
+"""Their modules that tests of shipped code use: a metastore, a clock, judges of what happened, and the table of
+shipped decisions."""
 
 
 def level_of(reached: Iterable[Name]) -> str:
-    """The best that a test may claim that reaches these names."""
+    """The level of a test that reaches these names."""
     names = frozenset(reached)
-    if shipped_in(names):
-        return "service"
-    return "model" if any(module.startswith(MODELS) for module, _ in names) else "core"
+    if processes_in(names):
+        return "process"
+    modules = {module for module, _ in names} - set(BORROWED)
+    return "model" if any(_is_within(module, MODELS) for module in modules) else "core"
 
 
-def shipped_in(reached: Iterable[Name]) -> frozenset[Name]:
-    """The entries of ``SHIPPED`` among ``reached``."""
+def processes_in(reached: Iterable[Name]) -> frozenset[Name]:
+    """The entries of ``PROCESSES`` among ``reached``."""
     return frozenset(
         (package, name)
         for module, name in reached
-        for package, shipped in SHIPPED
-        if name == shipped and f"{module}.".startswith(f"{package}.") and not module.startswith(MODELS)
+        for package, process in PROCESSES
+        if name == process and _is_within(module, [package])
     )
+
+
+def _is_within(module: str, packages: Iterable[str]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)

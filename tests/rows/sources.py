@@ -18,21 +18,13 @@ NOT_USUAL = frozenset({"soak", "long", "thorough"})
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
-    """``@pytest.mark.row("I3-021", "I3-024..027", shows="service")``."""
-
-    rows: tuple[str, ...]
-    shows: str
-
-
-@dataclass(frozen=True, slots=True)
 class MarkedTest:
-    """``path`` below the root of the repository; ``name`` as pytest prints it, without parameters.
-    ``is_usual``: ``make test`` runs it."""
+    """``path`` below the root of the repository; ``name`` as pytest prints it, without parameters; ``rows``: of
+    ``@pytest.mark.row("I3-021", "I3-024..027")``; ``is_usual``: ``make test`` runs it."""
 
     path: str
     name: str
-    markers: tuple[Marker, ...]
+    rows: tuple[str, ...]
     is_usual: bool = True
 
     @property
@@ -104,8 +96,8 @@ def marked_tests(source: Source) -> Iterator[MarkedTest]:
     path = source.path.relative_to(ROOT).as_posix()
     of_module = _assigned(source.definitions.get("pytestmark"))
     for name, decorators in _decorated(source.tree.body, "", of_module):
-        if markers := tuple(_markers(decorators)):
-            yield MarkedTest(path, name, markers, not any(map(_is_left_out, decorators)))
+        if rows := tuple(_rows(decorators)):
+            yield MarkedTest(path, name, rows, not any(map(_is_left_out, decorators)))
 
 
 def _decorated(
@@ -139,20 +131,16 @@ def _is_left_out(decorator: ast.expr) -> bool:
     return name.removeprefix("pytest.mark.") in NOT_USUAL
 
 
-def _markers(expressions: Iterable[ast.expr]) -> Iterator[Marker]:
-    """Those in decorators, ``marks=`` of parameters and ``pytestmark`` alike."""
+def _rows(expressions: Iterable[ast.expr]) -> Iterator[str]:
+    """Those of markers in decorators, ``marks=`` of parameters and ``pytestmark`` alike.
+
+    ValueError: it is no literal, and cannot be read without running it."""
     for expression in expressions:
         for node in ast.walk(expression):
             match node:
-                case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="row")):
-                    yield _marker(node)
-
-
-def _marker(call: ast.Call) -> Marker:
-    """Literals only: nothing else can be read without running it. ValueError: it is something else."""
-    shows = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-    texts = map(ast.literal_eval, call.args)
-    return Marker(tuple(row for text in texts for row in expanded(text)), shows.get("shows", ""))
+                case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="row"), args=arguments):
+                    for argument in arguments:
+                        yield from expanded(ast.literal_eval(argument))
 
 
 def expanded(text: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.rows.levels import LEVELS, PROCESSES, SHIPPED, level_of, shipped_in
+from tests.rows.levels import LEVELS, PROCESSES, level_of, processes_in
 from tests.rows.reach import Reach
 from tests.rows.sources import ROOT, MarkedTest, Sources, marked_tests
 
@@ -32,24 +32,21 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``test`` claims to show a row as ``level``; ``best`` is what it may claim. ``on_processes``: it starts
-    what it shows as processes."""
+    """``test`` shows a row as ``level``."""
 
     test: MarkedTest
     level: str
-    best: str
-    on_processes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """``shown``: row -> tests, the best level first. ``not_built``: row -> reason. ``shipped``: the entries of
-    ``SHIPPED`` that any test reaches."""
+    """``shown``: row -> tests, the best level first. ``not_built``: row -> reason. ``processes``: entries of
+    ``PROCESSES`` that any test reaches."""
 
     requirements: Mapping[str, Requirement]
     shown: Mapping[str, tuple[Claim, ...]]
     not_built: Mapping[str, str]
-    shipped: frozenset[tuple[str, str]]
+    processes: frozenset[tuple[str, str]]
 
 
 def read_requirements() -> dict[str, Requirement]:
@@ -60,30 +57,30 @@ def read_requirements() -> dict[str, Requirement]:
 def read_coverage(sources: Sources) -> Coverage:
     reach = Reach(sources)
     shown: dict[str, list[Claim]] = {}
-    shipped: set[tuple[str, str]] = set()
+    processes: set[tuple[str, str]] = set()
     for source in sources:
         for test in marked_tests(source):
             reached = reach.of(source, test.name)
-            entries = shipped_in(reached)
-            shipped |= entries
-            best, on_processes = level_of(reached), bool(entries & PROCESSES)
-            for marker in test.markers:
-                for row in marker.rows:
-                    shown.setdefault(row, []).append(Claim(test, marker.shows, best, on_processes))
+            processes |= processes_in(reached)
+            claim = Claim(test, level_of(reached))
+            for row in test.rows:
+                shown.setdefault(row, []).append(claim)
     with NOT_BUILT.open(newline="") as file:
         not_built = {row["id"]: row["reason"] for row in csv.DictReader(file)}
     ordered = {row: tuple(sorted(tests, key=_order)) for row, tests in shown.items()}
-    return Coverage(read_requirements(), ordered, not_built, frozenset(shipped))
+    return Coverage(read_requirements(), ordered, not_built, frozenset(processes))
 
 
 def _order(claim: Claim) -> tuple[int, str]:
-    return (LEVELS.index(claim.level) if claim.level in LEVELS else len(LEVELS), claim.test.id)
+    return (LEVELS.index(claim.level), claim.test.id)
 
 
 def problems(coverage: Coverage) -> Iterator[str]:
     """What must not be, one line each, with the place and what is accepted."""
-    yield from _wrong_markers(coverage)
     known, not_built = coverage.requirements, coverage.not_built
+    for row, claims in coverage.shown.items():
+        if row not in known:
+            yield f"{claims[0].test.id}: {row} is not in {REQUIREMENTS.name}"
     for row, reason in not_built.items():
         if row not in known:
             yield f"{NOT_BUILT.name}: {row} is not in {REQUIREMENTS.name}"
@@ -94,30 +91,10 @@ def problems(coverage: Coverage) -> Iterator[str]:
     for row, requirement in known.items():
         if requirement.kind not in UNCHECKED and row not in coverage.shown and row not in not_built:
             yield f"{row}: no test shows it, and {NOT_BUILT.name} does not list it"
-        if row in coverage.shown:
-            yield from _less_in_make_test(row, coverage.shown[row])
-    for package, name in SHIPPED.keys() - coverage.shipped:
-        yield f"tests/rows/levels.py: SHIPPED names {name} in {package}, which no marked test reaches"
-
-
-def _less_in_make_test(row: str, claims: tuple[Claim, ...]) -> Iterator[str]:
-    """A row that ``make test`` does not show, or at a lower level than the other runs."""
-    usual = tuple(claim for claim in claims if claim.test.is_usual)
-    if _best(usual) != _best(claims):
-        best, least = claims[0], _best(usual) or "nothing"
-        yield f"{row}: make test shows it as {least}, and {best.test.id}, which it leaves out, as {best.level}"
-
-
-def _wrong_markers(coverage: Coverage) -> Iterator[str]:
-    for row, claims in coverage.shown.items():
-        for claim in claims:
-            place = f"{claim.test.id}: {row}"
-            if row not in coverage.requirements:
-                yield f"{place} is not in {REQUIREMENTS.name}"
-            if claim.level not in LEVELS:
-                yield f"{place}: shows={claim.level!r} is none of {', '.join(LEVELS)}"
-            elif LEVELS.index(claim.level) < LEVELS.index(claim.best):
-                yield f"{place}: shows={claim.level!r}, but it runs {claim.best!r} only (tests/rows/levels.py)"
+        if row in coverage.shown and not any(claim.test.is_usual for claim in coverage.shown[row]):
+            yield f"{row}: only tests that make test leaves out show it"
+    for package, name in PROCESSES.keys() - coverage.processes:
+        yield f"tests/rows/levels.py: PROCESSES names {name} in {package}, which no marked test reaches"
 
 
 def render(coverage: Coverage) -> str:
@@ -126,9 +103,9 @@ def render(coverage: Coverage) -> str:
 
 
 MEANINGS = {
-    "service": "a test runs the shipped agent, server, controller or command line",
-    "core": "tests call the shipped code that decides, without what runs it",
-    "model": "only a model or a simulation has it, which no agent, server or controller runs",
+    "process": "a test runs what `zonectl` runs: its processes, members of groups, store servers, Spark",
+    "core": "tests call shipped code in their own process, without servers but a metastore or a database",
+    "model": "only something simulated or written again shows it: `simulator`, `tests/model`",
 }
 
 
@@ -150,14 +127,13 @@ def _lines(coverage: Coverage) -> Iterator[str]:
         yield f"| {level} | {best.count(level)} | {MEANINGS[level]} |"
     yield f"| not built | {len(coverage.not_built)} | with the reason, in `{NOT_BUILT.name}` |"
     yield ""
-    yield "| Document | Rows | service | on processes | core | model | not built |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| Document | Rows | process | core | model | not built |"
+    yield "|---|---|---|---|---|---|"
     for document in dict.fromkeys(each.document for each in requirements if each.kind not in UNCHECKED):
         yield _counts(document, coverage)
     yield ""
-    yield "On processes: by a test that starts servers as processes of their own, which is a part of *service*."
-    yield "`tests/rows/levels.py` lists what counts as which. Each row names its tests of the best level (below"
-    yield "`tests`), and counts the others."
+    yield "What a test runs decides (`tests/rows/levels.py`), and a row has the best of its tests' words. Each"
+    yield "row names its tests of that word (below `tests`), and counts the others."
     for document in dict.fromkeys(requirement.document for requirement in requirements):
         yield ""
         yield f"## {document}"
@@ -175,8 +151,7 @@ def _counts(document: str, coverage: Coverage) -> str:
         if requirement.document == document and requirement.kind not in UNCHECKED
     ]
     best = [_best(coverage.shown.get(row, ())) for row in rows]
-    processes = sum(any(claim.on_processes for claim in coverage.shown.get(row, ())) for row in rows)
-    counts = (len(rows), best.count("service"), processes, best.count("core"), best.count("model"))
+    counts = (len(rows), *map(best.count, LEVELS))
     not_built = sum(row in coverage.not_built for row in rows)
     return f"| {document} | {' | '.join(map(str, counts))} | {not_built} |"
 

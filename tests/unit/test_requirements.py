@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.rows.levels import SHIPPED, level_of
+from tests.rows.levels import PROCESSES, level_of
 from tests.rows.reach import Reach
 from tests.rows.references import cited_in, known_ids, unresolved
 from tests.rows.sources import NOT_USUAL, ROOT, MarkedTest, Source, Sources, marked_tests
@@ -64,9 +64,9 @@ def test_references_are_read_as_people_write_them() -> None:
 
 
 ROW = Requirement("I3-001", "Ignite 3 rebalance", "The flow", "It is seen", "must")
-CLAIM = Claim(MarkedTest(PLACE, "test_it", ()), "core", "service")
+CLAIM = Claim(MarkedTest(PLACE, "test_it", ("I3-001",)), "core")
 LEFT_OUT = replace(CLAIM, test=replace(CLAIM.test, is_usual=False))
-WHOLE = Coverage({"I3-001": ROW}, {"I3-001": (CLAIM,)}, {}, frozenset(SHIPPED))
+WHOLE = Coverage({"I3-001": ROW}, {"I3-001": (CLAIM,)}, {}, frozenset(PROCESSES))
 
 
 def test_a_row_with_a_test_is_right() -> None:
@@ -77,19 +77,12 @@ def test_a_row_with_a_test_is_right() -> None:
     ("coverage", "problem"),
     [
         (replace(WHOLE, shown={}), "I3-001: no test shows it"),
-        (replace(WHOLE, shown={"I3-001": (LEFT_OUT,)}), "I3-001: make test shows it as nothing"),
-        (
-            replace(WHOLE, shown={"I3-001": (replace(LEFT_OUT, level="service"), CLAIM)}),
-            f"I3-001: make test shows it as core, and {PLACE}::test_it, which it leaves out, as service",
-        ),
+        (replace(WHOLE, shown={"I3-001": (LEFT_OUT,)}), "I3-001: only tests that make test leaves out"),
         (replace(WHOLE, not_built={"I3-001": "why it is not built yet"}), "I3-001 is shown by"),
         (replace(WHOLE, shown={**WHOLE.shown, "NEW-1": (CLAIM,)}), f"{PLACE}::test_it: NEW-1 is not in"),
         (replace(WHOLE, not_built={"NEW-1": "why it is not built yet"}), "NEW-1 is not in"),
         (replace(WHOLE, shown={}, not_built={"I3-001": "later"}), "at least 5 words"),
-        (replace(WHOLE, shown={"I3-001": (replace(CLAIM, level="shown"),)}), "is none of service, core, model"),
-        (replace(WHOLE, shown={"I3-001": (replace(CLAIM, level="service", best="core"),)}), "runs 'core' only"),
-        (replace(WHOLE, shown={"I3-001": (replace(CLAIM, best="model"),)}), "runs 'model' only"),
-        (replace(WHOLE, shipped=frozenset()), "which no marked test reaches"),
+        (replace(WHOLE, processes=frozenset()), "which no marked test reaches"),
     ],
 )
 def test_what_is_wrong_is_named(coverage: Coverage, problem: str) -> None:
@@ -103,20 +96,20 @@ def parsed(text: str) -> Source:
 
 
 MARKED = """
-@pytest.mark.row("I3-001", "I3-016..018", shows="core")
-@pytest.mark.parametrize("way", ["one", pytest.param("other", marks=pytest.mark.row("I3-002", shows="core"))])
+@pytest.mark.row("I3-001", "I3-016..018")
+@pytest.mark.parametrize("way", ["one", pytest.param("other", marks=pytest.mark.row("I3-002"))])
 def test_function(way): ...
 
-@pytest.mark.row("I3-003", shows="model")
+@pytest.mark.row("I3-003")
 class TestClass:
-    @pytest.mark.row("I3-004", shows="core")
+    @pytest.mark.row("I3-004")
     def test_method(self): ...
 
 @pytest.mark.soak
-@pytest.mark.row("I3-005", shows="core")
+@pytest.mark.row("I3-005")
 def test_long(): ...
 
-@pytest.mark.row("I3-006", shows="core")
+@pytest.mark.row("I3-006")
 @pytest.mark.thorough("test_function shows it of one node")
 def test_again(): ...
 
@@ -126,14 +119,11 @@ def test_unmarked(): ...
 
 def test_markers_are_read_from_functions_parameters_and_classes() -> None:
     tests = list(marked_tests(parsed(MARKED)))
-    rows = {
-        test.name: [(row, marker.shows) for marker in test.markers for row in marker.rows] for test in tests
-    }
-    assert rows == {
-        "test_function": [(row, "core") for row in ("I3-001", "I3-016", "I3-017", "I3-018", "I3-002")],
-        "TestClass::test_method": [("I3-003", "model"), ("I3-004", "core")],
-        "test_long": [("I3-005", "core")],
-        "test_again": [("I3-006", "core")],
+    assert {test.name: test.rows for test in tests} == {
+        "test_function": ("I3-001", "I3-016", "I3-017", "I3-018", "I3-002"),
+        "TestClass::test_method": ("I3-003", "I3-004"),
+        "test_long": ("I3-005",),
+        "test_again": ("I3-006",),
     }
     assert [test.name for test in tests if not test.is_usual] == ["test_long", "test_again"]
 
@@ -146,11 +136,13 @@ def test_make_test_leaves_out_what_the_rows_say() -> None:
 @pytest.mark.parametrize(
     ("module", "test", "level"),
     [
-        ("tests.e2e.test_kill", "test_kill_during_an_alter", "service"),
-        ("tests.e2e.test_controller_kills", "test_controller_is_killed", "service"),
-        ("tests.integration.test_node_moves", "test_a_planned_target_follows_by_itself", "service"),
+        ("tests.e2e.test_kill", "test_kill_during_an_alter", "process"),
+        ("tests.e2e.test_controller_kills", "test_controller_is_killed", "process"),
+        ("tests.integration.test_node_moves", "test_a_planned_target_follows_by_itself", "process"),
         ("tests.unit.catalog.test_apply_command", "test_partitions_cannot_be_altered", "core"),
-        ("tests.simulation.test_store_seeds", "test_seeds", "service"),
+        ("tests.contract.test_controllers", "test_create_then_alter", "core"),
+        ("tests.datadriven.test_guarded_write", "test_script", "core"),
+        ("tests.simulation.test_store_seeds", "test_seeds", "model"),
         ("tests.simulation.test_stealing_seeds", "test_seeds", "model"),
         ("tests.model.test_protocol_model", "test_small_scope", "model"),
     ],
@@ -161,3 +153,19 @@ def test_what_a_test_runs_is_found_through_fixtures_and_helpers(
     source = sources.get(module)
     assert source is not None
     assert level_of(Reach(sources).of(source, test)) == level
+
+
+def test_a_row_that_only_simulated_networks_show_is_a_models(coverage: Coverage) -> None:
+    rows = {
+        row: {claim.level for claim in claims}
+        for row, claims in coverage.shown.items()
+        if all(claim.test.path.startswith("tests/simulation/") for claim in claims)
+    }
+    assert rows
+    assert set().union(*rows.values()) == {"model"}
+
+
+def test_a_row_has_the_best_of_its_tests_words() -> None:
+    model, core, process = (replace(CLAIM, level=level) for level in ("model", "core", "process"))
+    for claims, word in (([model], "model"), ([core, model], "core"), ([process, core, model], "process")):
+        assert f"| The flow | {word} | " in render(replace(WHOLE, shown={"I3-001": tuple(claims)}))

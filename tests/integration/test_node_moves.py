@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
+import psutil
 import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberState, Stage
-from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
+from rebalance.core.records import MemberRole, MemberState, Stage
+from rebalance.ports.groups import FailureCode
+from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing, written
+from tests.fixtures.node_processes import members_below
+from tests.fixtures.recorded_host import RecordedHost
 
 P0 = PartitionId(ZoneId(7), 0)
 
@@ -22,20 +27,40 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
+def member_processes(cluster: NodeCluster) -> dict[str, list[psutil.Process]]:
+    """Of each node that has one."""
+    found = {name: members_below(cluster.directory / name) for name in cluster.nodes}
+    return {name: processes for name, processes in found.items() if processes}
+
+
 @pytest.mark.row("I3-026", "I3-027", "I3-036", "I3-040", "I3-047", "I3-050", "I3-059", shows="service")
 async def test_one_to_three_to_one_and_a_new_leader_under_a_writer(cluster: NodeCluster) -> None:
     """S085, S088, I3-026, I3-027, I3-036, I3-040, I3-047, I3-050, I3-059: pending written by hand, without any
-    DDL, moves the group; no put fails, all are read back, and no member is left outside the target."""
+    DDL, moves the group; no put fails, all are read back, and no member is left outside the target. Members
+    start where pending is and stable was not, and nowhere else; those that stay are the same processes."""
     cluster.start("n1", "n2", "n3", "n4")
     await cluster.write_stable(P0, "n1")
     await cluster.until(lambda: cluster.settled(P0, "n1"))
+    before = member_processes(cluster)
+    assert before.keys() == {"n1"}
     async with writing(cluster, P0) as writer:
         for target in (("n1", "n2", "n3"), ("n2", "n3", "n4"), ("n4",), ("n1",)):
             await cluster.write_pending(P0, *target)
             took_s = await cluster.until(lambda target=target: cluster.settled(P0, *target))
+            after = member_processes(cluster)
+            assert after.keys() == set(target)
+            stayed = before.keys() & after.keys()
+            assert {name: after[name] for name in stayed} == {name: before[name] for name in stayed}
+            before = after
             print(f"-> {target}: {took_s:.2f} s, {len(writer.written)} puts, longest {writer.longest_s:.3f} s")
     print(f"{writer.attempts - len(writer.written)} repeats, {writer.repeated} found applied")
     await writer.check()
+
+
+def recorded(cluster: NodeCluster, name: str) -> RecordedHost:
+    host = cluster.nodes[name].host
+    assert isinstance(host, RecordedHost)
+    return host
 
 
 @pytest.mark.row("I3-037", shows="service")
@@ -47,10 +72,17 @@ async def test_a_planned_target_follows_by_itself(cluster: NodeCluster) -> None:
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
     before = cluster.record(P0, "n3")
     keys = cluster.keyspace.partition(P0)
-    await cluster.put(keys.planned, Assignments(("n1", "n2", "n3")).encode())
-    await cluster.write_pending(P0, "n1", "n2")
-    await cluster.until(lambda: cluster.stable(P0) == {"n1", "n2"})
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    two, three = Assignments(("n1", "n2")), Assignments(("n1", "n2", "n3"))
+    async with written(cluster, P0) as transactions:
+        await cluster.put(keys.planned, three.encode())
+        await cluster.write_pending(P0, *two.peers)
+        await cluster.until(lambda: cluster.settled(P0, *three.peers) and len(transactions) > 3)
+    assert transactions == [
+        {"planned": three},
+        {"pending": two},
+        {"stable": two, "pending": three, "planned": None},
+        {"stable": three, "pending": None},
+    ]
     after = cluster.record(P0, "n3")
     assert before is not None
     assert after is not None
@@ -59,17 +91,33 @@ async def test_a_planned_target_follows_by_itself(cluster: NodeCluster) -> None:
 
 @pytest.mark.row("I3-028", "I3-051", shows="service")
 async def test_a_node_that_starts_late_is_waited_for(cluster: NodeCluster) -> None:
-    """I3-028, I3-051: no change is accepted before the new member is reserved; the reason names it."""
-    cluster.start("n1")
-    await cluster.write_stable(P0, "n1")
-    await cluster.until(lambda: cluster.settled(P0, "n1"))
-    await cluster.write_pending(P0, "n1", "n2")
-    await cluster.until(lambda: getattr(cluster.configuration(P0), "reason", "") == "NODE_DOWN: n2")
-    assert cluster.voters(P0) == {"n1"}
-    await asyncio.sleep(1.0)
-    cluster.start("n2")
+    """I3-028, I3-051: no change is asked for before the new member is reserved, and no voter comes before it has
+    started; the reason names it. The group's leader asks, and nobody else."""
+    tuning = replace(QUICK, catch_up_timeout_s=0.5)
+    cluster.start("n1", "n2", tuning=tuning, host_type=RecordedHost)
+    await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    token = await cluster.write_pending(P0, "n1", "n2", "n3")
+    await cluster.until(lambda: getattr(cluster.configuration(P0), "reason", "") == "NODE_DOWN: n3")
+    await asyncio.sleep(1.0)
+    assert [recorded(cluster, name).requests for name in ("n1", "n2")] == [[], []]
+    cluster.start("n3", tuning=tuning, host_type=RecordedHost)
+    recorded(cluster, "n3").held = True
+    leader = recorded(cluster, cluster.leader(P0))
+    await cluster.until(lambda: FailureCode.MEMBER_NOT_STARTED in {each.code for each in leader.failures})
+    configuration = cluster.configuration(P0)
+    assert configuration is not None
+    listed = configuration.members.items()
+    assert {name for name, member in listed if member.role is MemberRole.VOTER} == {"n1", "n2"}
+    assert cluster.stable(P0) == {"n1", "n2"}
+    assert leader.applied == []
+    recorded(cluster, "n3").held = False
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
     await cluster.until(lambda: getattr(cluster.configuration(P0), "reason", None) == "")
+    asked = {name for name in cluster.nodes if recorded(cluster, name).accepted}
+    assert asked == {name for name in cluster.nodes if recorded(cluster, name) is leader}
+    assert {each.token for each in leader.accepted} == {token}
+    assert leader.applied == [Assignments(("n1", "n2", "n3"))]
 
 
 @pytest.mark.row("I3-049", shows="service")
@@ -97,13 +145,21 @@ async def test_a_member_in_pending_alone_is_not_stopped(cluster: NodeCluster) ->
     await cluster.until(lambda: cluster.record(P0, "n1") is None)
 
 
-@pytest.mark.row("I3-035", "I3-044", shows="service")
+@pytest.mark.row("I3-035", "I3-044")
 async def test_a_target_that_changes_half_way(cluster: NodeCluster) -> None:
-    """I3-035, I3-044: pending replaced half-way: the member added for the old target is taken out again."""
-    cluster.start("n1", "n2", "n3")
+    """I3-035, I3-044: pending replaced half-way: the member added for the old target is taken out again, and only
+    what the leader has reported as applied becomes stable, once."""
+    cluster.start("n1", "n2", "n3", "n4", host_type=RecordedHost)
     await cluster.write_stable(P0, "n1")
     await cluster.until(lambda: cluster.settled(P0, "n1"))
-    await cluster.write_pending(P0, "n1", "n2")
-    await cluster.until(lambda: cluster.voters(P0) == {"n1", "n2"})
-    await cluster.write_pending(P0, "n1", "n3")
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n3"))
+    recorded(cluster, "n3").held = True
+    old, new = Assignments(("n1", "n2", "n3")), Assignments(("n1", "n4"))
+    async with written(cluster, P0) as transactions:
+        await cluster.write_pending(P0, *old.peers)
+        await cluster.until(lambda: cluster.voters(P0) == old.nodes)
+        await cluster.write_pending(P0, *new.peers)
+        await cluster.until(lambda: cluster.settled(P0, *new.peers) and len(transactions) > 2)
+    assert transactions == [{"pending": old}, {"pending": new}, {"stable": new, "pending": None}]
+    applied = [(name, target) for name in cluster.nodes for target in recorded(cluster, name).applied]
+    assert {target for _, target in applied} == {new}
+    assert {name for name, _ in applied} <= {"n1", "n2"}

@@ -24,15 +24,19 @@ from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, StepProgress
 from rebalance.groups.etcd_group import SteppedGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls, GroupMemberProcess, ReservationBook
+from rebalance.groups.reservations import Reservation
 from rebalance.ports.groups import (
     Applied,
+    CancelAnswer,
     CaughtUp,
+    ChangeAnswer,
     Committed,
     Failed,
     FailureCode,
     GroupEvent,
     Intention,
     IntentionNeeded,
+    MemberLife,
     MemberUnavailableError,
     Paused,
     PeerSight,
@@ -158,6 +162,16 @@ class Member:
     @property
     def api(self) -> GroupCalls:
         return self.group.api
+
+    @property
+    def reservation(self) -> Reservation:
+        return Reservation("a", 1, 2)
+
+    async def look(self) -> tuple[MemberLife, str, EtcdStatus]:
+        return MemberLife.RUNNING, "", await self.group.status()
+
+    async def name_of(self, member_id: int) -> str:
+        return self.group.entries[member_id - 1].name
 
     async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         self.group.told += ["list"] if self.group.told == ["write"] else []
@@ -313,6 +327,43 @@ class ScriptedHost(SteppedGroupHost):
 
 class Book:
     def open(self) -> None: ...
+
+    def get(self, partition: PartitionId) -> Reservation:
+        return Reservation("a", 1, 2)
+
+
+@pytest.mark.row("I3A-013", "I3A-021", "I3A-024")
+async def test_a_change_that_touches_voters_is_neither_replaced_nor_cancelled() -> None:
+    """I3A-013, I3A-021, I3A-024: from the lock on, through the promotion, until stable is switched (JOINT and
+    STABLE): nothing is called then, and the change goes on to its end."""
+    group = Group({"b": [500]})
+    host = ScriptedHost(group)
+    host.open("a")
+    await host.status(P0)
+
+    async def ask(token: int, *nodes: str) -> ChangeAnswer:
+        urls = {node: node for node in nodes}
+        return await host.change_peers_and_learners(P0, TERM, token, Assignments(nodes), urls, ("a",))
+
+    assert await ask(9, "a", "b") is ChangeAnswer.RECEIVED
+    change = host.change(P0)
+    assert change is not None
+    event, given, late = None, StepInput(group.sights()), list[type[GroupEvent]]()
+    while not isinstance(event, Applied):
+        event = await change.advance(given)
+        if late or isinstance(event, CaughtUp):
+            late.append(type(event))
+            before = (*group.told, *group.entries)
+            assert await ask(10, "a", "c") is ChangeAnswer.BUSY
+            assert await host.cancel_change_peers(P0, TERM, 9) is CancelAnswer.TOO_LATE
+            assert await ask(9, "a", "b") is ChangeAnswer.ALREADY_RUNNING
+            assert (*group.told, *group.entries) == before
+        given = group.answered(event)
+    assert late == [CaughtUp, Committed, Committed, Applied]
+    assert [each.name for each in group.entries if not each.is_learner] == ["a", "b"]
+    await change.close()
+    assert await host.cancel_change_peers(P0, TERM, 9) is CancelAnswer.NOTHING_RUNNING
+    assert await ask(10, "a", "c") is ChangeAnswer.RECEIVED
 
 
 @pytest.mark.row("M6", shows="core")

@@ -17,8 +17,10 @@ from rebalance.nodes.copy_attempts import RETRY_MAX_S, CopyRules
 from rebalance.nodes.leader_duties import ACTIVE_S, LeaderDuties
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView, Recorded
 from rebalance.ports.groups import (
+    Applied,
     ChangeAnswer,
     FailureCode,
+    GroupEvent,
     GroupMember,
     Intention,
     MemberEndpoints,
@@ -26,6 +28,7 @@ from rebalance.ports.groups import (
     MemberStatus,
     PeerSight,
     ReconfigurationFailure,
+    StepInput,
 )
 from rebalance.ports.metastore import MetastoreUnavailableError
 from simulator.control.memory_metastore import MemoryMetastore
@@ -36,11 +39,26 @@ KEYS = Keyspace().partition(P0)
 LEADING = MemberStatus(MemberLife.RUNNING, MemberEndpoints("http://a", "c"), is_leader=True, leader="a", term=4)
 
 
+def assigned(text: str) -> Assignments:
+    """``ab+c``: two voters and a learner."""
+    peers, _, learners = text.partition("+")
+    return Assignments(tuple(peers), tuple(learners))
+
+
+class AppliedAtOnce:
+    async def advance(self, given: StepInput) -> GroupEvent:
+        return Applied()
+
+    async def close(self) -> None: ...
+
+
 @dataclass
 class ScriptedGroup:
     """``voters`` is the committed list; what it is asked for is kept."""
 
     voters: str
+    running: AppliedAtOnce | None = None
+    """None: a change ends at once, and says nothing."""
     asked: list[tuple[int, Assignments]] = field(default_factory=list)
 
     async def configuration(
@@ -53,8 +71,8 @@ class ScriptedGroup:
     ) -> tuple[GroupMember, ...]:
         return await self.configuration(partition, sights)
 
-    def change(self, _: PartitionId) -> None:
-        """It ends at once."""
+    def change(self, _: PartitionId) -> AppliedAtOnce | None:
+        return self.running
 
     async def change_peers_and_learners(
         self,
@@ -88,9 +106,7 @@ class World:
         return CopyRules(3, 100, self.revision)
 
     async def write(self, **fields: str) -> None:
-        puts = tuple(
-            Put(getattr(KEYS, name), Assignments(tuple(text)).encode()) for name, text in fields.items()
-        )
+        puts = tuple(Put(getattr(KEYS, name), assigned(text).encode()) for name, text in fields.items())
         await self.metastore.commit(Txn((), puts))
 
     async def stored(self, name: str) -> Assignments | None:
@@ -99,7 +115,7 @@ class World:
 
     def seen(self, stable: str, pending: str = "") -> NodePartitionView:
         def recorded(text: str) -> Recorded[Assignments] | None:
-            return Recorded(Assignments(tuple(text)), 1, 1) if text else None
+            return Recorded(assigned(text), 1, 1) if text else None
 
         records = {
             name: Recorded(MemberRecord(MemberState.READY, f"http://{name}", "c"), 1, 1) for name in "abcd"
@@ -120,6 +136,31 @@ async def test_a_new_leader_switches_stable_when_the_change_was_applied() -> Non
     assert await world.stored("stable") == Assignments(("a", "b"))
     assert await world.stored("pending") is None
     assert world.group.asked == []
+
+
+@pytest.mark.row("I3-035", "I3-044")
+@pytest.mark.parametrize(
+    ("voters", "asked"), [("a", [assigned("ab+c")]), ("ab", [])], ids=["a change ends", "applied already"]
+)
+async def test_stable_is_exactly_what_was_applied(voters: str, asked: list[Assignments]) -> None:
+    """I3-035, I3-044: voters and learners, in one transaction, whether the change has just ended or the leader finds
+    it applied. A repeat writes nothing, nor does what comes late of another target."""
+    world = World(ScriptedGroup(voters, AppliedAtOnce()))
+    await world.write(stable="a", pending="ab+c")
+    await world.elected(world.seen("a", "ab+c"))
+    async with asyncio.timeout(60):
+        while await world.stored("pending") is not None:
+            await asyncio.sleep(0)
+    assert [target for _, target in world.group.asked] == asked
+    await world.duties.applied(P0, assigned("ab+c"))
+    await world.write(pending="ac")
+    for late in ("ab+c", "a", "ac+b"):
+        await world.duties.applied(P0, assigned(late))
+    assert await world.stored("stable") == assigned("ab+c")
+    assert await world.stored("pending") == assigned("ac")
+    switched = await world.metastore.get(KEYS.stable)
+    assert switched is not None
+    assert switched.version == 2
 
 
 @pytest.mark.row("I3-041", "I3-056", shows="core")

@@ -71,6 +71,23 @@ def test_duty_of_node_a(seen: NodePartitionView, life: MemberLife | None, duty: 
     assert decide_member(seen, "a", member(life) if life else None).duty is duty
 
 
+@pytest.mark.row("I3-027", "I3-040", "I3-049")
+@pytest.mark.parametrize("stable", ["a", "ab", "bc"])
+@pytest.mark.parametrize("pending", ["", "ab", "abc", "bc"])
+@pytest.mark.parametrize("listed", ["ab", "abc", "bc"])
+def test_a_member_runs_on_while_stable_or_pending_names_its_node(
+    stable: str, pending: str, listed: str
+) -> None:
+    """I3-027, I3-040, I3-049: also where it left stable before, whatever its group lists; it is not started again
+    either. In neither it goes as soon as its group has removed it."""
+    seen = view(stable, pending, started="abc", listed=listed)
+    is_wanted = "a" in stable + pending
+    running = decide_member(seen, "a", member(RUNNING)).duty
+    assert running is (Duty.NOTHING if is_wanted or "a" in listed else Duty.CLEAN_UP)
+    stopped = decide_member(seen, "a", member(STOPPED)).duty
+    assert stopped is (Duty.RESTART if is_wanted or "a" in listed else Duty.CLEAN_UP)
+
+
 @pytest.mark.parametrize("life", [None, MemberLife.DATA_LOST])
 def test_lost_data_is_never_started_afresh(life: MemberLife | None) -> None:
     """A member that was started once and whose data is gone has forgotten votes: it stays down."""

@@ -280,7 +280,7 @@ def test_a_copy_is_filled_after_the_exchange(story: WatchedStory) -> None:
     first = told[0].message
     assert isinstance(first, FullMessage)
     assert first.maps[ZONE].states(1)["n1"] is OWNING
-    assert story.heads["moved"]["n1"].state is OWNING
+    assert story.heads["switched"]["n1"].state is OWNING
     assert story.seen["keys moved"] == {b"k1", b"k5", b"k9", b"k13"}
 
 
@@ -293,7 +293,7 @@ def test_the_old_owner_gives_up_after_the_switch(story: WatchedStory) -> None:
     assert gone
     assert {single.basis for single in gone} == {story.versions["switched"]}
     assert story.event(story.versions["switched"]).record.event.basis == story.versions["moved"]
-    assert story.heads["moved"]["n3"].state is CopyState.EVICTED
+    assert story.heads["given up"]["n3"].state is CopyState.EVICTED
     assert story.seen["keys left"] == set()
 
 

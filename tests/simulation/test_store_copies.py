@@ -140,6 +140,21 @@ def test_the_primary_switches_once_its_successor_is_ready() -> None:
     assert not scene.worker("a").held.late
 
 
+@pytest.mark.row("PME-015", "PME-134", shows="service")
+def test_a_target_that_puts_owners_into_another_order() -> None:
+    """PME-134, PME-015: nothing is copied, the switch comes next, and after it the new first ones lead."""
+    scene = StoreScene("abc", ("abc", "bca", "ca"))
+    scene.fill(1)
+    scene.set_targets(("bac", "bac", "ac"))
+    scene.settle()
+    assert scene.triggers()[-2:] == [Trigger.TARGET_SET, Trigger.AFFINITY_CHANGE]
+    assert not scene.messages(SupplyRequest)
+    for name in "abc":
+        assert [scene.effective(name, number) for number in range(3)] == ["bac", "bac", "ac"]
+    outcomes = scene.metastore.result_state.outcomes[ZONE]
+    assert ["".join(outcome.effective) for outcome in outcomes] == ["bac", "bac", "ac"]
+
+
 @pytest.mark.row("PME-132", shows="service")
 @pytest.mark.parametrize("lists", [("ca", "cb", "ac"), ("c", "c", "c"), ("cab", "cba", "abc")])
 def test_late_affinity_is_always_on(lists: tuple[str, ...]) -> None:
@@ -227,6 +242,27 @@ def test_when_the_old_owner_gives_up() -> None:
     scene.run(200)
     assert scene.own("c", 3) is CopyState.RENTING
     assert scene.states("a", 3)["c"] is CopyState.OWNING
+
+
+@pytest.mark.row("PME-082", "PME-119", shows="service")
+def test_no_owner_gives_up_before_a_result_says_so() -> None:
+    """PME-119, PME-082: a backup is replaced, so the lists are the ideal ones at once, and all their
+    servers own in the end; until a result is committed without the old one, it is in the in-sync set."""
+    scene = loaded()
+    moved(scene, ("ab", "bc", "ca", "bd"))
+    assert scene.effective("c", 3) == scene.ideal("c", 3) == "bd"
+    filled(scene)
+    scene.release()
+    scene.deaf.add("a")
+    scene.run(300)
+    scene.exchange()
+    scene.run(300)
+    assert scene.states("c", 3)["d"] is CopyState.OWNING
+    assert scene.worker("c").is_idle
+    assert (scene.members(3), scene.own("c", 3)) == ("bc", CopyState.OWNING)
+    scene.deaf.clear()
+    scene.settle()
+    assert (scene.members(3), scene.own("c", 3)) == ("bd", CopyState.EVICTED)
 
 
 @pytest.mark.row("PME-120", "PME-121", shows="service")

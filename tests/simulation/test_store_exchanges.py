@@ -256,11 +256,11 @@ def test_queue_and_order() -> None:
             assert running in (0, 1)
 
 
-@pytest.mark.row("PME-029", "PME-031", "PME-032", shows="service")
+@pytest.mark.row("PME-029", "PME-031", "PME-032", "PME-086", shows="service")
 def test_a_joining_server_brings_a_zone() -> None:
     """PME-031: it is there on all others after the exchange. PME-032: on the joining server all zones are
     when its exchange ends, and none before its beginning. PME-029: copies of them are made before its map is
-    sent."""
+    sent. PME-086: it is a backup at first where the ideal list says primary, although nobody led before."""
     scene = StoreScene("ab", ("ab", "ba"))
     revision = scene.metastore.set_targets({OTHER: (("c", "a"), ("b", "c"))})
     scene.bring("c", ZoneSpec(OTHER, 2, 2, targets=revision))
@@ -272,6 +272,7 @@ def test_a_joining_server_brings_a_zone() -> None:
     (single,) = scene.singles("3.0", "c")
     assert {*single.maps} == {ZONE, OTHER}
     assert {*single.maps[OTHER].copies} == {0, 1}
+    assert scene.fulls("3.0", "c")[0].joined_affinity[OTHER] == (("a", "c"), ("b", "c"))
     assert scene.code(scene.get("c", zone=OTHER)) == "DONE"
     assert scene.answers[scene.get("c")].primary == "a"
 

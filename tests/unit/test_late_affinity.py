@@ -23,6 +23,7 @@ from rebalance.exchange.core.late_affinity import (
     without_node,
     zone_affinity,
 )
+from rebalance.exchange.core.result_record import PartitionOutcome
 
 ZONE = ZoneId(1)
 LETTERS = {each.value[0]: each for each in CopyState}
@@ -137,6 +138,13 @@ def test_some_late_primary_is_ready() -> None:
 
 
 @pytest.mark.row("PME-134", shows="core")
+def test_owners_in_another_order_are_switched() -> None:
+    """PME-134: nobody is filled for that, and the new primary is ready at once."""
+    assert can_switch({ZONE: affinity("ba/ab")}, {ZONE: full("a:O b:O")})
+    assert not can_switch({ZONE: affinity("ba/ab")}, {ZONE: full("a:O b:M")})
+
+
+@pytest.mark.row("PME-134", shows="core")
 def test_nothing_to_switch() -> None:
     """PME-134: nothing is late, or it is lost, or its ideal nodes are away: no switch would ever end that."""
     assert not can_switch({ZONE: affinity("ab/ab")}, {ZONE: full("a:O b:O")})
@@ -179,10 +187,13 @@ def test_rebalanced(lists: str, reported: str, expected: bool) -> None:
         ("/a", "a:O", "O", False),
     ],
 )
-def test_copies_that_go(lists: str, reported: str, own: str, goes: bool) -> None:
-    """PME-119, PME-082: node a gives up its copy when it is in neither list and every ideal node owns one."""
-    found = surplus_partitions(full(reported), affinity(lists), "a", {0: LETTERS[own]})
-    assert found == (frozenset((0,)) if goes else frozenset())
+@pytest.mark.parametrize("in_sync", [None, "bd", "abd"])
+def test_copies_that_go(lists: str, reported: str, own: str, goes: bool, in_sync: str | None) -> None:
+    """PME-119, PME-082: node a gives up its copy when it is in neither list and every ideal node owns one; not
+    before a result has it out of the in-sync set."""
+    outcomes = () if in_sync is None else (PartitionOutcome(tuple(in_sync)),)
+    found = surplus_partitions(full(reported), affinity(lists), "a", {0: LETTERS[own]}, outcomes)
+    assert found == (frozenset((0,)) if goes and in_sync != "abd" else frozenset())
 
 
 @pytest.mark.row("PME-005", shows="core")

@@ -84,7 +84,7 @@ def check_silenced(name: str | None, labels: Mapping[str, str]) -> None:
     """Raises RefusedError (INVALID_REQUEST) for what no alert is called, or has."""
     if name is None and not labels:
         raise RefusedError(
-            ErrorKind.INVALID_REQUEST, "name an alert, a label, or both: nothing silences all alerts"
+            ErrorKind.INVALID_REQUEST, "name an alert, a label, or both: all alerts cannot be silenced at once"
         )
     if name is not None and name not in BY_NAME:
         message = f"there is no alert {name[:80]}; there is {', '.join(sorted(BY_NAME))}"

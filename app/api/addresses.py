@@ -47,7 +47,7 @@ register_url_convertor("key", KeyConvertor())
 ZoneName = Annotated[
     str,
     Path(
-        min_length=1, description="as SQL reads it: in upper case unless in double quotes", examples=["ORDERS"]
+        min_length=1, description="folded to upper case as in SQL, unless in double quotes", examples=["ORDERS"]
     ),
 ]
 Key = Annotated[str, Path(min_length=1, max_length=KEY_CHARS_MAX, description="UTF-8; slashes may stay")]

@@ -44,22 +44,20 @@ LabelValue = Annotated[
 ]
 SilenceId = Annotated[
     str,
-    Path(description="as the list of silences has it", pattern="^[0-9a-f]{16}$", examples=["5a3c0c62d6f1b8e4"]),
+    Path(description="id in the list of silences", pattern="^[0-9a-f]{16}$", examples=["5a3c0c62d6f1b8e4"]),
 ]
 
 
 class SilenceRequest(RequestBody):
     alert: str | None = Field(
-        None, max_length=NAME_CHARS_MAX, description="alerts of this name; null: of any", examples=["NodeDown"]
+        None, max_length=NAME_CHARS_MAX, description="name of the alerts; null: any", examples=["NodeDown"]
     )
     labels: dict[LabelName, LabelValue] = Field(
         {},
-        description="alerts that have all of these labels; a zone is named as in SQL",
+        description="labels that the alerts must have; zones are named as in SQL",
         examples=[{"node": "n3"}],
     )
-    for_s: Annotated[Whole, Field(ge=1, le=FOR_S_MAX)] = Field(
-        description="seconds after which it ends by itself"
-    )
+    for_s: Annotated[Whole, Field(ge=1, le=FOR_S_MAX)] = Field(description="duration in seconds")
     by: Person | None = Field(None, description="name recorded in the audit log")
     reason: Reason = ""
 
@@ -69,11 +67,11 @@ async def list_alerts(
     services: ServicesOf,
     state: Annotated[
         AlertStateName | None,
-        Query(description="only these; of `resolved` the last 100 that ended, the newest first"),
+        Query(description="only alerts in this state; `resolved`: the last 100 that ended, newest first"),
     ] = None,
 ) -> Response:
-    """Alerts as this server judges them, and those that were resolved within 15 minutes. It answers without
-    catalog and metastore, too. Alerts about a zone are shown to who may see it."""
+    """List the alerts as this server judges them, and those resolved within 15 minutes. It answers without
+    catalog and metastore, too. Alerts about a zone are shown only to users who may see it."""
     judged_ms = services.alerts.judged_ms
     judged_at = utc(judged_ms) if judged_ms else None
     alerts = await shown_alerts(services, None if state is None else AlertState(state))
@@ -93,8 +91,8 @@ async def shown_alerts(services: Services, state: AlertState | None = None) -> l
 
 @router.get("/silences", **answers(SilenceList, 503))
 async def list_silences(services: ServicesOf) -> Response:
-    """What nobody is told of, for how long, and why. A silence of a zone's alerts is shown to who may see the
-    zone."""
+    """List the silences in force, with their ends and reasons. A silence of a zone's alerts is shown only to
+    users who may see the zone."""
     services.require_metastore()
     return JSONResponse({"silences": await shown_silences(services)})
 
@@ -108,9 +106,8 @@ async def shown_silences(services: Services) -> list[SilenceBody]:
 
 @router.post("/silences", status_code=201, **answers(SilenceBegun, 400, 404, 409, 503, 504))
 async def silence_alerts(body: SilenceRequest, services: ServicesOf) -> Response:
-    """Tell nobody of alerts for a time: they are shown as silenced and are not sent. A silence of the same
-    alerts gets a new end. It always says why. Only what servers judge is silenced; rules of Prometheus have
-    their Alertmanager."""
+    """Silence alerts for a time: they are listed as silenced, and are not sent. A silence of the same alerts
+    gets a new end. A reason is required. Alerts of Prometheus's rules are silenced in its Alertmanager."""
     services.require_metastore()
     given = {str(label): value for label, value in body.labels.items()}
     check_silenced(body.alert, given)
@@ -118,7 +115,7 @@ async def silence_alerts(body: SilenceRequest, services: ServicesOf) -> Response
     now_ms, actor = utc_now_ms(), current_actor().named(body.by)
     reason = body.reason.strip() or actor.reason.strip()
     if not reason:
-        raise RefusedError(ErrorKind.REASON_REQUIRED, "a silence says why nobody is told")
+        raise RefusedError(ErrorKind.REASON_REQUIRED, "a silence needs a reason")
     until_ms = now_ms + 1_000 * body.for_s
     asked = Silence(body.alert or "", labels, now_ms, until_ms, actor.name, reason)
     silence = await answered(services.alerts.silences.begin(asked))
@@ -132,7 +129,7 @@ async def silence_alerts(body: SilenceRequest, services: ServicesOf) -> Response
 
 @router.delete("/silences/{silence_id:segment}", **answers(SilenceEnded, 400, 404, 409, 503, 504))
 async def end_silence(silence_id: SilenceId, services: ServicesOf) -> Response:
-    """End a silence before its time: what fires still is sent again."""
+    """End a silence early. Alerts that still fire are sent again."""
     services.require_metastore()
     services.audit.require_reason()
     zones = await _zones(services)

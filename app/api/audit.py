@@ -23,15 +23,17 @@ PAGE_MAX = 1000
 @router.get("", **answers(AuditRecords, 400, 503))
 async def list_audit(
     services: ServicesOf,
-    action: Annotated[str, Query(max_length=64, description="only this, as DRAIN NODE")] = "",
-    subject: Annotated[str, Query(max_length=300, description="only of this zone, table, node...")] = "",
-    by: Annotated[str, Query(max_length=100, description="only by this name")] = "",
+    action: Annotated[str, Query(max_length=64, description="only this action, for example DRAIN NODE")] = "",
+    subject: Annotated[
+        str, Query(max_length=300, description="only changes of this zone, table, node or operation")
+    ] = "",
+    by: Annotated[str, Query(max_length=100, description="only changes made under this name")] = "",
     page_size: Annotated[int, Query(ge=1, le=PAGE_MAX)] = RECORDS_DEFAULT,
     token: Annotated[str | None, Query(alias="page_token", max_length=100)] = None,
 ) -> Response:
-    """Every change over SQL, REST and the command line: of zones and tables, drains, limits, recoveries,
-    pauses, cancels, reverses and adoptions. Names are those that a checking proxy gave (``verified``), else
-    what the client said."""
+    """List changes made over SQL, REST and the command line: of zones and tables, drains, limits, recoveries,
+    pauses, cancels, reverses and adoptions. Names come from an authenticating proxy (``verified``), else from
+    the client."""
     page = f"audit/{action}/{subject}/{by}"
     below = page_offset(page, token) or None
     records = await services.audit.read(AuditFilter(action, subject, by), page_size + 1, below)

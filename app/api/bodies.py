@@ -67,7 +67,7 @@ Reason = Annotated[
     str,
     Field(
         max_length=REASON_MAX,
-        description="why; one line. It is kept with what is done, and shown there",
+        description="reason recorded in the audit log, one line",
         json_schema_extra={"pattern": VISIBLE_PATTERN},
     ),
     AfterValidator(_one_line),

@@ -22,7 +22,8 @@ TimeoutField = Annotated[
         gt=0,
         le=TIMEOUT_MAX_S,
         allow_inf_nan=False,
-        description="seconds that you wait for the answer: nothing is begun for the request after that",
+        description="seconds the client waits for the answer; the server starts nothing for the request after "
+        "that",
     ),
 ]
 

@@ -20,22 +20,21 @@ router = APIRouter(tags=["health"])
 
 @router.get("/livez", response_model=Health)
 async def livez() -> Response:
-    """The process answers."""
+    """Check that the process responds."""
     return JSONResponse({"status": "ok"})
 
 
 @router.get("/healthz", response_model=Health)
 async def healthz() -> Response:
-    """As `/livez`."""
+    """Alias of `/livez`."""
     return await livez()
 
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def readyz(services: ServicesOf) -> Response:
-    """Whether statements can be taken, with a field for each part; `degraded` names what is not in order.
-
-    Statements are also taken without a leading controller, without Spark and while the metastore is silent;
-    what they ask for is done later. Where users log in, nobody else is told more than `ready` and `state`.
+    """Check whether the server accepts statements; `degraded` names the parts that are not in order. Statements
+    are also accepted without a leading controller, without Spark and while the metastore does not respond; they
+    take effect later. Where login is required, other callers get only `ready` and `state`.
     """
     report = await services.readiness()
     if services.access is not None:

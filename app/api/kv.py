@@ -57,7 +57,7 @@ OperationId = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=OPERATION_ID_PATTERN,
-        description="a request that is sent again with the same id is carried out once; default: a new one",
+        description="retries with this id are applied once; default: a new id",
     ),
 ]
 AbandonsField = Annotated[
@@ -65,15 +65,15 @@ AbandonsField = Annotated[
     Header(
         alias=ABANDONS_FIELD,
         pattern=OPERATION_IDS_PATTERN,
-        description="ids, with blanks between them, of earlier puts and deletes of the key of unknown outcome: "
-        "those that have not been carried out before this one never will be",
+        description="ids, separated by spaces, of earlier puts and deletes of the key whose outcome is "
+        "unknown: those not applied before this one never will be",
     ),
 ]
 IfRevision = Annotated[
     int | None,
     Query(ge=1, le=JSON_INT_MAX, description="only if the key was written last at this revision, else 412"),
 ]
-IfAbsent = Annotated[bool, Query(description="only if there is no such key, else 409")]
+IfAbsent = Annotated[bool, Query(description="only if the key does not exist, else 409")]
 
 
 class PutRequest(RequestBody):
@@ -118,13 +118,13 @@ async def put(
     request: Request,
 ) -> Response:
     """Acknowledged means stored by a majority of the partition's voters; in a store zone by every copy that is
-    in sync. The server repeats for up to 15 s, or as long as `Zonekeeper-Timeout` says, and stops when the
+    in sync. The server retries for up to 15 s, or for `Zonekeeper-Timeout` seconds, and stops when the
     connection is closed; a 504 with SQLSTATE 40003 means that the outcome is unknown, also because the
     privilege was revoked meanwhile: send it again with the same id, or name the id in `Zonekeeper-Abandons` of
     the next put or delete of the key. After a 409, 412 or 503 nothing was written: 409, the key exists, or a
     later request has abandoned this one; 412, the key is not at `if_revision`; 40001, only members of another
-    generation of the group answered; 58000, nobody could be asked in time; of a store zone 57P04, servers with
-    the data are awaited, and 58030, none is left."""
+    generation of the group answered; 58000, no member could be reached in time; in a store zone 57P04, it waits
+    for servers that have the data, and 58030, no server has it."""
     writing = _write(zone, key, body.value.encode(), services, options)
     return await while_present(request, writing)
 
@@ -133,7 +133,7 @@ async def put(
 async def delete(
     zone: ZoneName, key: Key, services: ServicesOf, options: WriteOptionsOf, request: Request
 ) -> Response:
-    """As a put; a key that does not exist stays so, and that is a success."""
+    """Delete a key, with the guarantees of a put. Deleting a key that does not exist succeeds."""
     return await while_present(request, _write(zone, key, None, services, options))
 
 
@@ -186,7 +186,7 @@ RevisionOption = Annotated[
 ]
 TimeOption = Annotated[
     AwareDatetime | None,
-    Query(description="with all that was acknowledged before, by the leader's clock; with a zone of time"),
+    Query(description="see all writes acknowledged before this time by the leader's clock; with a time zone"),
 ]
 
 
@@ -200,9 +200,9 @@ async def get(
     at_time: TimeOption = None,
     timeout: TimeoutField = None,
 ) -> Response:
-    """Linearizable: it sees every put that was acknowledged before it was asked; also from a replica, which
-    asks the leader for its revision and waits until it has it. With `at_revision` or `at_time` a replica
-    waits only until it has that, for up to 5 s, and nobody else is asked."""
+    """Read a key. Reads are linearizable: they see every put acknowledged before the request, also on a
+    replica, which gets the leader's revision and waits until it has reached it. With `at_revision` or `at_time`
+    a replica waits up to 5 s to reach that point, without asking the leader."""
     deadline = Deadline(timeout, TIME_LIMIT_S if read is ReadFrom.LEADER else READ_AT_LIMIT_S)
     services.require_metastore()
     known_zone = await services.zone(zone)

@@ -42,17 +42,15 @@ Module = Annotated[
 
 
 class LevelRequest(RequestBody):
-    level: Literal["debug", "info", "warning", "error"] = Field(description="the least that is written")
-    for_s: Annotated[Whole, Field(ge=1, le=FOR_S_MAX)] = Field(
-        FOR_S_DEFAULT, description="seconds after which the default holds again"
-    )
+    level: Literal["debug", "info", "warning", "error"] = Field(description="lowest level that is written")
+    for_s: Annotated[Whole, Field(ge=1, le=FOR_S_MAX)] = Field(FOR_S_DEFAULT, description="duration in seconds")
     by: Person | None = Field(None, description="name recorded in the audit log")
     reason: Reason = ""
 
 
 @router.get("", **answers(LogLevels, 503))
 async def list_log_levels(services: ServicesOf) -> Response:
-    """The levels that are not their defaults, with their ends, and the defaults."""
+    """List the changed log levels with their ends, and the defaults."""
     changes = await answered(services.log_levels.read())
     body: LogLevels = {
         "defaults": {module: level.value for module, level in DEFAULTS.items()},
@@ -64,8 +62,7 @@ async def list_log_levels(services: ServicesOf) -> Response:
 
 @router.put("/{module:segment}", **answers(LevelChange, 400, 404, 503, 504))
 async def change_log_level(module: Module, body: LevelRequest, services: ServicesOf) -> Response:
-    """Change the level of a module, and of all modules inside it that have none of their own, in every process
-    of the installation until the time is over."""
+    """Set the log level of a module and of its submodules in every process of the installation, for a time."""
     services.audit.require_reason(body.reason)
     level = LineLevel(body.level)
     checked_module(module, level)
@@ -79,7 +76,7 @@ async def change_log_level(module: Module, body: LevelRequest, services: Service
 
 @router.delete("/{module:segment}", **answers(LevelReset, 400, 404, 503, 504))
 async def reset_log_level(module: Module, services: ServicesOf) -> Response:
-    """The module has its default level again."""
+    """Reset the log level of a module to its default."""
     services.audit.require_reason()
     checked_module(module)
     changed = await answered(services.log_levels.reset(module))

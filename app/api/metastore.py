@@ -18,7 +18,7 @@ router = APIRouter(prefix="/api/v1/metastore", tags=["metastore"])
 
 
 class AdoptionRequest(BaseModel):
-    """What ``GET /api/v1/metastore`` has shown: when it shows something else by now, nothing is done (409)."""
+    """The state that ``GET /api/v1/metastore`` has shown; if it has changed since, nothing is done (409)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,7 +36,7 @@ async def metastore_state(services: ServicesOf) -> Response:
 
 @router.post("/adopt", **answers(AdoptionBody, 400, 409, 415, 503))
 async def adopt_metastore(body: AdoptionRequest, services: ServicesOf) -> Response:
-    """Take what both stores hold now for the truth, in a new epoch: every zone is published again, and zones
+    """Accept the current state of catalog and etcd in a new epoch: every zone is published again, and zones
     that only etcd knows are dropped with their data."""
     services.audit.require_reason()
     shown = ShownState(body.epoch, body.kind, body.reason if body.kind else "")

@@ -20,13 +20,13 @@ router = APIRouter(tags=["health"])
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format 0.0.4"}},
 )
 async def metrics(services: ServicesOf) -> Response:
-    """What this server measures: `docs/metrics.md` says how to read it. It is answered without a catalog and
-    without a metastore, with what is known."""
+    """Return the metrics of this server, described in `docs/metrics.md`. It answers without catalog and
+    metastore, too."""
     return Response(await services.metrics.scraped(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 @router.get("/api/v1/metrics/targets", **answers(list[ScrapeTarget], 503))
 async def list_targets(services: ServicesOf) -> Response:
-    """Every process that says where it is scraped, as Prometheus's HTTP service discovery reads it."""
+    """List the scrape targets of all processes, in the format of Prometheus's HTTP service discovery."""
     services.require_metastore()
     return JSONResponse(scrape_targets(services.mirror, services.views.keyspace))

@@ -31,22 +31,22 @@ router = APIRouter(prefix="/api/v1", tags=["nodes"])
 SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
-NodeName = Annotated[str, Path(description="exactly as the node is named", examples=["n3"])]
+NodeName = Annotated[str, Path(description="name of the node, case-sensitive", examples=["n3"])]
 
 
 class DrainRequest(RequestBody):
-    by: Person = Field(min_length=1, description="who drains, to be asked")
+    by: Person = Field(min_length=1, description="name recorded in the audit log and shown with the drain")
     reason: Reason = ""
 
 
 class RemovalRequest(DrainRequest):
-    dry_run: bool = Field(False, description="say what would be done, and change nothing")
+    dry_run: bool = Field(False, description="report what would be done, and change nothing")
 
 
 @router.get("/nodes", **answers(Nodes, 503))
 async def list_nodes(services: ServicesOf) -> Response:
-    """Living nodes, and those that are down but are data nodes of a zone or hold members. What they hold is
-    counted for those who see all zones."""
+    """List live nodes, and nodes that are down but are data nodes of a zone or hold members. Members are
+    counted for callers who may see all zones."""
     services.require_metastore()
     seen = await services.seen_zones()
     nodes = [node if seen is None else without_sums(NodeBody, node) for node in services.views.nodes()]
@@ -55,9 +55,9 @@ async def list_nodes(services: ServicesOf) -> Response:
 
 @router.put("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
 async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -> Response:
-    """Mark the node as leaving: at once it is a data node of no zone, whatever the timers, and serves what it
-    holds until that has moved (``members`` and ``copies`` 0). It stays so when it restarts. Refused where a
-    zone would be left without a living data node."""
+    """Mark the node as leaving. It stops being a data node of any zone at once, regardless of timers, and
+    serves its replicas until they have moved (``members`` and ``copies`` are 0). It stays drained across
+    restarts. Refused if a zone would be left without a live data node."""
     services.require_metastore()
     services.audit.require_reason(body.reason)
     _known(node, services)
@@ -89,8 +89,8 @@ async def _drain(node: str, body: DrainRequest, services: Services) -> int:
 
 @router.delete("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
 async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
-    """The node is not leaving any more: zones take it as one that joined when it did, by their timers; one with
-    AUTO SCALE UP OFF does not take it back by itself."""
+    """Return the node to service. Zones use it again, subject to their timers; a zone with AUTO SCALE UP OFF
+    does not."""
     services.require_metastore()
     services.audit.require_reason()
     _known(node, services)
@@ -103,10 +103,10 @@ async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
 
 @router.post("/nodes/{node:segment}/removal", **answers(NodeRemoval, 400, 404, 409, 503, 504))
 async def remove_node(node: NodeName, body: RemovalRequest, services: ServicesOf) -> Response:
-    """Take a node that is gone out for good. It is drained, and what it held is made anew elsewhere from the
-    other copies; asked again once no zone counts on it, its records go. What was in use before, a directory or
-    a process that was cut off, is not used again: the node comes back as a new one only. Refused while the node
-    is alive, and where a partition would be left without a majority or without a copy."""
+    """Remove a node that is gone for good. It is drained, and its replicas are rebuilt on other nodes from the
+    remaining copies; a repeated request deletes its records once no zone needs the node. Its old directory and
+    processes are not used again: the node can only come back as a new one. Refused while the node is alive, and
+    if a partition would be left without a majority or without a copy."""
     services.require_metastore()
     services.audit.require_reason(body.reason)
     if _known(node, services)["alive"]:
@@ -167,8 +167,8 @@ def _needed(node: str, removal: NodeRemoval) -> str:
 
 @router.get("/nodes/{node:segment}/can-stop", **answers(CanStop, 404, 503))
 async def can_stop_node(node: NodeName, services: ServicesOf) -> Response:
-    """Whether the node can be stopped now, and which partitions would lose what. It cannot while the metastore
-    is silent: nobody can tell what would be lost."""
+    """Check whether the node can be stopped now, and list what each partition would lose. The answer is no
+    while the metastore does not respond, since the losses are unknown then."""
     services.require_metastore()
     body = _known(node, services)
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}

@@ -15,7 +15,9 @@ PartitionNumber = Annotated[Whole, Field(ge=0, lt=PARTITIONS_MAX)]
 
 
 class ActionRequest(RequestBody):
-    by: Person | None = Field(None, description="who asks, where no proxy says; null: the header's")
+    by: Person | None = Field(
+        None, description="name recorded in the audit log if no proxy supplies one; null: the header's"
+    )
     reason: Reason = ""
 
 
@@ -34,5 +36,7 @@ class FinaliseRequest(ActionRequest):
 
     dry_run: bool = Field(False, description="only say how many copies would be deleted")
     copies: int | None = Field(
-        None, ge=0, description="as a dry run showed: when it is another number by now, nothing is done (409)"
+        None,
+        ge=0,
+        description="number that a dry run has shown; if it has changed since, nothing is done (409)",
     )

@@ -64,7 +64,7 @@ async def list_operations(
     page_size: Annotated[int, Query(ge=1, le=PAGE_MAX)] = OPERATIONS_DEFAULT,
     token: Annotated[str | None, Query(alias="page_token", max_length=100)] = None,
 ) -> Response:
-    """The newest first: those that go on, and the last 200 of each zone that are over. Of zones that the caller
+    """List operations, newest first: all in progress, and the last 200 ended ones of each zone that the caller
     may see."""
     services.require_metastore()
     zone_id: ZoneId | None = (await services.zone(zone)).zone_id if zone is not None else None
@@ -92,10 +92,10 @@ async def get_operation(
     wait_timeout: Annotated[
         float, Query(ge=0, le=WAIT_S_MAX, description="seconds to wait until the operation is over")
     ] = 0,
-    plan: Annotated[bool, Query(description="with donors, stealers and batches")] = True,
+    plan: Annotated[bool, Query(description="include donors, stealers and batches")] = True,
 ) -> Response:
-    """Where an operation is, what waits and why, and what it moves. With ``wait_timeout`` the answer comes when
-    it is over, or when the time is; ask again then."""
+    """Show an operation: its progress, what waits and why, and what it moves. With ``wait_timeout`` the answer
+    comes when the operation is over or the time is up."""
     services.require_metastore()
     _operation_of(operation, services)
 
@@ -110,8 +110,8 @@ async def get_operation(
 
 @router.post("/{operation:segment}/pause", **answers(OperationAnswer, 400, 404, 409, 503, 504))
 async def pause_operation(operation: OperationName, body: OperationPause, services: ServicesOf) -> Response:
-    """From this answer on nothing more of it begins; what moves goes on. It is a pause of its zone, so it holds
-    a later operation of the zone back as well. Asked for again, it begins anew."""
+    """Pause an operation: no more of its moves start, running moves finish. The pause applies to its zone, so
+    later operations of the zone wait too. Pausing again replaces the pause."""
     now_ms = _now_ms()
     until_ms = None if body.for_s is None else now_ms + max(1, round(body.for_s * 1_000))
     by, _ = _who(body, services)
@@ -122,8 +122,8 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
 
 @router.post("/{operation:segment}/resume", **answers(OperationAnswer, 400, 404, 409, 503, 504))
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
-    """Ends the pause of its zone, whoever requested it, and tries again at once what has failed (COPY_FAILED).
-    The cluster's pause is another one (``/api/v1/rebalance/limits``)."""
+    """End the pause of the operation's zone, and retry failed copies (COPY_FAILED) at once. A pause of the
+    whole cluster stays (``/api/v1/rebalance/limits``)."""
     by, _ = _who(body, services)
     resumed = await answered(services.operations.resume(operation, by, body.reason))
     await _record(Action.RESUME_OPERATION, operation, body, services)
@@ -132,10 +132,10 @@ async def resume_operation(operation: OperationName, body: ActionRequest, servic
 
 @router.post("/{operation:segment}/cancel", **answers(OperationAnswer, 400, 404, 409, 503, 504))
 async def cancel_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
-    """What it has not begun stays where it is. What has begun goes back to where it was, as long as no voter of
-    before was removed; else it goes on to its end. ``cancelled`` says which partition does what. The operation
-    is ``over`` when nothing moves any more. The catalog keeps what was asked for: the zone's next change or
-    node event moves the rest. To have the zone as before, reverse it."""
+    """Cancel an operation. Partitions that have not started stay where they are. Partitions that have started
+    go back if no previous voter has been removed yet, and finish otherwise; ``cancelled`` lists them. The
+    operation is ``over`` once nothing moves. The zone keeps its parameters: its next change or node event moves
+    the rest. To undo the change itself, reverse the operation."""
     by, _ = _who(body, services)
     cancelled = await answered(services.operations.cancel(operation, by, body.reason))
     partitions = await answered(services.operations.cancelled(cancelled))
@@ -145,9 +145,8 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
 
 @router.post("/{operation:segment}/partitions/cancel", **answers(PartitionsCancelled, 400, 404, 409, 503, 504))
 async def cancel_partitions(operation: OperationName, body: PartitionsCancel, services: ServicesOf) -> Response:
-    """Of these partitions those that have not begun stay where they are, and those that have go back as long as
-    no voter of before was removed. The operation goes on with the others, and ends without them. The zone's
-    next change or node event moves them."""
+    """Cancel the moves of some partitions, as cancel does for all of them. The operation continues with the
+    others. The zone's next change or node event moves these."""
     by, _ = _who(body, services)
     numbers = frozenset(body.partitions)
     cancelled = await answered(services.operations.cancel_partitions(operation, numbers, by, body.reason))
@@ -159,9 +158,9 @@ async def cancel_partitions(operation: OperationName, body: PartitionsCancel, se
     "/{operation:segment}/finalise", status_code=202, **answers(FinaliseAnswer, 400, 404, 409, 503, 504)
 )
 async def finalise_operation(operation: OperationName, body: FinaliseRequest, services: ServicesOf) -> Response:
-    """Delete the copies that nodes have kept (``keep_copies`` of the limits) of members which left by this
-    operation or by an earlier one of its zone: as many as a dry run has shown. Refused (409) while the
-    operation is not over: deletions come last. Repeating it finds what is left."""
+    """Delete the copies that nodes kept (limit ``keep_copies``) of members that left through this operation or
+    an earlier one of its zone: as many as a dry run has shown. Refused (409) until the operation is over. Safe
+    to repeat."""
     if not body.dry_run and body.copies is None:
         message = "name the number of copies that a dry run has shown"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
@@ -178,10 +177,10 @@ async def finalise_operation(operation: OperationName, body: FinaliseRequest, se
 
 @router.post("/{operation:segment}/reverse", status_code=202, **answers(ReverseAnswer, 400, 404, 409, 503, 504))
 async def reverse_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
-    """Back to the assignment before it, as an operation of its own: a new catalog version with the zone's
-    parameters of before, and the stored target of before. Refused (409, REVERSE_IMPOSSIBLE) when the zone has
-    had a later operation, when the catalog or the data nodes do not allow the target of before any more, and
-    when a reset has given copies up."""
+    """Return to the previous assignment with a new operation: a new catalog version with the zone's previous
+    parameters, and its previous target. Refused (409, REVERSE_IMPOSSIBLE) if the zone has had a later
+    operation, if the catalog or the data nodes no longer allow the previous target, or if a reset discarded
+    copies."""
     services.require_metastore()
     by, verified = _who(body, services)
     await answered(services.limits.require_rebalancing(f"reversing {operation} moves data back"))

@@ -79,7 +79,7 @@ class PlannedChangeBody(BaseModel):
     sql: str
     differences: list[PlannedDifference]
     effects: list[EffectBody] | None = Field(description="null: the plan has more than 50 statements")
-    warnings: list[Warned] = Field(description="what a person should know before the statement is run")
+    warnings: list[Warned] = Field(description="risks to consider before the statement is run")
 
 
 class ConflictBody(PlannedDifference):
@@ -111,7 +111,7 @@ class PlanBody(BaseModel):
 
 @router.post("/plan", response_model=PlanBody, responses=documented(400, 404, 409, 413, 422, 503))
 async def make_plan(request: Request, body: PlanRequest, services: ServicesOf) -> Response:
-    """What a script, or a set of files that the catalog is compared with, would change and move.
+    """Plan what a script, or a set of files compared with the catalog, would change and move.
 
     ``plan_id`` is made of all that the plan was computed from; ``POST /statements`` with it carries out exactly
     this plan, or says what changed (40001). An error in a file is a problem document whose ``file`` names it;

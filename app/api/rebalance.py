@@ -93,13 +93,13 @@ def limits_model(name: str, base: type[Model], *, is_change: bool) -> type[Model
 
 
 class PausesBody(BaseModel):
-    """What limits the moves that begin. A move that may not begin waits, and says what for."""
+    """Limits of moves. A move that may not start waits, and shows the cause."""
 
     ha_reset_waits_for: list[str] = Field(
-        description="living nodes that have not published yet that they keep to `ha_reset_s`: partitions that "
-        "lose them wait longer, or for a reset by hand"
+        description="live nodes that have not confirmed `ha_reset_s` yet: partitions that lose them wait "
+        "longer, or for a manual reset"
     )
-    pause: PauseBody | None = Field(description="of the whole cluster: no move begins")
+    pause: PauseBody | None = Field(description="pause of the whole cluster: no move starts")
     zone_pauses: list[ZonePauseBody]
 
 
@@ -110,13 +110,14 @@ class PauseRequest(RequestBody):
         None,
         gt=0,
         le=DAYS_MAX * 86_400,
-        description="seconds after which the pause ends by itself; null: never",
+        description="duration in seconds; null: until resumed",
     )
 
 
 class PausesChange(RequestBody):
-    """Limits that are named are set, null removes one, all others stay. A pause that is named begins anew.
-    ``by`` and ``reason`` go into the audit log and into the history of the operations concerned."""
+    """Limits that are given are set, null removes one, all others stay. A pause that is given replaces the
+    current one. ``by`` and ``reason`` go into the audit log and into the history of the operations
+    concerned."""
 
     by: Person | None = Field(
         None, description="name recorded in the audit log; null: the pause's, or that of the request's header"
@@ -137,15 +138,14 @@ else:
 
 @router.get("/limits", response_model=LimitsBody, responses=documented(503))
 async def get_limits(services: ServicesOf) -> Response:
-    """The limits now; pauses that have ended are left out. ``ETag`` is for ``If-Match``."""
+    """Return the current limits and pauses. Pass the ``ETag`` in ``If-Match``."""
     limits, revision = await answered(services.limits.read())
     return await _shown(limits, revision, services)
 
 
 @router.patch("/limits", response_model=LimitsBody, responses=documented(400, 404, 412, 503, 504))
 async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMatch = None) -> Response:
-    """Change some of the limits while moves run. No move that begins after this answer exceeds them; running
-    moves go on."""
+    """Change limits. Moves that start after this answer stay within them; running moves continue."""
     services.audit.require_reason(_said(body)[1])
     services.limits.check_reset_s(getattr(body, "ha_reset_s", None))
     catalog = await services.snapshot()

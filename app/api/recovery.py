@@ -34,11 +34,11 @@ router = APIRouter(prefix="/api/v1/zones/{zone:segment}/recovery", tags=["recove
 
 T = TypeVar("T")
 NodeNames = Annotated[list[str], Field(max_length=NODES_MAX)]
-Numbers = Annotated[list[PartitionNumber], Field(description="of partitions; empty: every one")]
+Numbers = Annotated[list[PartitionNumber], Field(description="partition numbers; empty: all")]
 
 
 class ShownResetBody(RequestBody):
-    """Of the partitions of which a dry run has said the same."""
+    """Result of a dry run, for the partitions that share it."""
 
     partitions: list[PartitionNumber] = Field(max_length=PARTITIONS_MAX)
     survivor: str
@@ -57,10 +57,10 @@ class ResetRequest(RequestBody):
         description="node whose copy is used, also one that is not the best; empty: the best copy is",
     )
     empty: bool = Field(
-        False, description="begin without data; refused (COPIES_LEFT) while a living node has a copy"
+        False, description="start without data; refused (COPIES_LEFT) while a living node has a copy"
     )
     discard_copies: NodeNames = Field(
-        default_factory=list, description="with `empty`: nodes whose copies may go, each that lives"
+        default_factory=list, description="with `empty`: every live node whose copy may be discarded"
     )
     confirm_dead: NodeNames = Field(
         default_factory=list,
@@ -69,8 +69,8 @@ class ResetRequest(RequestBody):
     dry_run: bool = Field(False, description="only say what would be done and lost")
     tell_refusals: bool = Field(
         False,
-        description="with `dry_run` and `partitions`: each of them is returned, with its copies and what is in "
-        "its way; else the first refusal is the answer",
+        description="with `dry_run` and `partitions`: report every partition with its copies and obstacles, "
+        "instead of the first refusal",
     )
     shown: list[ShownResetBody] | None = Field(
         None,
@@ -82,7 +82,9 @@ class ResetRequest(RequestBody):
 class RestartRequest(RequestBody):
     partitions: Numbers = Field(default_factory=list)
     nodes: list[str] = Field(default_factory=list, description="empty: every living node with a replica")
-    cleanup: bool = Field(False, description="with new data, copied from the others; takes one node")
+    cleanup: bool = Field(
+        False, description="discard the data and copy it again from the others; requires one node"
+    )
     dry_run: bool = False
 
 
@@ -91,7 +93,7 @@ class LossResetRequest(RequestBody):
 
     confirm_dead: NodeNames = Field(
         default_factory=list,
-        description="nodes that are known to be dead: partitions that wait for these only are given up, too",
+        description="nodes that are known to be dead: partitions that wait only for these are reset, too",
     )
 
 
@@ -99,11 +101,11 @@ class LossResetRequest(RequestBody):
 async def recovery_states(
     zone: ZoneName,
     services: ServicesOf,
-    partition: Annotated[list[PartitionNumber] | None, Query(description="none: every partition")] = None,
-    node: Annotated[list[str] | None, Query(description="only partitions with a replica there")] = None,
+    partition: Annotated[list[PartitionNumber] | None, Query(description="default: every partition")] = None,
+    node: Annotated[list[str] | None, Query(description="only partitions with a replica on this node")] = None,
 ) -> Response:
-    """The state of each partition and of each of its replicas, as in the views of partition states too. While
-    the metastore is silent they are UNKNOWN, since it was heard last: replicas may serve then, or not."""
+    """Return the state of each partition and of its replicas, as the views of partition states do. While the
+    metastore does not respond, replicas are UNKNOWN since its last response."""
     services.require_metastore()
     known_zone = await services.zone(zone)
     check_numbers(known_zone, partition or ())
@@ -127,11 +129,10 @@ async def recovery_states(
 
 @router.post("/reset", **answers(Resets, 400, 404, 409, 503))
 async def reset_partitions(zone: ZoneName, request: ResetRequest, services: ServicesOf) -> Response:
-    """Found groups that lost their majority anew: first on the best copy of a living node, whether that voted
-    or learned, then on the full set. Members are asked before: a group that serves is left alone.
-
-    Partitions that are named must need it; without names every partition is reset that does. What is asked for
-    is carried out by the nodes: ask for the states to see when it is done."""
+    """Found groups that lost their majority anew: first on the best copy of a live node, voter or learner, then
+    on the full set. Members are probed first: a group that serves is left alone. Each partition named must need
+    a reset; without names, every partition that needs one is reset. The nodes carry it out: poll the states to
+    see when it is done."""
     if not request.dry_run and request.shown is None:
         raise RefusedError(ErrorKind.INVALID_REQUEST, "send what a dry run has shown in `shown`")
     if not request.dry_run:
@@ -170,8 +171,8 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
 
 @router.post("/restart", **answers(Restarts, 400, 404, 409, 503))
 async def restart_partitions(zone: ZoneName, request: RestartRequest, services: ServicesOf) -> Response:
-    """Stop and start members, with clean-up on new data. Of zones of store servers, with clean-up only: a copy
-    leaves the in-sync set, is emptied and filled again from the others."""
+    """Restart members; with `cleanup` they discard their data and copy it again. In store zones only with
+    `cleanup`: a copy leaves the in-sync set, is emptied and filled again from the others."""
     if not request.dry_run:
         services.audit.require_reason()
     known_zone = await _zone_of(services, zone)
@@ -195,9 +196,9 @@ async def restart_partitions(zone: ZoneName, request: RestartRequest, services: 
 
 @router.post("/reset-lost", **answers(LossResets, 400, 404, 409, 503))
 async def reset_lost_partitions(zone: ZoneName, body: LossResetRequest, services: ServicesOf) -> Response:
-    """Accept data loss and bring lost partitions of a store zone online: members of their in-sync sets that
-    are back own again; where none is, the copy with most does. Partitions that wait for servers which are away
-    are left alone, unless all these are in `confirm_dead`."""
+    """Accept data loss and bring lost partitions of a store zone online: in-sync members that are back become
+    owners again; where there is none, the copy with the most data does. Partitions that wait for absent servers
+    are left alone, unless all of these are in `confirm_dead`."""
     services.audit.require_reason()
     known_zone = await _zone_of(services, zone)
     resets = await _answered(services.store_requests.reset_lost(known_zone, body.confirm_dead))

@@ -18,19 +18,19 @@ VERSION_HEADER = "Zonekeeper-Map-Version"
 
 KnownTags = Annotated[
     str | None,
-    Header(alias="If-None-Match", description="ETag of the map that you have: 304 while it is the same"),
+    Header(alias="If-None-Match", description="ETag of the client's map: 304 if it has not changed"),
 ]
 
 
 @router.get(
     "/zones/{zone:segment}/routing",
     response_model=RoutingMapBody,
-    responses={**documented(400, 404, 503), 304: {"description": "The map is the one that you have"}},
+    responses={**documented(400, 404, 503), 304: {"description": "The map has not changed"}},
 )
 async def get_routing(zone: ZoneName, services: ServicesOf, known: KnownTags = None) -> Response:
-    """Which members to ask for the keys of each partition. A key's partition is its `key_hash` modulo the
-    number of partitions. Of two maps the one with the higher version is the newer; on a 304 the header
-    `Zonekeeper-Map-Version` has it. A member that left does not answer: ask for the map again then."""
+    """Return the members that serve each partition. A key's partition is its `key_hash` modulo the number of
+    partitions. A higher version is newer; on a 304 it is in the header `Zonekeeper-Map-Version`. If a member
+    does not answer, get the map again."""
     services.require_metastore()
     document = services.routing.document(await services.zone(zone))
     # Weak: two bodies of one map differ in their version.

@@ -37,7 +37,7 @@ ROWS_DEFAULT = 1000
 PAGE_MAX = 1000
 
 StatementId = Annotated[str, Path(max_length=64)]
-PageToken = Annotated[str | None, Query(max_length=100, description="next_page_token of the page before")]
+PageToken = Annotated[str | None, Query(max_length=100, description="next_page_token of the previous page")]
 
 
 async def run_logged(body: LoggedStatementRequest, key: str | None, services: Services) -> Response:
@@ -79,7 +79,7 @@ async def get_statement(
     page_size: Annotated[int, Query(ge=1, le=PAGE_MAX)] = RESULTS_DEFAULT,
     token: Annotated[PageToken, Query(alias="page_token")] = None,
 ) -> Response:
-    """Where a logged statement is, with its results once it is over."""
+    """Show the state of a logged statement, and its results once it has ended."""
     row = await _row(statement_id, services)
     return await _document(row, services, page_size, page_offset(f"{statement_id}/results", token))
 
@@ -87,11 +87,11 @@ async def get_statement(
 @router.post(
     "/{statement_id:segment}/cancel",
     response_model=LoggedStatement,
-    responses={**documented(400, 404, 503), 202: {"model": LoggedStatement, "description": "Asked for"}},
+    responses={**documented(400, 404, 503), 202: {"model": LoggedStatement, "description": "Accepted"}},
 )
 async def cancel_statement(statement_id: StatementId, body: CancelRequest, services: ServicesOf) -> Response:
-    """Asks for the end. Queries end as CANCELED; a change that is being committed is committed, and its
-    statement ends as it would have. Of a statement that is over nothing is undone."""
+    """Request the end of a statement. Queries end as CANCELED; a change that is being committed is committed,
+    and its statement ends normally. Nothing is undone for a statement that has ended."""
     row = await _row(statement_id, services)
     if not row.state.is_over:
         await services.jobs.cancel(statement_id)
@@ -101,7 +101,7 @@ async def cancel_statement(statement_id: StatementId, body: CancelRequest, servi
 
 @router.delete("/{statement_id:segment}", status_code=204, responses=documented(400, 404, 503))
 async def close_statement(statement_id: StatementId, services: ServicesOf) -> Response:
-    """The client is done: results are removed. One that still runs is asked to end, and its results expire."""
+    """Remove the results of a statement. One that still runs is asked to end, and its results expire."""
     row = await _row(statement_id, services)
     if row.state.is_over:
         await services.jobs.on_log(lambda log: log.close(statement_id))
@@ -118,7 +118,7 @@ async def get_rows(
     page_size: Annotated[int, Query(ge=1, le=PAGE_MAX)] = ROWS_DEFAULT,
     token: Annotated[PageToken, Query(alias="page_token")] = None,
 ) -> Response:
-    """The rows of one query of a logged script, page by page."""
+    """Return the rows of one query of a logged script, page by page."""
     row = await _row(statement_id, services)
     offset = page_offset(f"{statement_id}/{n}", token)
     if row.state is StatementState.CLOSED:

@@ -26,10 +26,10 @@ class LoggedStatementRequest(StatementRequest):
         None,
         ge=0,
         le=WAIT_S_MAX,
-        description="seconds to wait for the end; 0: answer at once. Given, the statement is logged",
+        description="seconds to wait for the end; 0: answer at once. If given, the statement is logged",
     )
     on_wait_timeout: Literal["CONTINUE", "CANCEL"] = Field(
-        "CONTINUE", description="what becomes of a statement that is not over by then"
+        "CONTINUE", description="what happens to a statement that still runs by then"
     )
     validate_only: bool = Field(
         False, description="changes only: answer with their plan, as POST /plan does, and change nothing"
@@ -38,6 +38,6 @@ class LoggedStatementRequest(StatementRequest):
 
 
 class CancelRequest(BaseModel):
-    """An empty object: what changes something is asked for in JSON."""
+    """An empty object."""
 
     model_config = ConfigDict(extra="forbid")

@@ -28,8 +28,8 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=200,
-        description="retries with this key and the same text are idempotent and get the same answer; "
-        "with another text: 422",
+        description="retries with this key and the same text are applied once and get the same answer; with "
+        "another text: 422",
     ),
 ]
 
@@ -38,7 +38,7 @@ IfMatch = Annotated[
     Header(
         alias="If-Match",
         pattern=r'^"?[0-9]{1,9}"?$',
-        description="a catalog version: when the catalog has another one by now, nothing is changed (409)",
+        description="catalog version; if the catalog has another one by now, nothing is changed (409)",
     ),
 ]
 
@@ -48,7 +48,7 @@ IfMatch = Annotated[
     response_model=StatementAnswer | PlanBody,
     responses={
         **documented(400, 404, 409, 410, 413, 422, 429, 503, 504),
-        202: {"model": LoggedStatement, "description": "Not over yet: look at Location again"},
+        202: {"model": LoggedStatement, "description": "Still running: poll Location"},
     },
     summary="Run a statement or a script",
 )

@@ -49,19 +49,19 @@ class TokenCreate(RequestBody):
         str,
         Field(
             max_length=SCOPE_CHARS_MAX,
-            description="the most that it allows, as `SEE, READ ON ALL ZONES; OPERATE ON SYSTEM`; a zone by "
-            "its id, as `WRITE ON ZONE 7`. Empty: all that its owner may, within the scope of the token sent",
+            description="privileges to limit it to, as `SEE, READ ON ALL ZONES; OPERATE ON SYSTEM`; a zone by "
+            "its id, as `WRITE ON ZONE 7`. Empty: all that its owner has, within the scope of the token sent",
         ),
     ] = ""
 
 
 class LinkCreate(RequestBody):
-    """Nothing is to choose. No page of another site can send it."""
+    """An empty object."""
 
 
 @router.get("/whoami", **answers(WhoAmI, 401, 503))
 async def whoami(services: ServicesOf) -> Response:
-    """The user that the request is authorised for. 401 where nobody has to log in, too: there is none."""
+    """Show the user of the request. 401 also on a server that does not require a login."""
     login, access = _login(services)
     principal, token = login.caller.principal, login.token
     grants = await access.grants()
@@ -82,10 +82,10 @@ async def whoami(services: ServicesOf) -> Response:
 @router.get("/tokens", **answers(Tokens, 401, 403, 503))
 async def list_tokens(
     services: ServicesOf,
-    everybody: Annotated[bool, Query(alias="all", description="of all users, which needs ADMIN")] = False,
+    everybody: Annotated[bool, Query(alias="all", description="tokens of all users; requires ADMIN")] = False,
 ) -> Response:
-    """List the caller's tokens, without their secrets. What ended is listed for 90 days after it was made.
-    With a token that has a scope, those within it."""
+    """List the caller's tokens, without their secrets. Ended tokens are listed for 90 days after their
+    creation. A token with a scope lists the tokens within it."""
     login, access = _login(services)
     if everybody and not await _is_administrator(login, access):
         raise RefusedError(ErrorKind.PRIVILEGE_MISSING, "tokens of other users need ADMIN ON SYSTEM")
@@ -96,8 +96,8 @@ async def list_tokens(
 
 @router.post("/tokens", status_code=201, **answers(NewToken, 400, 401, 403, 429, 503))
 async def create_token(request: TokenCreate, services: ServicesOf) -> Response:
-    """A token of who asks. Its secret is in this answer and nowhere else. A token that is requested with
-    another one has no broader scope and ends no later."""
+    """Create a token for the caller. The secret is returned in this answer only. A token created with another
+    token has no broader scope and expires no later."""
     login, access = _login(services)
     principal = login.caller.principal
     if principal.source != LOCAL or login.proof is Proof.JWT:
@@ -115,8 +115,8 @@ async def create_token(request: TokenCreate, services: ServicesOf) -> Response:
 
 @router.delete("/tokens/{token_id:segment}", **answers(TokenBody, 401, 404, 503))
 async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: ServicesOf) -> Response:
-    """It is refused by every server within 2 s. Of another user's it needs ADMIN; without it, that one does not
-    exist, nor does one beyond the scope of the token that is sent."""
+    """Revoke a token; every server refuses it within 2 s. Revoking another user's token requires ADMIN. A token
+    that the caller may not revoke counts as missing (404)."""
     login, access = _login(services)
     tokens = await _reached(login, access, everybody=await _is_administrator(login, access))
     token = next((one for one in tokens if one.token_id == token_id), None)
@@ -131,9 +131,9 @@ async def revoke_token(token_id: Annotated[str, Path(max_length=32)], services: 
 
 @router.post("/console-links", status_code=201, **answers(ConsoleLink, 400, 401, 403, 429, 503))
 async def create_console_link(request: LinkCreate, services: ServicesOf) -> Response:
-    """A link that logs who asks in to the console, once, within five minutes. Its secret is the address's
-    fragment, which browsers send to no server. A session holds all that its user may: so one that is requested
-    with a token needs a token without a scope, which does not end before the session."""
+    """Create a link that logs the caller in to the console, once, within five minutes. The secret is in the
+    URL's fragment, which browsers do not send. A session has all privileges of its user: a caller with a token
+    needs one without a scope that does not expire before the session."""
     login, _ = _login(services)
     principal, token, now_us = login.caller.principal, login.token, _now_us()
     sessions = services.sessions

@@ -20,12 +20,13 @@ router = APIRouter(prefix="/api/v1/upgrade", tags=["upgrade"])
 
 
 class UpgradeEnd(RequestBody):
-    """Nothing has to be said."""
+    """The reason; optional unless the server requires reasons."""
 
 
 @router.get("", **answers(UpgradeBody, 503))
 async def upgrade_state(services: ServicesOf) -> Response:
-    """What runs, of which builds, what may be replaced next, and whether the level can be finalised."""
+    """Show the running processes and their builds, what to replace next, and whether the level can be
+    finalised."""
     services.require_metastore()
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
     silence = await services.sight.silence()

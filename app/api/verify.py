@@ -43,20 +43,19 @@ class VerifyRequest(RequestBody):
         None,
         min_length=1,
         max_length=PARTITIONS_MAX,
-        description="null: all, of a zone that has no more than a request takes",
+        description="null: all, if the zone has no more than a request may name",
     )
-    samples: Whole = Field(SAMPLES_DEFAULT, ge=1, le=SAMPLES_MAX, description="keys of each partition")
+    samples: Whole = Field(SAMPLES_DEFAULT, ge=1, le=SAMPLES_MAX, description="sample keys per partition")
     seed: Whole = Field(0, ge=0, le=JSON_INT_MAX, description="the same seed chooses the same keys")
     saved: list[SavedKeys] | None = Field(
-        None, max_length=PARTITIONS_MAX, description="these keys instead: all of them must be there"
+        None, max_length=PARTITIONS_MAX, description="check these keys instead: all of them must exist"
     )
 
 
 @router.post("/zones/{zone:segment}/verify", **answers(VerifyBody, 400, 404, 503))
 async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> Response:
-    """Reads sample keys from each voter and each learner itself. A copy that is only behind is waited for, some
-    3 s; a copy that cannot be read does not agree. Replicas that are missing are counted beside those that
-    agree."""
+    """Read sample keys directly from each voter and learner. A copy that is merely behind gets about 3 s to
+    catch up; a copy that cannot be read counts as different. Missing replicas are counted separately."""
     services.require_metastore()
     known_zone = await services.zone(zone)
     numbers = _numbers(known_zone, body)

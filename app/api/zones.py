@@ -57,7 +57,7 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
 
 @router.get("/zones/{zone:segment}/partitions", **answers(Partitions, 404, 503))
 async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
-    """Every partition: assignments, members, and where its move is or what it waits for."""
+    """List the partitions of a zone: assignments, members, and the progress of moves or what they wait for."""
     services.require_metastore()
     known_zone = await services.zone(zone)
     count = known_zone.partitions
@@ -85,17 +85,17 @@ async def get_partition(
     responses={
         **documented(404, 503),
         200: {"content": {MAP_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
-        304: {"description": "The map is still the one that If-None-Match names"},
+        304: {"description": "The map has not changed"},
     },
 )
 async def get_partition_map(
     zone: ZoneName,
     services: ServicesOf,
     accept: Annotated[str, Header(description=f"{MAP_MEDIA_TYPE} for the compact form")] = "*/*",
-    if_none_match: Annotated[str | None, Header(description="the ETag of the map that you have")] = None,
+    if_none_match: Annotated[str | None, Header(description="ETag of the client's map")] = None,
 ) -> Response:
-    """Who has which copy in which state, and who leads, for clients that route by themselves: ask again with
-    the ETag, which names topology version and update sequence."""
+    """Return the copies, their states and the leaders of all partitions, for clients that route requests
+    themselves. Poll with the ETag, which holds topology version and update sequence."""
     services.require_metastore()
     known_zone = await services.zone(zone)
     published = partition_map_of(
@@ -121,8 +121,8 @@ async def get_progress(
     services: ServicesOf,
     version: Annotated[int, Query(ge=0, le=JSON_INT_MAX, description="catalog version to wait for")] = 0,
 ) -> Response:
-    """By id, because a dropped zone's progress is asked for too. CONVERGED: the zone is what this catalog
-    version (or a later one) says, and nothing moves."""
+    """Show the progress of a zone by its id, which also works for dropped zones. CONVERGED: the zone matches
+    this catalog version or a later one, and nothing moves."""
     services.require_metastore()
     known_id = ZoneId(zone_id)
     intent = services.views.intent(known_id)

@@ -27,7 +27,7 @@ def recover(
 ) -> int:
     """Make a user an administrator, with a new password.
 
-    For the first administrator, and for when nobody can log in. It writes to the
+    For the first administrator, and for when no administrator can log in. It writes to the
     catalog itself, so it needs no login, but the catalog's credentials; a catalog
     in SQLite must have no server running. The audit log records it, and `status`
     shows it for 7 days.

@@ -34,10 +34,9 @@ def alerts(
     """List the alerts that fire or are pending, with the page of the runbook for each.
 
     A pending alert fires when its condition has held for the time that its page
-    says. Every server judges the alerts by itself; rules for Prometheus in
-    monitoring/rules say the same. An alert whose state nobody can tell now is
-    marked "?": it stays as it was. A silenced alert is listed as such; nobody is
-    told of it.
+    says. Every server judges the alerts independently; the rules for Prometheus in monitoring/rules match. An
+    alert that cannot be judged now is marked "?" and keeps its state. A silenced alert is listed as such and is
+    not sent.
 
     Exit code 1 when an alert fires or is pending that is not silenced.
 
@@ -84,16 +83,12 @@ def silence(
         list[str],
         argument("ALERT|LABEL=VALUE", "Name of an alert, labels that it has, or both: NodeDown node=n3."),
     ],
-    for_time: Annotated[
-        str, option("--for", "Time until it ends by itself, at most 7d: 90s, 30m, 2h or 1d.", "TIME")
-    ],
+    for_time: Annotated[str, option("--for", "Duration, at most 7d, for example 90s, 30m, 2h or 1d.", "TIME")],
     reason: Annotated[str, option("--reason", "Reason shown with the silence, and in the audit log.", "TEXT")],
     by: ByOption = None,
 ) -> int:
-    """Silence alerts for a time: nobody is told of them.
-
-    Silenced are alerts with this name and all of these labels: a name alone
-    silences each alert of the name, a label alone every alert about that zone,
+    """Silence alerts for a time: they are not sent. It applies to alerts with this name and all of these
+    labels: a name alone silences each alert of the name, a label alone every alert about that zone,
     node or operation. They stay in lists, marked as silenced, with the state that
     they have. They are not sent to the webhook, and count neither in the console's
     badge nor in the exit code of `zonectl alerts`. `zonectl status`, readiness and
@@ -121,7 +116,7 @@ def silence(
 @app.command()
 @client_command
 def silences(api: Api) -> int:
-    """List the silences that hold: of which alerts, until when, by whom and why.
+    """List the silences in force, with alerts, end, user and reason.
 
     \b
     Examples:
@@ -145,7 +140,7 @@ def unsilence(
     silence_id: Annotated[str, argument("ID", "ID of a silence, as listed by `zonectl alerts silences`.")],
     reason: Annotated[str, option("--reason", "Reason recorded in the audit log.", "TEXT")] = "",
 ) -> int:
-    """End a silence before its time: what fires still is sent again.
+    """End a silence early. Alerts that still fire are sent again.
 
     \b
     Example:
@@ -161,7 +156,7 @@ def alert_lines(alerts: Sequence[AlertBody]) -> Iterator[str]:
     """A line for each alert that fires or is pending, for ``zonectl status``."""
     for alert in alerts:
         if alert["state"] != RESOLVED:
-            doubt = "" if alert["known"] else " (cannot be told now)"
+            doubt = "" if alert["known"] else " (unknown now)"
             silence = alert.get("silence")
             held = f" (silenced until {silence['until']}: {silence['reason']})" if silence else ""
             state = "ALERT" if alert["state"] == "firing" else "PENDING ALERT"

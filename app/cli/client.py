@@ -205,7 +205,7 @@ def _trusted(address: Address) -> ssl.SSLContext:
     try:
         return SharedContext.trusting(address.authority)
     except ssl.SSLError as error:
-        raise UsageError(f"the authority of {address.url} is no PEM certificate: {error}") from error
+        raise UsageError(f"the authority of {address.url} is not a PEM certificate: {error}") from error
 
 
 def _identity(reason: str) -> dict[str, str]:

@@ -89,7 +89,7 @@ def load_contexts() -> Contexts:
         contexts = {url: Context(**entry) for url, entry in body["contexts"].items()}
         return Contexts(str(body["current"]), contexts)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CliError(ExitCode.FAILED, f"{path} is no file of contexts ({error}): remove it") from error
+        raise CliError(ExitCode.FAILED, f"{path} is not a file of contexts ({error}): remove it") from error
 
 
 def save_contexts(contexts: Contexts) -> None:

@@ -34,8 +34,7 @@ def zip_command(
     replaced, and so are the strings of statements; stored values are not in it. It
     has names of zones, nodes and users: read it before you send it.
 
-    Takes at most 60 s and 100 MB. Whatever does not answer is left out and named in
-    manifest.json.
+    Takes at most 60 s and 100 MB. Parts that do not answer are left out and named in manifest.json.
 
     \b
     Examples:
@@ -48,7 +47,7 @@ def zip_command(
     if not force and file.exists():
         raise CliError(ExitCode.FAILED, f"{file} exists: choose another file, or add --force")
     if not file.absolute().parent.is_dir():
-        raise CliError(ExitCode.FAILED, f"{file.absolute().parent} is no directory")
+        raise CliError(ExitCode.FAILED, f"{file.absolute().parent} is not a directory")
     with ExitStack() as stack:
         content = collect(find_target(server, data_dir, stack))
     try:

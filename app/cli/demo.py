@@ -53,7 +53,7 @@ def demo(
             default="examples/quickstart.sql",
         ),
     ] = None,
-    keys: Annotated[int, option("--keys", "Number of keys written before the ALTER.", min=1)] = KEYS,
+    keys: Annotated[int, option("--keys", "Number of keys to write before the ALTER.", min=1)] = KEYS,
     timeout: Annotated[
         float, option("--timeout", "Time limit of each step, in seconds.", "S", min=1)
     ] = TIMEOUT_S,

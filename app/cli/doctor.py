@@ -35,13 +35,12 @@ def doctor(
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     form: Annotated[ObjectFormat, option("--format -o", "Output format.")] = ObjectFormat.TABLE,
 ) -> int:
-    """Check an installation, and say what to do about what is wrong.
+    """Check an installation, and say how to fix what is wrong.
 
     Checks the server, etcd, the catalog, nodes and their leases, clocks, disks,
-    certificates, ports, limits and versions. Of an installation on this machine it
-    needs the data directory; of others the URL, and ZONEKEEPER_METASTORE and
-    ZONEKEEPER_CATALOG_URL for what the URL does not tell. It changes nothing, and
-    ends within 15 s, also when the server or etcd hang.
+    certificates, ports, limits and versions. For an installation on this machine it needs the data directory;
+    for others the URL, and ZONEKEEPER_METASTORE and ZONEKEEPER_CATALOG_URL for checks that the URL alone does
+    not allow. It changes nothing, and ends within 15 s, also when the server or etcd hang.
 
     Exit code 0 when all is well, 1 with warnings, 2 when a check fails.
 

@@ -46,7 +46,7 @@ IfRevisionOption = Annotated[
     int | None,
     option("--if-revision", "Only if KEY was written last at revision N.", "N", min=1, default="any"),
 ]
-IfAbsentOption = Annotated[bool, option("--if-absent", "Only if there is no such key.")]
+IfAbsentOption = Annotated[bool, option("--if-absent", "Only if KEY does not exist.")]
 
 
 @app.command()
@@ -91,7 +91,7 @@ def delete(
 ) -> int:
     """Delete KEY.
 
-    A key that does not exist stays so, and that is a success. Otherwise as `kv put`.
+    Deleting a key that does not exist succeeds. Otherwise as `kv put`.
 
     \b
     Examples:
@@ -169,10 +169,9 @@ def get(
 ) -> int:
     """Print the value of KEY.
 
-    It is the newest acknowledged value, whichever replica answers. Exit code 1:
-    there is no such key. With --at-revision or --at-time a replica answers without
-    asking the leader, as soon as it has reached that point; exit code 4 if it has
-    not within 5 s.
+    It is the newest acknowledged value, whichever replica answers. Exit code 1: the key does not exist. With
+    --at-revision or --at-time a replica answers without asking the leader, as soon as it has reached that
+    point; exit code 4 if it has not within 5 s.
 
     \b
     Examples:

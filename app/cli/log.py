@@ -57,7 +57,7 @@ def levels(api: Api) -> int:
 def level(
     api: Api,
     module: ModuleArgument,
-    name: Annotated[LevelWord, argument("LEVEL", "Least level that is written.")],
+    name: Annotated[LevelWord, argument("LEVEL", "Lowest level to write.")],
     for_time: Annotated[
         str, option("--for", "Time after which the default holds again, for example 90s or 2d.", "TIME")
     ] = "1h",

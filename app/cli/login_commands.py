@@ -129,8 +129,7 @@ def whoami(api: Api) -> int:
 def console_link(api: Api) -> int:
     """Create a link that logs in to the console once.
 
-    Open it in a browser within five minutes. Whoever opens it is logged in as you:
-    do not share it.
+    Open it in a browser within five minutes. Anyone who opens it is logged in as you: do not share it.
 
     \b
     Example:

@@ -43,7 +43,7 @@ COMMANDS = {
         "recovery": ("app.cli.recovery", "Inspect partition health and recover from a lost majority."),
         "rebalance": ("app.cli.rebalance", "Limit, pause and resume moves."),
         "metastore": ("app.cli.metastore", "Compare catalog and etcd, and continue after a restore."),
-        "upgrade": ("app.cli.upgrade", "Replace a version by the next one, and finalise that."),
+        "upgrade": ("app.cli.upgrade", "Upgrade to the next version, and finalise the upgrade."),
     },
     "Diagnosis": {
         "doctor": ("app.cli.doctor", "Check an installation, and say what to do."),
@@ -156,8 +156,7 @@ def zonectl(
       zonectl sql -e "ALTER ZONE orders SET (REPLICAS 3)" --wait
       zonectl status
 
-    Settings of connections and processes can also be environment variables,
-    which their help names. What a command does is typed.
+    Settings of connections and processes can also be given as environment variables, named in their help.
 
     Exit codes: 0 success, 1 refused, 3 server unreachable, 4 timed out, 6 the
     version is below the installation's release level, 64 usage error, 130

@@ -184,8 +184,7 @@ def drain(
 def undrain(api: Api, name: NameArgument, reason: ReasonOption = "") -> int:
     """Return a drained node to service.
 
-    Zones may use it again, subject to their timers. A zone with AUTO SCALE UP OFF
-    does not take the node back by itself.
+    Zones may use it again, subject to their timers. A zone with AUTO SCALE UP OFF does not.
 
     \b
     Example:
@@ -211,13 +210,12 @@ def remove(
 ) -> int:
     """Remove a node that is gone for good.
 
-    What the node held is made anew on other nodes, from the copies that are
-    left. Then its records go: without --wait, once the command is given again.
-    What is to be moved is shown first. The command is refused while the node is
+    Its replicas are rebuilt on other nodes from the remaining copies. Then its records are deleted: without
+    --wait, when the command is repeated. The moves are shown first. The command is refused while the node is
     alive, and where a partition would be left without a majority or a copy.
 
-    The node never comes back as it was: a directory that it used before is not
-    started again. With an empty directory it joins as a new node.
+    The old node never comes back: its directory cannot be started again. With an empty directory it joins as a
+    new node.
 
     \b
     Examples:
@@ -287,9 +285,9 @@ def _to_move(removal: NodeRemoval) -> str:
     """``7 replicas of ORDERS, PEOPLE are made anew on other nodes``."""
     zones = removal["zones"]
     if not zones:
-        return "no zone counts on it"
+        return "no zone needs it"
     replicas = counted(sum(zones.values()), "replica")
-    return f"{replicas} of {', '.join(zones)} to be made anew on other nodes"
+    return f"{replicas} of {', '.join(zones)} to be rebuilt on other nodes"
 
 
 def _is_empty(drained: DrainResult) -> bool:

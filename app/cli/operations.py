@@ -126,7 +126,7 @@ def wait(
 ) -> int:
     """Wait until an operation is over, and show its progress.
 
-    Waiting goes on while the server restarts. Exit code 0: the operation is DONE;
+    The command keeps waiting while the server restarts. Exit code 0: the operation is DONE;
     1: it ended otherwise (CANCELLED, FAILED, SUPERSEDED, REVERSED); 4: timed out.
 
     \b

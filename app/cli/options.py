@@ -104,7 +104,7 @@ ByOption = Annotated[
 ForOption = Annotated[
     str | None,
     option(
-        "--for", "Length of the pause, for example 90s, 10m, 1h30m or 2d.", "TIME", default="until `resume`"
+        "--for", "Duration of the pause, for example 90s, 10m, 1h30m or 2d.", "TIME", default="until `resume`"
     ),
 ]
 YesOption = Annotated[bool, option("--yes", "Do not prompt for confirmation.")]
@@ -118,11 +118,9 @@ HttpsPortOption = Annotated[
 ]
 InsecureOption = Annotated[
     bool,
-    option("--insecure", "Listen for other machines although login or TLS is missing. `status` shows what."),
+    option("--insecure", "Listen for other machines without login or TLS. `status` shows which is missing."),
 ]
-InsecureLinksOption = Annotated[
-    bool, option("--insecure", "Speak with other machines although TLS is missing between them.")
-]
+InsecureLinksOption = Annotated[bool, option("--insecure", "Connect to other machines without TLS.")]
 RequireReasonOption = Annotated[
     bool, setting("--require-reason", "Refuse changes without a reason, which the audit log keeps.")
 ]

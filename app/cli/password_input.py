@@ -9,7 +9,7 @@ from app.cli.exits import UsageError
 from app.cli.options import option
 
 PasswordInput = Annotated[
-    bool, option("--password-stdin", "Read the password from standard input, up to the first line's end.")
+    bool, option("--password-stdin", "Read the password from the first line of standard input.")
 ]
 
 

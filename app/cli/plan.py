@@ -114,12 +114,11 @@ def apply(
     """Change the live catalog to match a set of DDL files; applied again, they change nothing.
 
     Plans as `zonectl plan` does, then runs the statements of the plan one by one
-    and prints each. They run only on the catalog that the plan was made on: if
-    somebody changes it meanwhile, the rest of the plan is run if it is still the
-    same, and refused if not (SQLSTATE 40001). A conflict refuses the whole plan
-    before anything is changed. With --plan-id no new plan is made: if the catalog,
+    and prints each. They run only on the catalog that the plan was made on: if it changes meanwhile, the rest
+    of the plan is run if it is still the same, and refused if not (SQLSTATE 40001). A conflict refuses the
+    whole plan before anything is changed. With --plan-id no new plan is made: if the catalog,
     the data nodes or the targets have changed, the command says what has changed
-    (SQLSTATE 40001) and changes nothing; a plan that was applied already is no error.
+    (SQLSTATE 40001) and changes nothing; a plan that was already applied is not an error.
 
     \b
     Examples:

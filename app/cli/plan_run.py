@@ -123,7 +123,7 @@ def _require_same(left: Sequence[JsonObject], plan: JsonObject, *, as_json: bool
         return
     names = ", ".join(f"{thing['kind']} {thing['name']}" for thing in (*others, *plan["conflicts"]))
     detail = (
-        f"somebody else changed the catalog meanwhile, to version {plan['catalog_version']}, and what is "
+        f"the catalog was changed meanwhile, to version {plan['catalog_version']}, and what is "
         f"planned now is another change of {names}; it was not made"
     )
     problem = ProblemDocument(409, "PLAN_CHANGED", detail, 6005, "40001")

@@ -149,10 +149,8 @@ def pause(
     time_limit: ForOption = None,
     by: ByOption = None,
 ) -> int:
-    """Begin no more moves until `resume`, or for a time. Running moves go on to their end.
-
-    No move begins once this command has answered. Statements are accepted, and
-    the moves they cause wait. Pausing again replaces the pause.
+    """Start no more moves until `resume`, or for a time. Running moves finish. No move starts once this command
+    has answered. Statements are accepted, and the moves they cause wait. Pausing again replaces the pause.
 
     \b
     Examples:

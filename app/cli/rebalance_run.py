@@ -46,9 +46,7 @@ def _value(option: LimitOption, flag: Any) -> object:
 def number_of(text: str, flag: str) -> int:
     """Raises UsageError."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(
-            f"{flag} is a whole number from 1 on, or none, not {text!r}; `pause` lets nothing begin"
-        )
+        raise UsageError(f"{flag} is a whole number from 1 on, or none, not {text!r}; `pause` stops all moves")
     return int(text)
 
 

@@ -62,12 +62,10 @@ def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> 
 
     A partition is AVAILABLE (all replicas are healthy), DEGRADED (a majority of the
     voters is alive), READ_ONLY (some replica is alive) or UNAVAILABLE (none is).
-    While the metastore is silent those who serve are asked: SERVING, NOT_SERVING, or
-    UNKNOWN (not asked in the last seconds). SINCE is when it came to be so, as far
-    as the server has seen it.
-    While a group has no leader, each replica shows the extent of its log: entries
-    up to COMMITTED are decided, entries up to LAST are written. Exit code 1 if a
-    partition does not accept writes.
+    While the metastore does not respond, the members are asked: SERVING, NOT_SERVING, or UNKNOWN (not asked in
+    the last seconds). SINCE is when the state began, as far as the server has seen it. While a group has no
+    leader, each replica shows the extent of its log: entries up to COMMITTED are decided, entries up to LAST
+    are written. Exit code 1 if a partition does not accept writes.
 
     \b
     Examples:
@@ -189,7 +187,7 @@ def restart(
     With --cleanup a member discards its data and joins as a new one, to replace a
     broken replica. Refused unless the other members are a majority without it. A
     copy of a zone of store servers leaves its in-sync set, is emptied and filled
-    again from the others; refused where nobody else who lives is in sync.
+    again from the others; refused if no other live replica is in sync.
 
     \b
     Examples:
@@ -222,11 +220,10 @@ def reset_lost(
     """Accept data loss and bring lost partitions of a store zone online.
 
     A partition is LOST when its last in-sync replica went. Start the lost nodes
-    first, where possible: with its disk the last replica owns again by itself, with
-    every acknowledged write; under PARTITION LOSS POLICY READ_WRITE_ALL after this
-    command, which gives up what others wrote meanwhile. Without the lost nodes the
-    partition goes on with the most that is left, or empty, and what only they had is
-    lost. Exit code 1 if a partition is not owned afterwards.
+    first, where possible: the last replica, with its disk, takes over again with every acknowledged write;
+    under PARTITION LOSS POLICY READ_WRITE_ALL only after this command, which discards what others wrote
+    meanwhile. Without the lost nodes the partition goes on with the most that is left, or empty, and what only
+    they had is lost. Exit code 1 if a partition is not owned afterwards.
 
     Partitions that wait for nodes which are away (OWNERS_AWAITED) are not lost, and
     are left alone. If these nodes never come back, name all that a partition waits

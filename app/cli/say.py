@@ -25,7 +25,7 @@ def confirm(question: str, first: str) -> None:
     import typer
 
     if not sys.stdin.isatty():
-        raise UsageError(f"stdin is no terminal to confirm on: {first}, then add --yes")
+        raise UsageError(f"stdin is not a terminal to confirm on: {first}, then add --yes")
     typer.confirm(question, abort=True, err=True)
 
 

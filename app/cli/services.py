@@ -61,9 +61,8 @@ def serve(
     The server is stateless: run several, with a catalog in PostgreSQL.
 
     Users log in with a password or a token, over HTTPS. `zonectl admin recover`
-    makes the first administrator. With --no-auth the server listens on the
-    loopback address only, unless --insecure accepts that anybody who reaches it
-    may do everything.
+    makes the first administrator. With --no-auth any client has full access; the server listens on the loopback
+    address only, unless --insecure is given.
 
     \b
     Examples:
@@ -108,10 +107,9 @@ def controller(
     it began with. The option is the default of zones without a strategy of their
     own, which SQL sets: ALTER ZONE orders SET REBALANCE STRATEGY 'update'.
 
-    A zone of CONSISTENCY MODE 'HIGH_AVAILABILITY' recovers from a lost majority
-    by itself, after the time set by `zonectl rebalance limits --ha-reset`: its
-    most advanced surviving replica founds the group anew, without writes that
-    only lost members had. Other zones wait for `zonectl recovery reset`.
+    A zone of CONSISTENCY MODE 'HIGH_AVAILABILITY' recovers from a lost majority automatically, after the time
+    set by `zonectl rebalance limits --ha-reset`: its most advanced surviving replica founds the group anew,
+    without writes that only lost members had. Other zones wait for `zonectl recovery reset`.
 
     \b
     Example:
@@ -131,7 +129,7 @@ def controller(
 def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT_DATA_DIR) -> int:
     """Bring the catalog's schema up to date.
 
-    Safe to repeat. `zonectl up` does it by itself.
+    Safe to repeat. `zonectl up` does this automatically.
 
     \b
     Example:

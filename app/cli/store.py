@@ -77,9 +77,7 @@ def serve(
     name: Annotated[str | None, setting("--name", "Unique name of the node.", "NAME", of="NODE_")] = None,
     host: Annotated[str | None, setting("--host", "IP address to listen on.", "ADDRESS", of="NODE_")] = None,
     port: Annotated[int, setting("--port", "Port to listen on.", of="STORE_", min=0, max=65535)] = 0,
-    incarnation: Annotated[
-        str, setting("--incarnation", "Name of this run of the server, never used before.", "ID")
-    ] = "",
+    incarnation: Annotated[str, setting("--incarnation", "Unique name of this run of the server.", "ID")] = "",
     metastore: MetastoreOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:

@@ -82,10 +82,10 @@ def up(
 
     Users log in, over HTTPS; the port of HTTP is for health checks. You have
     nothing to set up: `up` makes an administrator, and a token that only you can
-    read, with which your commands on this machine log in by themselves.
+    read, which your commands on this machine use to log in.
     `zonectl console-link` prints a link that opens the console logged in.
 
-    With --no-auth nobody logs in. It is for a data directory that is new or was
+    With --no-auth no login is required. It is for a data directory that is new or was
     made with it, listens on the loopback address only, and refuses requests that
     a proxy has forwarded. --auth ends that for good.
 

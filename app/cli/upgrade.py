@@ -14,7 +14,7 @@ from app.cli.say import confirm, say
 if TYPE_CHECKING:
     from app.contract.upgrade import StepBody, UpgradeBody
 
-app = group("Replace a version by the next one, and finalise that.")
+app = group("Upgrade to the next version, and finalise the upgrade.")
 COMMIT_SHOWN = 12
 
 
@@ -70,10 +70,9 @@ def finalise(
 ) -> int:
     """Bring the release level of the newest version into force.
 
-    Refused while a process of an older version runs or did within the last 10
-    minutes; the message names it. From then on formats of the new level are
-    written, older versions are refused, and THERE IS NO WAY BACK to them but a
-    restore of both stores. If the level is in force, nothing is done.
+    Refused while a process of an older version runs or did within the last 10 minutes; the message names it.
+    From then on formats of the new level are written, older versions are refused, and THERE IS NO WAY BACK to
+    them but a restore of both stores. If the level is in force, nothing is done.
 
     \b
     Examples:

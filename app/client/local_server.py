@@ -78,4 +78,4 @@ def _own_text(path: Path, forbidden: int) -> str:
 def _check(path: Path, status: os.stat_result, forbidden: int) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & forbidden:
         use = "read" if forbidden == OTHERS_USE else "write"
-        raise NotOwnFileError(f"{path} is not yours alone to {use}, so it is not believed")
+        raise NotOwnFileError(f"{path} is not yours alone to {use}, so it is not trusted")

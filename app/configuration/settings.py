@@ -87,7 +87,9 @@ class Settings(BaseSettings):
         description="PEM file: the certificate of the API and those of its issuers; read again when it changes",
     )
     https_key: Path | None = Field(None, description="PEM file: its key")
-    https_port: int = Field(0, ge=0, le=65535, description="port of HTTPS, beside that of HTTP; 0: a free one")
+    https_port: int = Field(
+        0, ge=0, le=65535, description="port of HTTPS, in addition to that of HTTP; 0: a free one"
+    )
     admin_token_file: Path | None = Field(
         None,
         description="file in which the server keeps a token of an administrator for commands on this machine; "
@@ -123,27 +125,26 @@ class Settings(BaseSettings):
     )
     allowed_origins: str = Field(
         "",
-        description="origins of this server's pages besides the one that it is addressed by, comma-separated, "
+        description="origins of this server's pages in addition to its own address, comma-separated, "
         "as https://zones.example behind a proxy that is not trusted",
     )
     trusted_proxies: str = Field(
         "",
         description="IP addresses or networks of the proxies in front, comma-separated; only their "
-        "X-Forwarded-* and identity headers are believed",
+        "X-Forwarded-* and identity headers are trusted",
     )
-    http_body_bytes_max: int = Field(4 << 20, ge=1024, description="most bytes of a request's body")
+    http_body_bytes_max: int = Field(4 << 20, ge=1024, description="maximum size of a request's body, bytes")
     http_header_timeout_s: float = Field(10.0, gt=0, description="time limit of a request's headers, seconds")
     http_body_timeout_s: float = Field(30.0, gt=0, description="time limit of a request's body, seconds")
-    http_idle_timeout_s: int = Field(
-        15, ge=1, description="how long a connection is kept on which nothing is asked, seconds"
-    )
+    http_idle_timeout_s: int = Field(15, ge=1, description="how long an idle connection is kept, seconds")
     http_connections_max: int = Field(
-        100, ge=1, description="most connections from one address; those of trusted proxies are not counted"
+        100, ge=1, description="maximum connections from one address; those of trusted proxies are not counted"
     )
     identity_header: str = Field(
         "",
-        description="request header in which a trusted proxy puts the name that it has checked, as "
-        "X-Forwarded-User; the proxy must remove it from what clients send. Empty: names are what clients say",
+        description="request header in which a trusted proxy puts the authenticated name, as "
+        "X-Forwarded-User; the proxy must remove it from what clients send. Empty: names come from the "
+        "clients, unverified",
     )
 
     spark_master: str = Field("local[*]", description="Spark master URL")
@@ -166,7 +167,9 @@ class Settings(BaseSettings):
         10.0, ge=0, description="how long placement waits for Spark before the same kernel runs locally"
     )
 
-    default_partitions: int = Field(25, ge=1, le=65000, description="PARTITIONS of a zone that names none")
+    default_partitions: int = Field(
+        25, ge=1, le=65000, description="PARTITIONS of a zone that is created without the option"
+    )
     rebalance_strategy: Strategy = Field(
         Strategy.QUEUE,
         description="what a new target does while a partition moves: queue (it waits), update (it replaces the "
@@ -174,34 +177,42 @@ class Settings(BaseSettings):
     )
     controller_lease_s: int = Field(5, ge=2, description="lease of the leading controller, seconds")
 
-    sql_bytes_max: int = Field(TEXT_BYTES_MAX, ge=1_024, description="most bytes of SQL text in a request")
-    sql_statements_max: int = Field(STATEMENTS_MAX, ge=1, description="most statements of a script")
-    sql_tokens_max: int = Field(TOKENS_MAX, ge=100, description="most words, numbers and signs of a script")
-    sql_nesting_max: int = Field(
-        NESTING_MAX, ge=1, description="most parentheses and brackets that are open at once in a statement"
+    sql_bytes_max: int = Field(
+        TEXT_BYTES_MAX, ge=1_024, description="maximum size of the SQL text of a request, bytes"
     )
-    sql_running_max: int = Field(RUNNING_MAX, ge=1, description="most statements that run at once")
+    sql_statements_max: int = Field(
+        STATEMENTS_MAX, ge=1, description="maximum number of statements in a script"
+    )
+    sql_tokens_max: int = Field(
+        TOKENS_MAX, ge=100, description="maximum number of words, numbers and signs in a script"
+    )
+    sql_nesting_max: int = Field(
+        NESTING_MAX,
+        ge=1,
+        description="maximum number of parentheses and brackets that are open at once in a statement",
+    )
+    sql_running_max: int = Field(RUNNING_MAX, ge=1, description="maximum number of statements that run at once")
     sql_waiting_max: int = Field(
         WAITING_MAX,
         ge=0,
-        description="most statements that wait for their turn, three fifths of them from one address; the next "
+        description="maximum number of statements that wait for their turn, three fifths of them from one "
+        "address; the next "
         "one is refused with 503",
     )
     query_timeout_s: float = Field(10.0, gt=0, description="time limit of a query, seconds")
-    query_rows_max: int = Field(100_000, ge=1, description="most rows of a query's result")
+    query_rows_max: int = Field(100_000, ge=1, description="maximum number of rows of a query's result")
 
     up_server_silence_s: float = Field(
         20.0,
         ge=0,
         allow_inf_nan=False,
-        description="`up` restarts a server that has not answered for so long, seconds; 0: it never does",
+        description="silence after which `up` restarts a server, seconds; 0: never",
     )
     up_node_silence_s: float = Field(
         60.0,
         ge=0,
         allow_inf_nan=False,
-        description="`up` restarts a node that has not answered for so long, seconds; its members restart with "
-        "it; 0: it never does",
+        description="silence after which `up` restarts a node and its members, seconds; 0: never",
     )
 
     up_port_range: str | None = Field(
@@ -222,7 +233,7 @@ class Settings(BaseSettings):
         description="port range of this node, first-last: two ports a member, and the last one for its store "
         "server",
     )
-    node_member_limit: int = Field(100, ge=1, description="most members and mirrors on this node")
+    node_member_limit: int = Field(100, ge=1, description="maximum number of members and mirrors on this node")
     metastore_quota_mb: int = Field(
         METASTORE_QUOTA_MB,
         ge=0,
@@ -230,7 +241,7 @@ class Settings(BaseSettings):
         "for metrics; 0: not known",
     )
     node_member_quota_mb: int = Field(
-        1_024, ge=16, le=8_192, description="most that one member's store may grow to, MiB"
+        1_024, ge=16, le=8_192, description="maximum size of one member's store, MiB"
     )
     node_weight: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="this node's share of balanced zones, against others' 1"
@@ -251,11 +262,12 @@ class Settings(BaseSettings):
         description="members of HIGH_AVAILABILITY zones run on while a majority of the metastore's members "
         "refuses connections or has no leader; false where proxies or firewalls answer for members",
     )
-    node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
+    node_lease_s: int = Field(5, ge=2, description="silence after which a node counts as down, seconds")
     store_ttl_s: int = Field(
         5,
         ge=3,
-        description="a store server that is silent this long is out of the ring, seconds; it serves 1 s less",
+        description="silence after which a store server is out of the ring, seconds; it stops serving 1 s "
+        "earlier",
     )
 
     @property

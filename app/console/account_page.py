@@ -15,11 +15,11 @@ from app.console.viewer import current_viewer
 def register(site: Site) -> None:
     @console_page("/account")
     async def account(request: Request) -> None:
-        note = "Who has logged in here, and what else is logged in by the same user."
+        note = "The current login, and the user's other sessions and tokens."
         with page_frame(site, request, "Account", "account", note=note) as frame:
             viewer = current_viewer()
             if viewer is None:
-                Fragment("panel").show(render("loading", what="Nobody has to log in at this server."))
+                Fragment("panel").show(render("loading", what="This server does not require a login."))
                 await frame.live()
                 return
             facts, logins = Fragment("panel"), LoginGrids(site, frame, everybody=False)

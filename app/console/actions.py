@@ -63,7 +63,8 @@ async def remove_node(site: Site, node: str, by: str, reason: str) -> str:
     if removal["state"] == "REMOVED":
         return f"{node} is removed."
     return (
-        f"{sum(removal['zones'].values())} replicas are made anew elsewhere; remove {node} again once they are."
+        f"{sum(removal['zones'].values())} replicas are being rebuilt on other nodes; remove {node} again once "
+        f"they are."
     )
 
 
@@ -119,7 +120,7 @@ async def silence_alerts(site: Site, silenced: Silenced, for_s: int, by: str, re
 async def end_silence(site: Site, silence_id: str, by: str, reason: str) -> str:
     require(PageControl.SILENCE_ALERTS)
     ended = body(await alerts_api.end_silence(silence_id, site.services))
-    return "The silence is ended." if ended["changed"] else "There is no such silence any more."
+    return "The silence is ended." if ended["changed"] else "The silence no longer exists."
 
 
 async def activate_zone(site: Site, zone: str, by: str, reason: str) -> str:

@@ -25,7 +25,8 @@ from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.core.alert_silence import silenced_text
 from rebalance.core.alert_state import ENDED_MAX, AlertState
 
-NOTE = "What is wrong now, since when, and what to do. A pending alert fires when it has held for long."
+NOTE = "Current problems, since when, and what to do. A pending alert fires once its condition has held for "
+"its time."
 PARTS = (
     (AlertState.FIRING, "Firing", "No alert fires.", "Fires since"),
     (AlertState.PENDING, "Pending", "No alert is pending.", "Holds since"),
@@ -37,8 +38,8 @@ LENGTHS = {
 }
 """Of a silence, by seconds."""
 CONSEQUENCE = (
-    "Nobody is told of these alerts until the time is over. Lists show them as silenced; readiness and the "
-    "rules for Prometheus do not change."
+    "These alerts are not sent until the time is over. Lists show them as silenced; readiness and the rules "
+    "for Prometheus do not change."
 )
 
 
@@ -100,7 +101,7 @@ class _Silences:
         async def act(by: str, reason: str) -> str:
             return await actions.end_silence(self._site, str(fields[0].value), by, reason)
 
-        confirm(self._frame, "End a silence", "What fires still is sent again.", "End", act, more=build)
+        confirm(self._frame, "End a silence", "Alerts that still fire are sent again.", "End", act, more=build)
 
 
 def register(site: Site) -> None:

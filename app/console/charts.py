@@ -37,7 +37,7 @@ def css(name: str) -> str:
     """A script that reads a colour of the style sheet, with the theme that is on. Raises ValueError for what is
     no name of such a colour, because it becomes a part of the script."""
     if not _PROPERTY.fullmatch(name):
-        raise ValueError(f"{name!r} is no property of the style sheet")
+        raise ValueError(f"{name!r} is not a property of the style sheet")
     return f"getComputedStyle(document.body).getPropertyValue('{name}').trim()"
 
 

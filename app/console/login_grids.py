@@ -26,13 +26,13 @@ class LoginGrids:
         owner = [text_column("owner", "User")] if everybody else []
         with ui.element("section").classes("panel stacked"):
             html(render("heading", title="Sessions"))
-            ui.label("Of the console. Select one to end it.")
+            ui.label("Sessions of the console. Select one to end it.")
             times = [text_column(name, title) for name, title in (("created", "Begun"), ("used", "Last used"))]
             columns = [text_column("name", "Session"), *owner, *times, text_column("ends", "Ends"), _NOTE]
             self._sessions = pick_grid(columns, "Sessions", self._end_session)
         with ui.element("section").classes("panel stacked"):
             html(render("heading", title="Tokens"))
-            ui.label("Of programs and commands. Select one to revoke it.")
+            ui.label("Tokens of programs and commands. Select one to revoke it.")
             columns = [text_column("name", "Token"), *owner, text_column("scope", "Scope", flex=2)]
             columns += [text_column("created", "Created"), text_column("ends", "Expires"), _NOTE]
             self._tokens = pick_grid(columns, "Tokens", self._revoke_token)

@@ -79,7 +79,7 @@ class Console:
         except TimeoutError:
             pages, state = None, "is still starting"
         if pages is None:
-            text = f"the console {state}: this page loads again by itself"
+            text = f"the console {state}: this page reloads automatically"
             pages = PlainTextResponse(text, 503, {"Refresh": f"{AGAIN_S}", "Retry-After": f"{AGAIN_S}"})
         await pages(scope, receive, send)
 

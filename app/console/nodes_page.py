@@ -63,8 +63,8 @@ UNDRAIN = PageAction(
 REMOVE = PageAction(
     "Remove",
     "Remove {} for good?",
-    "What the node held is made anew on other nodes; once nothing is left, its records go. Its directory is "
-    "not started again: the node comes back as a new one only.",
+    "Its replicas are rebuilt on other nodes; once nothing is left, its records are deleted. Its directory is "
+    "not used again: the node can only come back as a new one.",
     actions.remove_node,
     PageControl.REMOVE_NODE,
     is_dangerous=True,
@@ -123,7 +123,8 @@ def register(site: Site) -> None:
     @console_page("/nodes")
     async def nodes(request: Request) -> None:
         note = (
-            "What each node holds, over all zones. Select a node to drain it or to check whether it can stop."
+            "The replicas of each node, over all zones. Select a node to drain it or to check whether it can "
+            "stop."
         )
         with page_frame(site, request, "Nodes", "nodes", note=note) as frame:
             empty = Fragment()
@@ -143,5 +144,5 @@ def register(site: Site) -> None:
 
     @console_page("/nodes/{node:segment}")
     async def node_of(request: Request, node: str) -> None:
-        with page_frame(site, request, node, "nodes", note="A node and what it holds.") as frame:
+        with page_frame(site, request, node, "nodes", note="A node and its replicas.") as frame:
             await frame.live(_NodePanel(site, frame, node).draw, Topic.PARTITIONS, Topic.NODES)

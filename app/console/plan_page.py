@@ -28,11 +28,11 @@ WISHES = {
 }
 HINTS = {
     Wish.REPLICAS: "Replicas of one zone are added or removed; a derived quorum follows.",
-    Wish.OUT: "No zone uses the nodes any more; they serve what they hold until it has moved away.",
+    Wish.OUT: "Zones stop using the nodes; they serve their replicas until these have moved.",
     Wish.IN: "Ends the drain: zones use the nodes again, by their filters and timers.",
     Wish.EVEN: (
-        "One zone uses every living node that its filter and profiles allow, at once. Its AUTO SCALE UP is 0 "
-        "from then on."
+        "One zone uses every live node that its filter and profiles allow, at once. Its AUTO SCALE UP becomes "
+        "0."
     ),
 }
 

@@ -52,14 +52,14 @@ class _Pause:
 
         async def hold(by: str, reason: str) -> str:
             await actions.change_limits(site, {"pause": actions.pause(by, reason, minutes)})
-            return "No move begins until the pause is ended or its time is over."
+            return "No move starts until the pause ends."
 
         if self._is_paused:
             confirm(self._frame, "Resume moves?", "Waiting moves may begin at once.", "Resume", resume)
         else:
             until = f"for {minutes:g} minutes" if minutes else "until resumed"
             consequence = (
-                f"No move of any zone begins {until}; running moves go on to their end. Reads and writes go on."
+                f"No move of any zone begins {until}; running moves finish. Reads and writes continue."
             )
             confirm(self._frame, "Pause all moves?", consequence, "Pause", hold)
 

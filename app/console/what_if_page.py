@@ -41,7 +41,7 @@ def register(site: Site) -> None:
         request: Request, zone: str = "", add: str = "", remove: str = "", replicas: int | None = None
     ) -> None:
         with page_frame(site, request, "What-if", "what-if") as frame:
-            note = "What a change would move, and how balanced the zone would be. Nothing is changed."
+            note = "Preview what a change would move, and the balance of the zone after it. Nothing is changed."
             html(render("title", title="What if?", note=note))
             catalog = await site.catalog()
             names = sorted(known.name for known in catalog.zones)

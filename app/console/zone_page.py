@@ -59,8 +59,9 @@ DEACTIVATE = PageAction(
 RESET_LOST = PageAction(
     "Reset lost partitions",
     "Reset the lost partitions of {}?",
-    "In-sync replicas that are back own their partitions again, with every acknowledged write. Where none is, "
-    "the replica with most goes on, and writes that only the lost replicas have are lost. Start their nodes "
+    "In-sync replicas that are back own their partitions again, with every acknowledged write. If there is "
+    "none, the replica with the most data takes over, and writes that only the lost replicas have are lost. "
+    "Start their nodes "
     "first if possible.",
     actions.reset_lost_partitions,
     PageControl.RECOVER_ZONE,

@@ -14,43 +14,43 @@ AlertStateName = Annotated[str, OneOf(AlertState)]
 
 class SilenceBody(TypedDict):
     silence_id: Annotated[str, About("the same for the same alerts", examples=["5a3c0c62d6f1b8e4"])]
-    alert: Annotated[str | None, About("name of the alerts that it holds back; null: of any name")]
-    labels: Annotated[dict[str, str], About("labels that an alert has if it is held back")]
+    alert: Annotated[str | None, About("name of the alerts that it applies to; null: any")]
+    labels: Annotated[dict[str, str], About("labels that an alert must have")]
     since: Annotated[str, About("UTC")]
-    until: Annotated[str, About("when it ends by itself, UTC")]
+    until: Annotated[str, About("end of the silence, UTC")]
     by: str
     reason: str
 
 
 class SilenceBegun(SilenceBody):
-    alerts: Annotated[int, About("alerts that fire or are pending and that it holds back now")]
+    alerts: Annotated[int, About("firing and pending alerts that it applies to now")]
 
 
 class SilenceEnded(TypedDict):
     silence_id: str
-    changed: Annotated[bool, About("false: there was no such silence, or it was over")]
+    changed: Annotated[bool, About("false: the silence did not exist or had ended")]
 
 
 class SilenceList(TypedDict):
-    silences: Annotated[list[SilenceBody], About("those that hold, the one that ends first first")]
+    silences: Annotated[list[SilenceBody], About("silences in force, ordered by end")]
 
 
 class AlertBody(TypedDict):
     name: Annotated[str, About("as in the rules for Prometheus", examples=["PartitionWithoutMajority"])]
     state: AlertStateName
-    known: Annotated[bool, About("false: nobody can tell now whether it still holds, so it stays as it was")]
+    known: Annotated[bool, About("false: the condition cannot be judged now, so the alert keeps its state")]
     severity: Annotated[str, About("page: now; ticket: within a working day")]
     group: Annotated[str, About("alerts of one group that are sent together")]
     labels: Annotated[dict[str, str], About("what it is about: a zone, a node, an operation")]
-    text: Annotated[str, About("what is so now, or was when it was last known")]
+    text: Annotated[str, About("summary of what is wrong, as last known")]
     since: Annotated[str, About("when its condition began to hold, UTC")]
     starts_at: Annotated[str | None, About("when it began to fire, UTC; null: it has not")]
     ends_at: Annotated[str | None, About("when it was resolved, UTC; null: it was not")]
     fingerprint: Annotated[str, About("the same on every server and after each restart")]
     runbook: Annotated[str, About("the page that says what to do")]
-    silence: Annotated[SilenceBody | None, About("what holds it back: nobody is told of it; null: nothing")]
+    silence: Annotated[SilenceBody | None, About("the silence that applies to it; null: none")]
 
 
 class Alerts(TypedDict):
     judged_at: Annotated[str | None, About("UTC; null: not yet")]
-    alerts: Annotated[list[AlertBody], About("what fires first; then pending, then resolved ones")]
+    alerts: Annotated[list[AlertBody], About("firing first, then pending, then resolved ones")]

@@ -14,7 +14,7 @@ class AuditBody(TypedDict):
     at: Annotated[str, About("UTC")]
     action: Annotated[str, About("a statement's first words, or what was done", examples=["ALTER ZONE"])]
     subject: Annotated[str, About("zone, table, node or operation; several with commas")]
-    by: Annotated[str | None, About("null: nobody gave a name")]
+    by: Annotated[str | None, About("null: no name was given")]
     verified: Annotated[bool, About("false: the name is what the client said")]
     channel: Annotated[str, About("REST, CLI, CONSOLE, SQL, or SYSTEM")]
     address: str

@@ -63,7 +63,7 @@ class QueueBody(TypedDict):
 class TaskTrouble(TypedDict):
     task: str
     ends: Annotated[int, About("how often it has ended")]
-    cause: Annotated[str, About("of its last end")]
+    cause: Annotated[str, About("cause of the last end")]
     runs: Annotated[bool, About("it was started again, and has not run for a minute yet")]
 
 
@@ -91,11 +91,12 @@ class Readiness(TypedDict):
         Literal["ready", "degraded", "not ready"],
         About("ready: no condition of an alert holds, and nothing else is out of order"),
     ]
-    ready: Annotated[bool, About("statements can be taken; answered with 200, else with 503")]
+    ready: Annotated[bool, About("statements are accepted: HTTP 200, else 503")]
     degraded: Annotated[list[Degraded], About("parts that are not in order; empty: all are")]
     catalog: Annotated[str, About('"ok", or what is wrong')]
     metastore: Annotated[
-        str, About('"ok", or what is wrong; while it is silent statements are taken and published later')
+        str,
+        About('"ok", or what is wrong; without it statements are accepted, and published later'),
     ]
     unreadable: Annotated[
         list[str],
@@ -108,13 +109,13 @@ class Readiness(TypedDict):
     store_servers_down: Annotated[
         list[str],
         About(
-            "living nodes with a profile of the store engine whose server takes no part; while a zone needs it"
+            "live nodes with a profile of the store engine whose store server is down, while a zone needs it"
         ),
     ]
     lost_partitions: Annotated[
         list[LostPartitions], About("zones of store servers with partitions that have no in-sync copy left")
     ]
-    controller: Annotated[str | None, About("the controller that leads; null: none does, as far as is known")]
+    controller: Annotated[str | None, About("leading controller; null: none is known")]
     spark: Annotated[
         Literal["starting", "ready", "down", "unknown"],
         About("placements are computed by the same kernel without it"),
@@ -126,15 +127,15 @@ class Readiness(TypedDict):
     unprotected: Annotated[
         list[str],
         About(
-            "which protections are missing: on an address that others reach (`--insecure`), and a login on the "
-            "loopback address"
+            "missing protections: of an address that other machines reach (`--insecure`), and of the loopback "
+            "address without login"
         ),
     ]
     recovered_administrators: Annotated[
         list[str],
-        About("administrators of the last 7 days that `zonectl admin recover` made, when, and by whom"),
+        About("administrators that `zonectl admin recover` made in the last 7 days, with time and user"),
     ]
     upgrade: Annotated[
         list[str],
-        About("what an upgrade under way keeps back, and processes of builds that may not run any more"),
+        About("features that wait for the end of an upgrade, and processes of builds that may no longer run"),
     ]

@@ -14,7 +14,7 @@ class PutResult(TypedDict):
     key: str
     partition: int
     operation_id: str
-    repeated: Annotated[bool, About("an earlier request with this operation id had been carried out")]
+    repeated: Annotated[bool, About("a request with this operation id had already been applied")]
     revision: Annotated[int, About("of the partition's group, at which it was carried out")]
 
 
@@ -24,7 +24,9 @@ class GetResult(TypedDict):
     partition: int
     value: str
     revision: Annotated[int, About("of the partition's group, at which the key was put")]
-    read_revision: NotRequired[Annotated[int | None, About("of a read from a replica: as of which revision")]]
+    read_revision: NotRequired[
+        Annotated[int | None, About("of a read from a replica: the revision that it had reached")]
+    ]
     safe_time: NotRequired[
         Annotated[str | None, About("of a read from a replica: how new it is; null: unknown")]
     ]
@@ -35,7 +37,7 @@ class RoutedPartition(TypedDict):
     partition: int
     voters: Annotated[
         list[str],
-        About("client URLs, the one to ask first at the start; of store servers those of the owners"),
+        About("client URLs, the preferred one first; of store servers those of the owners"),
     ]
     generation: Annotated[
         int | None,
@@ -74,7 +76,7 @@ class CheckedPartition(TypedDict):
     partition: int
     agrees: Annotated[bool, About("every copy was read, and all have the same")]
     wanted: Annotated[int, About("replicas that the zone asks for, as far as its data nodes go")]
-    missing: Annotated[int, About("so many fewer than wanted, which are not on their way")]
+    missing: Annotated[int, About("replicas that are missing and not being copied")]
     keys: list[SampledKey]
     copies: list[CheckedCopy]
 

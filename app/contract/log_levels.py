@@ -13,7 +13,7 @@ LevelName = Annotated[str, OneOf(LineLevel)]
 
 
 class LevelChange(TypedDict):
-    module: Annotated[str, About("and all modules inside it", examples=["rebalance.nodes"])]
+    module: Annotated[str, About("module, with its submodules", examples=["rebalance.nodes"])]
     level: LevelName
     since: Annotated[str, About("UTC")]
     until: Annotated[str, About("UTC; then the module has its default again")]
@@ -23,10 +23,10 @@ class LevelChange(TypedDict):
 
 class LogLevels(TypedDict):
     defaults: Annotated[dict[str, str], About("level by module, where it is not changed")]
-    others: Annotated[LevelName, About("of modules that are not listed")]
-    changes: Annotated[list[LevelChange], About("those that hold")]
+    others: Annotated[LevelName, About("default level of modules that are not listed")]
+    changes: Annotated[list[LevelChange], About("changes in force")]
 
 
 class LevelReset(TypedDict):
     module: str
-    changed: Annotated[bool, About("false: it had its default")]
+    changed: Annotated[bool, About("false: it already had its default")]

@@ -15,14 +15,14 @@ class WhoAmI(TypedDict):
     roles: Annotated[list[str], About("of the catalog")]
     proof: Annotated[str, About("PASSWORD, TOKEN or JWT")]
     token_id: Annotated[str | None, About("of the token that was sent")]
-    scope: Annotated[str, About("the most that the token allows; empty: all that its owner may")]
+    scope: Annotated[str, About("privileges that the token is limited to; empty: all that its owner has")]
     expires_at: Annotated[str | None, About("UTC; null: a password does not expire")]
 
 
 class TokenBody(TypedDict):
     token_id: str
     owner: str
-    scope: Annotated[str, About("the most that it allows; empty: all that its owner may")]
+    scope: Annotated[str, About("privileges that it is limited to; empty: all that its owner has")]
     created_at: Annotated[str, About("UTC")]
     expires_at: Annotated[str, About("UTC")]
     revoked_at: Annotated[str | None, About("UTC; null: it was not revoked")]
@@ -34,7 +34,7 @@ class Tokens(TypedDict):
 
 
 class NewToken(TokenBody):
-    secret: Annotated[str, About("shown once: the catalog keeps only what it is compared with")]
+    secret: Annotated[str, About("shown once; the catalog keeps only a hash of it")]
 
 
 class ConsoleLink(TypedDict):

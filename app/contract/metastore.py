@@ -13,11 +13,11 @@ DivergenceName = Annotated[str, OneOf(DivergenceKind, "")]
 
 
 class MetastoreState(TypedDict):
-    state: Annotated[Literal["AGREED", "DIVERGED", "FULL"], About("only AGREED takes statements")]
+    state: Annotated[Literal["AGREED", "DIVERGED", "FULL"], About("statements are accepted only while AGREED")]
     kind: DivergenceName
-    reason: Annotated[str, About("why nothing is written; empty when everything is")]
+    reason: Annotated[str, About("why writes are stopped; empty: they are not")]
     epoch: Annotated[int, About("1, and one more with each adoption")]
-    revision: Annotated[int, About("etcd's, when it was looked at")]
+    revision: Annotated[int, About("revision of etcd when it was compared")]
     cluster_id: Annotated[str, About("etcd's")]
     catalog_version: int
 

@@ -68,7 +68,7 @@ class Nodes(AsOf):
 
 class DrainResult(TypedDict):
     node: str
-    changed: Annotated[bool, About("false: it was so already")]
+    changed: Annotated[bool, About("false: it already was")]
     members: Annotated[
         int | None, About("members that the node holds now; null: the caller does not see all zones")
     ]
@@ -82,7 +82,7 @@ class LossBody(TypedDict):
     zone: str
     zone_id: int
     partition: int
-    loss: Annotated[str, About("LAST_COPY, MAJORITY, or LEADER, which does not stand against stopping")]
+    loss: Annotated[str, About("LAST_COPY, MAJORITY, or LEADER, which does not prevent stopping")]
     detail: str
 
 
@@ -90,11 +90,11 @@ class NodeRemoval(TypedDict):
     node: str
     state: Annotated[
         Literal["PLANNED", "DRAINING", "REMOVED"],
-        About("PLANNED: a dry run; DRAINING: `zones` count on the node yet, ask again once they do not"),
+        About("PLANNED: a dry run; DRAINING: `zones` still need the node, repeat the request once they do not"),
     ]
     zones: Annotated[
         dict[str, int],
-        About("zones that count on the node, with how many of their replicas there are made anew elsewhere"),
+        About("zones that still need the node, with the number of their replicas to be rebuilt on other nodes"),
     ]
     losses: Annotated[dict[str, int], About("partitions that need the node, by what they would lose")]
     partitions: Annotated[list[LossBody], About("the first thousand of them")]

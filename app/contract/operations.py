@@ -16,17 +16,17 @@ StateName = Annotated[str, OneOf(OperationState)]
 
 class Share(TypedDict):
     total: int
-    done: Annotated[int, About("never falls")]
+    done: Annotated[int, About("never decreases")]
 
 
 class PartitionShare(Share):
-    moving: NotRequired[Annotated[int | None, About("now; only of a single operation")]]
-    waiting: NotRequired[Annotated[int | None, About("now; only of a single operation")]]
+    moving: NotRequired[Annotated[int | None, About("moving now; only of a single operation")]]
+    waiting: NotRequired[Annotated[int | None, About("moving now; only of a single operation")]]
 
 
 class CopiedBytes(TypedDict):
     estimated: Annotated[
-        int, About("to copy, by the sizes when it began: as plan and EXPLAIN say. 0: nobody had told sizes")
+        int, About("bytes to copy, by the sizes at the start, as in plan and EXPLAIN; 0: sizes were unknown")
     ]
     copied: Annotated[int, About("so far, measured on the nodes that got copies; may exceed the estimate")]
 
@@ -44,11 +44,13 @@ class OperationBody(TypedDict):
     operation_id: Annotated[str, About("zone id and event revision", examples=["3-1834"])]
     kind: KindName
     state: StateName
-    over: Annotated[bool, About("nothing of it is left; a cancelled one still ends what had begun")]
-    cause: Annotated[str, About("why it is in this state, where the state alone does not say")]
+    over: Annotated[
+        bool, About("nothing of it is left to do; a cancelled one first finishes moves that had started")
+    ]
+    cause: Annotated[str, About("reason of the state, where the state alone does not tell")]
     zone: Annotated[str, About("the zone's name when it began")]
     zone_id: int
-    by: Annotated[str | None, About("who asked; null: nobody, a node came or went")]
+    by: Annotated[str | None, About("user who requested it; null: a node joined or left")]
     verified: Annotated[bool, About("false: the name is what the client said")]
     reason: str
     statement: Annotated[str | None, About("SQL that began it")]
@@ -63,12 +65,12 @@ class OperationBody(TypedDict):
     begun: Annotated[str | None, About("when its first partition began to move")]
     ended: str | None
     last_progress: Annotated[
-        str | None, About("when a partition ended, reached a stage or got bytes, or was last held back")
+        str | None, About("last time that a partition ended, reached a stage, got bytes or was held back")
     ]
     stuck: Annotated[
         bool, About("nothing has moved for ten minutes, and no pause, window, limit or drain holds it back")
     ]
-    partitions_to_move: Annotated[int, About("placed otherwise than by the target before")]
+    partitions_to_move: Annotated[int, About("partitions whose assignment changes")]
     progress: OperationProgress
 
 
@@ -81,10 +83,12 @@ class WaitingBody(TypedDict):
 class UnitBody(TypedDict):
     """Copies that one node takes over from another."""
 
-    donor: Annotated[str | None, About("null: a copy more")]
-    stealer: Annotated[str | None, About("null: a copy less; the donor itself: its copy's role changes")]
+    donor: Annotated[str | None, About("null: an additional copy")]
+    stealer: Annotated[
+        str | None, About("null: a copy is removed; the donor itself: only the role of its copy changes")
+    ]
     copies: int
-    bytes: Annotated[int, About("to copy: the estimate of when it began")]
+    bytes: Annotated[int, About("bytes to copy, estimated at the start")]
 
 
 class BatchBody(TypedDict):
@@ -94,16 +98,16 @@ class BatchBody(TypedDict):
 
 class OperationPlanBody(TypedDict):
     units: list[UnitBody]
-    batch_size: Annotated[int | None, About("of the limits now; null: no batches")]
+    batch_size: Annotated[int | None, About("current limit; null: no batches")]
     batches: int
-    first_batches: Annotated[list[BatchBody], About("in order; nodes without room change it")]
+    first_batches: Annotated[list[BatchBody], About("in order, as far as nodes have room")]
 
 
 class NoteBody(TypedDict):
-    """What was done that concerns the operation."""
+    """An action that concerns the operation."""
 
     at: Annotated[str, About("UTC")]
-    action: Annotated[str, About("as the audit calls it", examples=["PAUSE OPERATION", "CHANGE LIMITS"])]
+    action: Annotated[str, About("action, as in the audit log", examples=["PAUSE OPERATION", "CHANGE LIMITS"])]
     by: str | None
     reason: str
 
@@ -113,10 +117,7 @@ class CancelledBody(TypedDict):
     going_back: Annotated[list[int], About("they had begun and go back to where they were")]
     begun: Annotated[
         list[int],
-        About(
-            "too late: a voter of before is gone, or voters are exchanged at this moment; they go "
-            "on to their end"
-        ),
+        About("too late: a previous voter has been removed, or voters are being exchanged; they finish"),
     ]
 
 
@@ -125,18 +126,16 @@ class PartitionsCancelled(CancelledBody):
 
 
 class OperationDetail(OperationBody):
-    history: Annotated[list[NoteBody], About("since it began, the oldest first; the last 20")]
-    waiting: Annotated[list[WaitingBody], About("what does not move, and why, the most frequent cause first")]
-    plan: NotRequired[Annotated[OperationPlanBody | None, About("null: a target of it is not stored any more")]]
+    history: Annotated[list[NoteBody], About("the last 20 actions, oldest first")]
+    waiting: Annotated[list[WaitingBody], About("waiting partitions by cause, most frequent first")]
+    plan: NotRequired[Annotated[OperationPlanBody | None, About("null: its targets are no longer stored")]]
     cancelled: NotRequired[
-        Annotated[
-            CancelledBody | None, About("what a cancel has come to for each partition; only in its own answer")
-        ]
+        Annotated[CancelledBody | None, About("outcome for each partition; only in the answer to a cancel")]
     ]
 
 
 class OperationAnswer(OperationDetail, AsOf):
-    """Of an operation by its name."""
+    """One operation."""
 
 
 class Operations(AsOf):
@@ -154,5 +153,5 @@ class ReverseAnswer(TypedDict):
     reverses: str
     catalog_version: Annotated[int, About("the new version, with the zone as it was before")]
     operation_id: Annotated[
-        str | None, About("the operation that goes back; null: no controller has taken it up yet")
+        str | None, About("the reversing operation; null: no controller has started it yet")
     ]

@@ -43,23 +43,23 @@ class PartitionStateBody(TypedDict):
         str,
         OneOf(GlobalState, SERVING, NOT_SERVING, UNKNOWN),
         About(
-            "the last three while the metastore is silent: whether those who serve the partition answer; "
-            "UNKNOWN: they were not asked in the last seconds"
+            "the last three while the metastore does not respond: whether the members answer; UNKNOWN: not "
+            "asked in the last seconds"
         ),
     ]
     since: Since
     advice: Annotated[
         str,
         About(
-            "what to do about a partition that takes no writes; a reset is named only once no node that it "
-            "waits for has its lease, and a minute has passed"
+            "what to do about a partition that takes no writes; a reset is suggested only when all nodes that "
+            "it waits for have been without a lease for a minute"
         ),
     ]
     voters: int
     voters_alive: int
     generation: Annotated[int, About("0 until the group is founded anew by a reset")]
     recovering_on: Annotated[str | None, About("the node on which a reset founds the group now")]
-    restarting: Annotated[list[str], About("nodes whose members were asked to restart and did not yet")]
+    restarting: Annotated[list[str], About("nodes whose members are yet to restart")]
     replicas: list[ReplicaState]
 
 
@@ -77,7 +77,7 @@ class CandidateBody(TypedDict):
         Annotated[str, OneOf(CandidateKind)],
         About("JOINER: a member that was catching up to vote; KEPT: of a member that has left"),
     ]
-    revision: Annotated[int | None, About("of its data; copies are compared by it; null: not known")]
+    revision: Annotated[int | None, About("revision of its data, which copies are compared by; null: unknown")]
     generation: Annotated[int | None, About("of the group that the data is of; null: not known")]
     state: Annotated[str, OneOf(MemberState, "KEPT")]
     usable: Annotated[bool, About("the best of these is used")]
@@ -95,10 +95,10 @@ class RefusalBody(TypedDict):
 
 class ResetBody(TypedDict):
     partition: int
-    written: Annotated[bool, About("asked for; the group is founded anew now")]
+    written: Annotated[bool, About("accepted; the group is being founded anew")]
     survivor: Annotated[str | None, About("null: refused")]
     then: Annotated[Roles | None, About("what the group becomes after that; null: it stays alone")]
-    empty: Annotated[bool, About("it begins without data: all data of the partition is lost")]
+    empty: Annotated[bool, About("it starts without data: all data of the partition is lost")]
     possibly_lost_entries: Annotated[
         int | None,
         About("`missed_revisions`, and log entries of the survivor that it does not know to be decided"),
@@ -114,9 +114,10 @@ class ResetBody(TypedDict):
         ),
     ]
     candidates: Annotated[list[CandidateBody], About("every copy on a living node, the best first")]
-    silent: Annotated[list[str], About("nodes with a copy that did not tell yet how far it goes")]
+    silent: Annotated[list[str], About("nodes that have not reported the extent of their copy yet")]
     to_confirm: Annotated[
-        list[str], About("what `confirm_dead` must name: nodes of STRONG_CONSISTENCY voters that are not there")
+        list[str],
+        About("nodes that `confirm_dead` must name: those of absent voters in STRONG_CONSISTENCY zones"),
     ]
     unproven: Annotated[
         dict[str, str],
@@ -148,8 +149,8 @@ class LossResetBody(TypedDict):
     outcome: Annotated[
         Literal["OWNED", "LOST", "WAITING", "REQUESTED"],
         About(
-            "REQUESTED: its exchange goes on; LOST: a server of the in-sync set went meanwhile; WAITING: no "
-            "server of its target takes part"
+            "REQUESTED: its exchange goes on; LOST: a server of the in-sync set was lost meanwhile; WAITING: "
+            "no server of its target is up"
         ),
     ]
     owners: list[str]

@@ -21,17 +21,17 @@ class ResultColumn(TypedDict):
 
 
 class StatementOutcome(TypedDict):
-    """A statement that asks has ``columns`` and ``data``; one that changes zones has neither."""
+    """Queries have ``columns`` and ``data``; changes have neither."""
 
     n: Annotated[int, About("number of the statement in its script, from 1")]
     sql: str
     applied: Annotated[
         bool | None,
-        About("false for what changed nothing: IF [NOT] EXISTS, or so already; null for a statement that asks"),
+        About("false: nothing has changed (IF [NOT] EXISTS, or no difference); null: a query"),
     ]
     effect: dict[str, Any] | None
     zone_id: int | None
-    catalog_version: Annotated[int, About("after a change; for a question, the version that it saw")]
+    catalog_version: Annotated[int, About("version after a change; of a query, the version that it has read")]
     warnings: list[Warned]
     columns: NotRequired[list[ResultColumn] | None]
     data: NotRequired[
@@ -51,7 +51,9 @@ class StatementAnswer(StatementResults):
 class LoggedStatement(TypedDict):
     statement_id: str
     state: Annotated[str, OneOf(StatementState)]
-    queue_position: Annotated[int | None, About("a query that waits for its turn: 1 is the next; else null")]
+    queue_position: Annotated[
+        int | None, About("position of a query that waits for its turn, 1 is next; else null")
+    ]
     sql: str
     created_at: str
     expires_at: str

@@ -18,10 +18,10 @@ class BuildBody(TypedDict):
 
 
 class StepBody(TypedDict):
-    process: Annotated[str, About("to be started in the newest version")]
+    process: Annotated[str, About("process to restart in the newest version")]
     role: str
     version: Annotated[str, About("that runs")]
-    may_go: Annotated[bool, About("it can be stopped now, and nothing else has to be replaced before")]
+    may_go: Annotated[bool, About("it can be stopped now, and nothing has to be replaced before it")]
     why_not: Annotated[str, About("empty: it may go")]
 
 
@@ -35,19 +35,19 @@ class UpgradeBody(TypedDict):
     ]
     version: Annotated[str, About("the newest that runs")]
     level_in_force: Annotated[
-        int, About("of what is written now: every process of at least that level reads it")
+        int, About("level of the formats written now: every process of at least this level reads them")
     ]
     level: Annotated[int, About("of the server that answers, which finalising brings into force")]
     processes: list[BuildBody]
     steps: Annotated[list[StepBody], About("processes of earlier versions, in the order to replace them")]
     hindrances: Annotated[list[str], About("why the level cannot be finalised yet")]
-    inactive: Annotated[list[str], About("what works from the level on, and not before")]
+    inactive: Annotated[list[str], About("features that need the level to be finalised")]
     refused: Annotated[
         list[str], About("processes that run and are below the level in force: they write nothing")
     ]
     strays: Annotated[
         list[str],
-        About("members of groups in zones that store servers keep, as builds before 0.2.0 found them"),
+        About("members of groups that builds before 0.2.0 founded in store zones"),
     ]
 
 

@@ -25,7 +25,7 @@ RoleName = Annotated[str, OneOf(MemberRole)]
 
 Since = Annotated[
     str | None,
-    About("since when it is so, as far as the server that answers has seen, UTC; null: not known to it"),
+    About("start of the current state as seen by this server, UTC; null: not known"),
 ]
 
 
@@ -34,7 +34,7 @@ class AsOf(TypedDict):
 
     metastore_silent_since: Annotated[
         str | None,
-        About("UTC: the answer is as of then, and nobody can tell whether it is still so; null: it is"),
+        About("UTC; the answer is as of then and may be out of date; null: it is current"),
     ]
 
 
@@ -65,7 +65,7 @@ class Member(TypedDict):
 
 
 class StoreCopy(TypedDict):
-    """Of a partition that store servers keep."""
+    """A copy of a partition of a store zone."""
 
     node: str
     state: Annotated[str, OneOf(LocalState)]
@@ -80,7 +80,7 @@ class MappedCopy(TypedDict):
 
 class MappedPartition(TypedDict):
     partition: int
-    primary: Annotated[str | None, About("the node that leads; null when none says that it does")]
+    primary: Annotated[str | None, About("node that leads; null: not known")]
     term: int
     copies: Annotated[dict[str, MappedCopy], About("by node")]
 
@@ -88,7 +88,7 @@ class MappedPartition(TypedDict):
 class PartitionMap(TypedDict):
     zone: str
     zone_id: int
-    version: Annotated[str, About("major.minor: nodes that came or went, then changes of primaries")]
+    version: Annotated[str, About("major.minor: counts joins and leaves of nodes, then changes of primaries")]
     sequence: Annotated[int, About("grows with every published change")]
     coordinator: Annotated[str, About("the controller that merged it")]
     partitions: list[MappedPartition]
@@ -127,19 +127,19 @@ class PhaseBody(TypedDict):
     state: Annotated[str, OneOf(PhaseState)]
     trigger: Annotated[str, About("the event that begins the phase, or what is waited for")]
     steps: Annotated[list[str], About("what is done, in order")]
-    result: Annotated[str, About("what came of it, or why it does not go on")]
+    result: Annotated[str, About("outcome, or why it does not continue")]
 
 
 class FailureBody(TypedDict):
-    node: Annotated[str, ColumnMark("the leader's, which tells it", sql="NODE_NAME")]
+    node: Annotated[str, ColumnMark("node of the leader, which reports the failure", sql="NODE_NAME")]
     code: Annotated[str, ColumnMark(sql="FAILURE_CODE")]
     term: Annotated[int, ColumnMark(sql="TERM", kind="bigint")]
     attempt: Annotated[
-        int, ColumnMark("how many attempts have failed; 0: none could be begun", sql="ATTEMPT", kind="bigint")
+        int, ColumnMark("failed attempts; 0: none could be started", sql="ATTEMPT", kind="bigint")
     ]
     cause: Annotated[str, ColumnMark(sql="CAUSE")]
-    since: Annotated[Moment, ColumnMark("when it was first told", of="since_ms", sql="FAILED_SINCE")]
-    at: Annotated[Moment, ColumnMark("when it was last seen to go on", of="at_ms", sql="FAILED_AT")]
+    since: Annotated[Moment, ColumnMark("when it was first reported", of="since_ms", sql="FAILED_SINCE")]
+    at: Annotated[Moment, ColumnMark("when it was last reported", of="at_ms", sql="FAILED_AT")]
 
 
 class PartitionName(TypedDict):
@@ -158,7 +158,7 @@ class PartitionDetail(PartitionBody):
 
 
 class PartitionAnswer(PartitionDetail, AsOf):
-    """Of a partition by its number."""
+    """One partition."""
 
 
 class Partitions(AsOf):
@@ -196,7 +196,7 @@ class Progress(TypedDict):
 
 
 class ProgressAnswer(Progress, AsOf):
-    """Of a zone by its id."""
+    """Progress of one zone."""
 
 
 class ZoneName(TypedDict):

@@ -65,7 +65,7 @@ class Trust:
         except ValueError as error:
             raise ValueError(f"a proxy is an IP address or a network such as 10.0.0.0/8: {error}") from error
         if identity_header and not networks:
-            raise ValueError("an identity header is believed from listed proxies only, and none is listed")
+            raise ValueError("an identity header is trusted from listed proxies only, and none is listed")
         return cls(
             frozenset(map(_name, names)),
             frozenset(map(RequestOrigin.parse, _parts(origins))),

@@ -65,7 +65,9 @@ class JwtIssuer:
         if not self.issuer or not self.audience:
             raise ValueError("JWTs need an issuer and an audience")
         if self.issuer in (LOCAL, ROLE):
-            raise ValueError(f"{self.issuer!r} is no issuer: users and roles of the catalog have this source")
+            raise ValueError(
+                f"{self.issuer!r} cannot be an issuer: users and roles of the catalog have this source"
+            )
         url = urlsplit(self.keys_url)
         is_near = url.scheme == "http" and url.hostname in LOOPBACK_HOSTS
         if url.scheme != "https" and not is_near:

@@ -302,7 +302,7 @@ class CatalogExecutor:
         actor = current_actor()
         is_server = actor.channel is Channel.SYSTEM and actor.name
         if self._requires_login and actor.caller is None and not is_server:
-            raise RefusedError(ErrorKind.UNAUTHENTICATED, "the change is for nobody who has logged in")
+            raise RefusedError(ErrorKind.UNAUTHENTICATED, "the caller of the change is not logged in")
         return actor.caller
 
     async def _hashed(self, commands: Sequence[Command]) -> Sequence[Command]:

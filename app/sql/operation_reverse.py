@@ -57,7 +57,7 @@ class OperationReverse:
         before = (await self._catalog.snapshot(operation.before_version)).zone_with_id(operation.zone_id)
         after = (await self._catalog.snapshot(operation.catalog_version)).zone_with_id(operation.zone_id)
         if before is None or after is None:
-            raise _impossible(name, "the catalog does not know the zone as it was any more")
+            raise _impossible(name, "the catalog no longer has the zone's earlier version")
         keys = self._mirror.copy()
 
         def restored(catalog: CatalogSnapshot) -> Zone:

@@ -198,7 +198,7 @@ class ErrorKind(Enum):
     NODE_NEEDED = node_errors.NODE_NEEDED
     UPGRADE_NOT_READY = node_errors.UPGRADE_NOT_READY
     RECOVERY_NOT_NEEDED = ErrorRow(
-        5201, "55000", 409, "A majority of the voters is alive", "Wait: the group recovers by itself."
+        5201, "55000", 409, "A majority of the voters is alive", "Wait: the group recovers automatically."
     )
     RECOVERY_STATE_ILLEGAL = ErrorRow(
         5202, "55000", 409, "Not possible in this partition state", "Resolve what the message names first."
@@ -313,7 +313,7 @@ class ErrorKind(Enum):
         "53100",
         507,
         "The partition's store is full",
-        "Nothing was written. Compaction runs by itself; if it stays full, move data or raise the quota.",
+        "Nothing was written. Compaction runs automatically; if it stays full, move data or raise the quota.",
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
     PARTITION_UNAVAILABLE = outside(
@@ -331,7 +331,7 @@ class ErrorKind(Enum):
         "58030",
         503,
         "The partition is lost",
-        "No server that has its data is there: bring one back. `zonectl recovery states` says since when, and "
+        "No server that has its data is up: bring one back. `zonectl recovery states` says since when, and "
         "what the last resort is.",
     )
     OWNERS_AWAITED = outside(

@@ -148,7 +148,7 @@ ZONE_OPTIONS = (
     ZoneOptionRow(
         ZoneOption.QUORUM_SIZE,
         OptionKind.NUMBER,
-        "replicas that form a majority: of n, 2n - 1 vote and all others learn",
+        "replicas that form a majority: with n, 2n - 1 replicas vote and the others are learners",
         "derived from the replicas and the data nodes",
         bounds="bounds that follow from `REPLICAS`",
     ),
@@ -179,7 +179,7 @@ ZONE_OPTIONS = (
     ZoneOptionRow(
         ZoneOption.CONSISTENCY_MODE,
         OptionKind.CAPITALS,
-        "what a partition does that has lost its majority: wait for it, or be founded anew",
+        "what happens to a partition that has lost its majority: it waits, or is founded anew",
         "STRONG_CONSISTENCY",
         choices=ConsistencyMode,
         alterable=False,
@@ -187,7 +187,7 @@ ZONE_OPTIONS = (
     ZoneOptionRow(
         ZoneOption.REBALANCE_STRATEGY,
         OptionKind.CHOICE,
-        "what a new target does to a running move: wait for it, replace it, or cancel it",
+        "effect of a new target on a running move: wait for it, replace it, or cancel it",
         "default, as the controllers are set",
         field="strategy",
         choices=Strategy,
@@ -196,7 +196,7 @@ ZONE_OPTIONS = (
     ZoneOptionRow(
         ZoneOption.PARTITION_LOSS_POLICY,
         OptionKind.CHOICE,
-        "what may be done while partitions are lost, in zones of the engine `store`",
+        "requests that are allowed while partitions are lost, in zones of the engine `store`",
         "default, READ_WRITE_SAFE",
         field="loss_policy",
         choices=LossPolicy,

@@ -217,12 +217,12 @@ class OperationControl:
             newer = operation_id(operation.zone_id, event) if event else "none"
             raise _irreversible(operation, f"the newest operation of its zone is {newer}")
         if before is None or readable(before, TargetPointer.decode).event_revision != operation.before:
-            raise _irreversible(operation, "the target before it is not stored any more")
+            raise _irreversible(operation, "its previous target is no longer stored")
         given_up = await self._given_up(operation, readable(before, TargetPointer.decode).partitions)
         if given_up:
             shown = ", ".join(map(str, given_up[:SHOWN_MAX])) + (", ..." if len(given_up) > SHOWN_MAX else "")
             raise _irreversible(
-                operation, f"partitions {shown} were reset since, and gave up the copies of before"
+                operation, f"partitions {shown} were reset since, which discarded their previous copies"
             )
         try:
             return Reversible(operation, await self._targets.read(operation.zone_id, before))

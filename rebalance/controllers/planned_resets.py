@@ -127,4 +127,4 @@ def check_shown(reset: PartitionReset, accepted: Mapping[int, ShownReset] | None
         )
     else:
         return
-    raise RefusedError(ErrorKind.SHOWN_STATE_CHANGED, f"{message}: look at a dry run again")
+    raise RefusedError(ErrorKind.SHOWN_STATE_CHANGED, f"{message}: do another dry run")

@@ -80,9 +80,7 @@ class Limits(LimitValues):
         for option in LIMIT_OPTIONS:
             value = getattr(self, option.name)
             if option.is_number and value is not None and value < 1:
-                raise ValueError(
-                    f"{option.name} is at least 1, not {value}; a pause is what lets nothing begin"
-                )
+                raise ValueError(f"{option.name} is at least 1, not {value}; use a pause to stop all moves")
 
     def encode(self) -> bytes:
         return _LIMITS.encode(self)
@@ -151,7 +149,7 @@ def _read_pauses(document: Any) -> dict[ZoneId, Pause]:
 def zone_id_of(name: str) -> ZoneId:
     """Raises ValueError for anything but the id of a zone as it is written in keys."""
     if not re.fullmatch(r"0|[1-9][0-9]{0,17}", name):
-        raise ValueError(f"{name!r:.80} is no zone id")
+        raise ValueError(f"{name!r:.80} is not a zone id")
     return ZoneId(int(name))
 
 

@@ -51,25 +51,27 @@ RESET = "If they never come back, reset the partitions, and read before what tha
 LIMIT = "Wait, or raise the limit with `zonectl rebalance limits` or on the page Rebalance."
 NODE_LOG = "Read the log of the node that is named, and free or repair what it names; the node keeps trying."
 SERVER_LOG = "If it lasts, read the log of the controller that `zonectl status` names."
-SPREAD = "If it lasts, look at the node that is named: whether it lives, and the reason of its member."
+SPREAD = "If it lasts, check the node that is named: whether it is alive, and the reason of its member."
 
 INSTALLATION = (
     wrong(
         Cause.CATALOG_UNAVAILABLE,
-        "The SQL database of the catalog does not answer; statements are refused. What was decided goes on.",
-        "Start the database, or repair the way to it. Servers go on by themselves.",
+        "The SQL database of the catalog does not answer; statements are refused. Changes that were committed "
+        "continue.",
+        "Start the database, or repair the connection to it. Servers recover automatically.",
     ),
     wrong(
         Cause.METASTORE_UNAVAILABLE,
-        "The metastore does not answer; nothing begins to move. Groups of STRONG_CONSISTENCY zones go on "
-        "serving. Store zones stop after 4 s, and HIGH_AVAILABILITY zones after their fence where it hangs "
-        "instead of refusing connections; both go on by themselves once it answers.",
+        "The metastore does not answer; no move starts. Groups of STRONG_CONSISTENCY zones keep serving. Store "
+        "zones stop after 4 s, and HIGH_AVAILABILITY zones after their fence if it hangs instead of refusing "
+        "connections; both resume automatically once it answers.",
         "Start the members of the metastore; a majority of them is enough.",
     ),
     wrong(
         Cause.NO_LEADER,
-        "No controller leads, so nothing is placed or moved. What is placed is read and written on; a server "
-        "keeps the ring of the store servers meanwhile, and no group is founded anew by itself.",
+        "No controller leads, so nothing is placed or moved. Existing partitions are read and written as "
+        "before; a server keeps the ring of the store servers meanwhile, and no group is founded anew "
+        "automatically.",
         "Start a controller. Another one takes over when the lease of the last leader has ended.",
     ),
     short(
@@ -83,7 +85,7 @@ INSTALLATION = (
     wrong(
         Cause.OUTBOX_LATE,
         "A version of the catalog has not reached the metastore for 30 s.",
-        "Look whether the metastore and the catalog answer, and read the server's log.",
+        "Check whether the metastore and the catalog answer, and read the server's log.",
     ),
     wrong(
         Cause.ZONE_LATE,
@@ -104,7 +106,7 @@ INSTALLATION = (
         Cause.FOREIGN_DIRECTORY,
         "A directory names another node, or another installation, than the one that was started with it. "
         "Nothing in it is used or changed; the node waits.",
-        "Give each node its own directory back, as the names say; it goes on by itself.",
+        "Give each node its own directory back; it then continues automatically.",
     ),
     wrong(
         Cause.FOREIGN_COPY,
@@ -121,7 +123,7 @@ INSTALLATION = (
     ),
     wrong(
         Cause.STORE_DAMAGED,
-        "The file of a store server cannot be read, and nobody who lives has the same copies in sync, or an "
+        "The file of a store server cannot be read, and no live server has the same copies in sync, or an "
         "earlier such file is still kept. The server waits; where others are in sync it moves its directory "
         "to `store.damaged`, and fills its copies from them.",
         "Start the other servers of the partitions, or put a good file in its place. To give up what only this "
@@ -137,23 +139,23 @@ INSTALLATION = (
         Cause.STORES_DIFFER,
         "Catalog, metastore and nodes do not belong together: one of the first two is an older backup, or both "
         "are. Nothing is written.",
-        "Look at `zonectl metastore status`, then `zonectl metastore adopt`.",
+        "Run `zonectl metastore status`, then `zonectl metastore adopt`.",
     ),
     wrong(
         Cause.MOVE_STUCK,
-        "An operation has made no progress for 10 minutes, and nothing permitted holds it.",
-        "Look at what its partitions wait for: `zonectl operations show`.",
+        "An operation has made no progress for 10 minutes, and no pause or limit explains it.",
+        "Check what its partitions wait for: `zonectl operations show`.",
     ),
     wrong(
         Cause.CERTIFICATE_EXPIRES,
-        "A certificate that a process has loaded, or its authority, ends within seven days.",
-        "Replace the file that is named, on the machine of the process, which reads it again by itself.",
+        "A certificate that a process has loaded, or its authority, expires within seven days.",
+        "Replace the file that is named, on the machine of the process, which reloads it automatically.",
     ),
     short(
         Cause.NOT_COUNTED,
         30,
-        "waits for the server to have looked at all partitions",
-        "A server has just started, and has not looked at all partitions yet.",
+        "waits for the server to count all partitions",
+        "A server has just started, and has not counted all partitions yet.",
         "If it lasts, read the server's log.",
     ),
     short(
@@ -171,7 +173,7 @@ BEFORE = (
         10,
         "waits for the statement to reach the metastore",
         "The catalog's version was committed and is on its way.",
-        "If it lasts, look whether the metastore answers (`zonectl status`).",
+        "If it lasts, check whether the metastore answers (`zonectl status`).",
     ),
     wrong(
         Cause.NO_DATA_NODES,
@@ -195,14 +197,14 @@ BEFORE = (
     short(
         Cause.PLANNED_NEXT,
         600,
-        "waits for the partition's move before it",
+        "waits for an earlier move of the partition",
         "An earlier move of the partition ends first.",
-        "Look at the earlier move: the partition's page shows what it waits for.",
+        "Check the earlier move: the partition's page shows what it waits for.",
     ),
     asked(
         Cause.PAUSED,
         "waits for the end of a pause",
-        "Somebody has paused the moves of the cluster or of the zone.",
+        "The moves of the cluster or of the zone are paused.",
         "Resume with `zonectl rebalance resume`, or wait for the end that is shown.",
     ),
     asked(
@@ -224,7 +226,7 @@ BEFORE = (
     asked(
         Cause.BANDWIDTH,
         "waits for the rate of bytes",
-        "So much was copied that the next move waits for the limit of bytes a second.",
+        "The bandwidth limit is reached; the next move waits.",
         LIMIT,
     ),
     wrong(
@@ -235,7 +237,7 @@ BEFORE = (
     wrong(
         Cause.TIME_LIMIT,
         "The operation took longer than operations may.",
-        "Look at what its partitions wait for, and request it again.",
+        "Check what its partitions wait for, and request it again.",
     ),
 )
 
@@ -249,7 +251,7 @@ PARTITION = (
     ),
     wrong(
         Cause.NO_MAJORITY,
-        "So many voters are gone that the partition takes no puts, and no move of it can go on.",
+        "Too many voters are gone: the partition takes no puts, and no move of it can go on.",
         "Start the nodes that are named: that loses nothing.",
         last_resort=RESET,
     ),
@@ -257,14 +259,14 @@ PARTITION = (
         Cause.LEADER_UNKNOWN,
         30,
         "waits for the group's leader to be known",
-        "The group has elected no leader yet, or nobody has published it.",
+        "The group has elected no leader yet, or the leader has not been published.",
         SPREAD,
     ),
     short(
         Cause.LEADER_HAS_NOT_BEGUN,
         30,
         "waits for the group's leader to begin",
-        "Everything is there for the move; the agent beside the leader takes it up.",
+        "Everything is ready for the move; the agent of the leader starts it.",
         "If it lasts, read the log of the node that leads.",
     ),
     short(
@@ -287,7 +289,7 @@ PARTITION = (
         600,
         "waits for a learner to receive its first data",
         "A learner copies from the voters; how long depends on the partition's size.",
-        "If no bytes arrive, look at the node that is named and at its network.",
+        "If no bytes arrive, check the node that is named and its network.",
     ),
     wrong(Cause.LEARNER_FAILED, "A learner's copy failed, for the reason in parentheses.", NODE_LOG),
     short(
@@ -299,8 +301,8 @@ PARTITION = (
     ),
     wrong(
         Cause.COPY_FAILED,
-        "Attempts to copy the partition failed as often as they may; it is tried again every ten seconds.",
-        "Remove the reason that is told, then `zonectl operations resume`, or cancel the operation.",
+        "Copying the partition failed the maximum number of times; it is retried every ten seconds.",
+        "Remove the reason shown, then `zonectl operations resume`, or cancel the operation.",
     ),
     wrong(
         Cause.COPY_STALLED,
@@ -322,7 +324,7 @@ PARTITION = (
     ),
     wrong(
         Cause.QUORUM_EXCEEDS_DATA_NODES,
-        "So few nodes match the zone that fewer replicas vote than its QUORUM SIZE says: nodes have left, or "
+        "Too few nodes match the zone for its QUORUM SIZE, so fewer replicas vote: nodes have left, or "
         "their attributes or profiles have changed. Those that vote go on with a majority of them.",
         "Start nodes that match the zone, or alter it: a smaller QUORUM SIZE, or a NODES FILTER that matches "
         "more.",

@@ -31,20 +31,20 @@ _STEP = (
         600,
         "waits for a new replica to copy the data",
         "A joining replica copies; how long depends on the partition's size. Voters are not touched yet.",
-        "If no bytes arrive, look at the joining node and at its network.",
+        "If no bytes arrive, check the joining node and its network.",
     ),
     short(
         Cause.JOINT,
         60,
         "replaces voters",
         "The new replicas vote; those that leave are being removed.",
-        "If it lasts, look at what the stage waits for, behind the colon.",
+        "If it lasts, check what the stage waits for, after the colon.",
     ),
     short(
         Cause.STABLE,
         30,
         "waits for a controller or node to write the new assignment",
-        "The group is what was asked for.",
+        "The group has its new members.",
         SERVER_LOG,
     ),
     short(
@@ -52,13 +52,13 @@ _STEP = (
         30,
         "waits for etcd's health interval, 5 s",
         "etcd changes a group only when its members have been connected for five seconds.",
-        "If it lasts, look whether the group's nodes reach each other's peer ports.",
+        "If it lasts, check whether the group's nodes reach each other's peer ports.",
     ),
     short(
         Cause.MEMBER_NOT_STARTED,
         60,
         "waits for a new replica's process to start",
-        "The group counts on the member of the node that is named, and it does not answer yet.",
+        "The group waits for the member of the node that is named, which does not answer yet.",
         SPREAD,
     ),
     short(
@@ -73,21 +73,21 @@ _STEP = (
         30,
         "waits for answers of the group's members",
         "Before each step a majority of the members, before and after it, must have answered.",
-        "If it lasts, look whether the group's nodes reach each other's client ports.",
+        "If it lasts, check whether the group's nodes reach each other's client ports.",
     ),
     short(
         Cause.CATCH_UP_TIMEOUT,
         600,
-        "waits for a new replica to come near enough",
-        "More was written than the new replica has taken up; the next attempt goes on where it is.",
-        "If it lasts, look at the disk and network of the node that is named.",
+        "waits for a new replica to catch up",
+        "More was written than the new replica could copy; the next attempt continues from there.",
+        "If it lasts, check the disk and network of the node that is named.",
     ),
     short(
         Cause.LEADER_STEPPED_DOWN,
         30,
         "waits for the group's next leader",
-        "Leadership moved to another member, which goes on with the change.",
-        "If it repeats, look at the disks and the network of the group's nodes.",
+        "Leadership moved to another member, which continues the change.",
+        "If it repeats, check the disks and the network of the group's nodes.",
     ),
     short(
         Cause.SUPERSEDED,
@@ -104,21 +104,21 @@ _STEP = (
     ),
     wrong(
         Cause.METASTORE_SILENT,
-        "The metastore does not answer, and nobody can tell whether the step is still wanted.",
+        "The metastore does not answer, so it is unknown whether the step is still wanted.",
         "Start the members of the metastore; a majority of them is enough.",
     ),
     wrong(
         Cause.TRANSFER_FAILED,
         "Leadership could not be handed over to the member that is named.",
-        "Look at that member: its state, its node's disk and network.",
+        "Check that member: its state, its node's disk and network.",
     ),
     wrong(
         Cause.TIMED_OUT,
         "A member did not answer in time; the step is tried again.",
-        "If it lasts, look at the load, the disk and the network of the group's nodes.",
+        "If it lasts, check the load, the disk and the network of the group's nodes.",
     ),
     wrong(Cause.REFUSED, "etcd refused the step, with the message that is shown.", "Read that message."),
-    wrong(Cause.DEFECT, "What nothing expected.", "Read the log of the node that leads, and report it."),
+    wrong(Cause.DEFECT, "An unexpected failure.", "Read the log of the node that leads, and report it."),
 )
 
 _STORE = (
@@ -137,8 +137,8 @@ _STORE = (
     ),
     wrong(
         Cause.SERVER_SILENT,
-        "Other servers do not reach the node's store server. It is failed soon, or answers again.",
-        "Look at the network between the nodes.",
+        "Other servers do not reach the node's store server. It is marked as failed soon, or answers again.",
+        "Check the network between the nodes.",
     ),
     wrong(
         Cause.OWNERS_AWAITED,
@@ -151,7 +151,7 @@ _STORE = (
         600,
         "waits for new replicas to be filled",
         "New replicas copy from the primary; how long depends on the partition's size.",
-        "If no bytes arrive, look at the node that is named and at its network.",
+        "If no bytes arrive, check the node that is named and its network.",
     ),
     short(
         Cause.SURPLUS,
@@ -163,13 +163,13 @@ _STORE = (
     asked(
         Cause.ZONE_DEACTIVATED,
         "waits for the zone to be activated",
-        "Somebody has deactivated the zone.",
+        "The zone was deactivated.",
         "Activate the zone on its page: its moves go on then.",
     ),
     wrong(
         Cause.NO_ANSWER,
         "The store server was asked for its replicas and did not answer.",
-        "Look whether its node lives, and at the network.",
+        "Check whether its node is alive, and the network.",
     ),
 )
 
@@ -178,7 +178,7 @@ _COPY = (
         Cause.WAITING,
         60,
         "waits for its group",
-        "The replica is ready, and its group does not count on it yet.",
+        "The replica is ready, but its group has not added it yet.",
         SPREAD,
     ),
     short(
@@ -192,14 +192,14 @@ _COPY = (
         Cause.RECOVERING,
         60,
         "founds the group anew",
-        "A reset has chosen this replica to begin the group with.",
+        "A reset has chosen this replica to found the group.",
         NODE_LOG,
     ),
     short(
         Cause.LEAVING,
         60,
         "waits for its group to let it go",
-        "The replica is not wanted any more, and its group still counts on it.",
+        "The replica is no longer wanted, and its group has not removed it yet.",
         SPREAD,
     ),
     short(
@@ -212,13 +212,14 @@ _COPY = (
     wrong(
         Cause.FENCED,
         "The replica may not run: its group may be founded anew elsewhere, or was.",
-        "Look whether the node reaches the metastore. A replica of a group that was given up never runs again.",
+        "Check whether the node reaches the metastore. A replica of a group that was given up never runs "
+        "again.",
     ),
     wrong(
         Cause.DATA_LOST,
         "The replica has run before, and its data is gone.",
-        "Where a majority serves without it, its node makes it anew by itself, once a day. Look at the disk; "
-        "after that `zonectl recovery restart --cleanup` makes the replica anew.",
+        "If a majority serves without it, its node rebuilds it automatically, once a day. Check the disk; then "
+        "`zonectl recovery restart --cleanup` rebuilds the replica.",
     ),
     wrong(Cause.DISK_FULL, "The node's disk is full.", "Free space on the disk of the node."),
     wrong(
@@ -247,7 +248,7 @@ _COPY = (
         Cause.ZONE_UNKNOWN,
         10,
         "waits for the zone to be known",
-        "The zone's intent is not in the metastore yet, or not any more.",
+        "The zone's intent is not in the metastore yet, or was removed.",
         SERVER_LOG,
     ),
     short(
@@ -266,12 +267,12 @@ _COPY = (
     ),
     wrong(
         Cause.COPY_DAMAGED,
-        "The replica's data is damaged. Where its group does not need it, its node makes it anew by itself, "
+        "The replica's data is damaged. If its group does not need it, its node rebuilds it automatically, "
         "once a day.",
-        "Check the disk of the node that is named, then `zonectl recovery restart --cleanup` makes the replica "
-        "anew; where no majority serves without it, first start the nodes of the others.",
+        "Check the disk of the node that is named, then `zonectl recovery restart --cleanup` rebuilds the "
+        "replica; if no majority serves without it, first start the nodes of the others.",
     ),
-    wrong(Cause.BROKEN, "What nothing expected.", "Read the log of the node, and report it."),
+    wrong(Cause.BROKEN, "An unexpected failure.", "Read the log of the node, and report it."),
 )
 
 CAUSE_GROUPS: Mapping[str, tuple[CauseRow, ...]] = {

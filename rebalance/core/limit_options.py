@@ -143,7 +143,7 @@ class LimitValues:
     joiner_s: int | None = _row(
         LimitKind.SECONDS,
         "Absence of a target",
-        "time that the target of a move may be gone before the move goes on without it",
+        "time that the target of a move may be down before the move continues without it",
         flag="--joiner-timeout",
         default=JOINER_S,
     )

@@ -45,16 +45,16 @@ class Metric(Enum):
     BUILD_INFO = _gauge(
         "build_info", "Always 1; the labels say what runs in this process.", "version", "role", roles=_ALL
     )
-    SCRAPE_SECONDS = _gauge("scrape_seconds", "Time that the scrape before this one took.", roles=_ALL)
-    SERIES = _gauge("series", "Series in the scrape before this one.", roles=_ALL)
+    SCRAPE_SECONDS = _gauge("scrape_seconds", "Time that the previous scrape took.", roles=_ALL)
+    SERIES = _gauge("series", "Series in the previous scrape.", roles=_ALL)
     LOOP_LAG_SECONDS = _gauge(
-        "event_loop_lag_seconds", "Longest time that the event loop came late since the scrape before this one."
+        "event_loop_lag_seconds", "Longest delay of the event loop since the previous scrape."
     )
     TASKS = _gauge("background_tasks", "Background tasks that are kept running.", roles=_ALL)
     TASKS_FAILING = _gauge(
         "background_tasks_failing", "Background tasks that ended and are not in order yet.", roles=_ALL
     )
-    DEFECTS = _counter("defects", "Failures that nothing expected; each is logged as an error.", roles=_ALL)
+    DEFECTS = _counter("defects", "Unexpected failures; each is logged as an error.", roles=_ALL)
     CERTIFICATE_EXPIRY = _gauge(
         "certificate_expiry_timestamp_seconds",
         "When a certificate expires (Unix time): of the one that is in use (source loaded) and of its file.",
@@ -97,24 +97,24 @@ class Metric(Enum):
     )
 
     # The catalog and its way into the metastore.
-    CATALOG_UP = _gauge("catalog_up", "Whether the catalog answered when it was last asked: 1 or 0.")
+    CATALOG_UP = _gauge("catalog_up", "1 if the catalog answered when it was last asked, else 0.")
     CATALOG_VERSION = _seen("catalog_version", "Newest version of the catalog that the server has read.")
     CATALOG_COMMITS = _counter("catalog_commits", "Transactions of this server that have changed the catalog.")
     RELAY_LAG_SECONDS = _gauge(
-        "relay_lag_seconds", "For how long versions of the catalog have waited to be published; 0: none waits."
+        "relay_lag_seconds", "Time that versions of the catalog have waited to be published; 0: none waits."
     )
     RELAY_ROWS = _counter("relay_rows", "Versions of zones that were published.")
     RELAY_FAILURES = _counter("relay_failures", "Attempts to publish that failed and are repeated.")
 
     # Controllers.
-    CONTROLLER_PRESENT = _seen("controller_present", "Whether a controller leads: 1 or 0.")
-    CONTROLLER_LEADS = _gauge("controller_leads", "Whether this controller leads: 1 or 0.", roles=_CONTROLLER)
+    CONTROLLER_PRESENT = _seen("controller_present", "1 if a controller leads, else 0.")
+    CONTROLLER_LEADS = _gauge("controller_leads", "1 if this controller leads, else 0.", roles=_CONTROLLER)
     CONTROLLER_TERMS = _counter(
-        "controller_terms", "How often this controller began to lead.", roles=_CONTROLLER
+        "controller_terms", "Times that this controller became the leader.", roles=_CONTROLLER
     )
     QUEUE_ITEMS = _gauge("queue_items", "Entries in a queue that wait or are worked on.", "queue", roles=_ALL)
     QUEUE_OLDEST_SECONDS = _gauge(
-        "queue_oldest_seconds", "For how long the oldest entry that is due has waited.", "queue", roles=_ALL
+        "queue_oldest_seconds", "Time that the oldest due entry has waited.", "queue", roles=_ALL
     )
     QUEUE_RETRIES = _counter(
         "queue_retries", "Entries of a queue that failed and were put back for later.", "queue", roles=_ALL
@@ -129,7 +129,7 @@ class Metric(Enum):
     PLACED_PARTITIONS = _counter(
         "placed_partitions", "Partitions in the placements that were computed.", "engine", roles=_CONTROLLER
     )
-    SPARK_UP = _seen("spark_up", "Whether Spark takes placements: 1, or 0 while it starts or is away.")
+    SPARK_UP = _seen("spark_up", "1 if Spark takes placements, 0 while it starts or is away.")
     GUARDED_WRITES = _counter(
         "guarded_writes",
         "Guarded writes of partitions, by the decision that they carry out.",
@@ -145,7 +145,7 @@ class Metric(Enum):
         "operations_ended", "Operations that have ended.", "kind", "outcome", roles=_CONTROLLER
     )
     OPERATION_SECONDS = _moves(
-        "operation_seconds", "Time from an operation's begin to its end.", "kind", "outcome"
+        "operation_seconds", "Time from an operation's start to its end.", "kind", "outcome"
     )
 
     # Moves, partitions and zones, as the mirror shows them.
@@ -212,7 +212,7 @@ class Metric(Enum):
     COUNT_SECONDS = _gauge("partition_count_seconds", "Time that the last count of all partitions took.")
 
     # The mirror and the metastore.
-    MIRROR_LOADED = _gauge("mirror_loaded", "Whether the mirror of the keyspace is complete: 1 or 0.")
+    MIRROR_LOADED = _gauge("mirror_loaded", "1 if the mirror of the keyspace is complete, else 0.")
     MIRROR_AGE_SECONDS = _gauge(
         "mirror_age_seconds", "Time since the mirror was last known to show the metastore as it is."
     )
@@ -224,10 +224,10 @@ class Metric(Enum):
     UNREADABLE_KEYS = _seen("unreadable_keys", "Keys of the whole cluster that this build cannot read.")
     STORES_AGREE = _seen(
         "stores_agree",
-        "Whether catalog and metastore belong together: 1, or 0 after one was restored or replaced.",
+        "1 if catalog and metastore belong together, 0 after one was restored or replaced.",
     )
     METASTORE_UP = _gauge(
-        "metastore_up", "Whether the metastore answered when it was last asked: 1 or 0.", roles=_ALL
+        "metastore_up", "1 if the metastore answered when it was last asked, else 0.", roles=_ALL
     )
     METASTORE_SECONDS = _requests(
         "metastore_request_seconds", "Time that requests to the metastore took.", "operation", roles=_ALL
@@ -239,10 +239,10 @@ class Metric(Enum):
         roles=_ALL,
     )
     ETCD_UP = _seen(
-        "etcd_member_up", "Whether a member of the metastore answered when it was last asked: 1 or 0.", "member"
+        "etcd_member_up", "1 if a member of the metastore answered when it was last asked, else 0.", "member"
     )
     ETCD_HAS_LEADER = _seen(
-        "etcd_member_has_leader", "Whether a member of the metastore knows a leader: 1 or 0.", "member"
+        "etcd_member_has_leader", "1 if a member of the metastore knows a leader, else 0.", "member"
     )
     ETCD_IN_USE_BYTES = _seen(
         "etcd_member_in_use_bytes", "Bytes of a member's database that hold data.", "member"
@@ -255,10 +255,10 @@ class Metric(Enum):
     METASTORE_LEASES = _seen("metastore_leases", "Leases in the metastore.")
 
     # Nodes.
-    NODES = _seen("nodes", "Nodes by state: alive, draining or down (a zone counts on it).", "state")
+    NODES = _seen("nodes", "Nodes by state: alive, draining or down (a zone needs it).", "state")
     NODE_UP = _seen(
         "node_up",
-        "Whether a node is registered: 1, or 0 where a zone counts on it and it is not drained.",
+        "1 if a node is registered, 0 if it is not, a zone needs it and it is not drained.",
         "node",
     )
     NODE_MEMBERS = _gauge("node_members", "Members that the node keeps, by state.", "state", roles=_NODE)
@@ -276,10 +276,10 @@ class Metric(Enum):
     NODE_LEADER_CHANGES = _counter("node_leader_changes", "Elections that the node's members saw.", roles=_NODE)
     NODE_STARTS = _counter("node_member_starts", "Members that the node has started.", roles=_NODE)
     NODE_RESTARTS = _counter(
-        "node_member_restarts", "Members that ended unasked and were started again.", roles=_NODE
+        "node_member_restarts", "Members that ended unexpectedly and were restarted.", roles=_NODE
     )
     NODE_COPIES_REPAIRED = _counter(
-        "node_copies_repaired", "Damaged replicas that the node has emptied, to be made anew.", roles=_NODE
+        "node_copies_repaired", "Damaged replicas that the node has emptied to rebuild them.", roles=_NODE
     )
     NODE_FSYNCS = _counter("node_member_fsyncs", "Times that members' logs were synced to disk.", roles=_NODE)
     NODE_FSYNC_SECONDS = _counter(
@@ -308,15 +308,15 @@ class Metric(Enum):
     # Store servers.
     STORE_EXCHANGE_RUNNING = _seen(
         "store_exchange_running",
-        "Whether an exchange of store servers has begun and has no result yet: 1 or 0.",
+        "1 if an exchange of store servers has begun and has no result yet, else 0.",
     )
     STORE_FILLING = _seen(
         "store_partitions_filling", "Partitions of store servers with a copy that is being filled."
     )
-    STORE_SERVERS_DOWN = _seen("store_servers_down", "Living nodes whose store server takes no part.")
+    STORE_SERVERS_DOWN = _seen("store_servers_down", "Live nodes whose store server is down.")
     NODE_STORE_SERVER_UP = _seen(
         "node_store_server_up",
-        "Whether the store server of a living node takes part: 1 or 0; of nodes that keep store zones.",
+        "1 if the store server of a live node is up, else 0; of nodes that keep store zones.",
         "node",
     )
 

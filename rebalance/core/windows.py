@@ -38,14 +38,14 @@ class Window:
         """Raises ValueError, which says what was found and what is allowed."""
         match = _WINDOW.fullmatch(text.strip())
         if match is None:
-            raise ValueError(f"{text!r} is no window: it is written {_ALLOWED}")
+            raise ValueError(f"{text!r} is not a window: it is written {_ALLOWED}")
         days, *times = match.groups()
         first_h, first_m, last_h, last_m = map(int, times)
         start, end = 60 * first_h + first_m, 60 * last_h + last_m
         if start >= DAY_MINUTES or end > DAY_MINUTES:
-            raise ValueError(f"{text!r} is no window: a day begins at 00:00 and ends at 24:00")
+            raise ValueError(f"{text!r} is not a window: a day begins at 00:00 and ends at 24:00")
         if start == end:
-            raise ValueError(f"{text!r} is no window: it ends when it opens; the whole day is 00:00-24:00")
+            raise ValueError(f"{text!r} is not a window: it ends when it opens; the whole day is 00:00-24:00")
         return cls(start, end, _days(days, text) if days else ())
 
     @property
@@ -108,7 +108,7 @@ def _day(text: str, window: str) -> int:
         return DAYS.index(text.capitalize())
     except ValueError:
         allowed = ", ".join(DAYS)
-        raise ValueError(f"{window!r} is no window: {text!r} is no day; days are {allowed}") from None
+        raise ValueError(f"{window!r} is not a window: {text!r} is not a day; days are {allowed}") from None
 
 
 def _clock(minutes: int) -> str:

@@ -192,7 +192,7 @@ class Router:
                 await self._source.wait_for_change(partition, route, pause_s)
         if not attempts:
             why = "" if self._source.route(partition).voters else ": no member of the group is known"
-            raise NobodyAskedError(f"partition {partition}: nobody was asked in time{why}")
+            raise NobodyAskedError(f"partition {partition}: no member could be reached in time{why}")
         message = f"no answer within {whole_s:.3g} s after {attempts} attempts; last: {reason}"
         if refused is not None and not may_be_applied:
             raise GenerationRefusedError(

@@ -44,7 +44,8 @@ def owner_of(directory: Path) -> DirectoryOwner | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ForeignDirectoryError(
-            f"{path} cannot be read, so nobody knows whose the directory is: {error!r}; delete the file if it "
+            f"{path} cannot be read, so the owner of the directory is unknown: {error!r}; delete the file if "
+            f"it "
             "is this node's own"
         ) from error
 

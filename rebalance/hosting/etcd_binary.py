@@ -156,7 +156,7 @@ def _binary(path: str) -> EtcdBinary:
         line = answer.stdout.splitlines()[0].removeprefix("etcd Version:").strip()
         version = parse_version(line)
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError) as error:
-        raise FileNotFoundError(f"{path} is no etcd that can be run ({error})") from error
+        raise FileNotFoundError(f"{path} is not an etcd that can be run ({error})") from error
     return EtcdBinary(path, version, _is_wheels(Path(path)))
 
 

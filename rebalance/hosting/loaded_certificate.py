@@ -120,7 +120,7 @@ class LoadedCertificate:
                 client = SharedContext.trusting(pem[0].decode(errors="replace"))
                 client.load_cert_chain(self._certificate, self._key)
             except OSError as error:
-                raise ValueError(f"{self._authority} is no certificate: {error}") from error
+                raise ValueError(f"{self._authority} is not a certificate: {error}") from error
         return _Loaded(server, client, pem)
 
     def _seen(self) -> tuple[Mark, ...]:

@@ -100,7 +100,7 @@ class Watchdog:
         try:
             handle = os.pidfd_open(pid)
         except OSError as error:
-            raise WatchLostError(f"process {pid} is not there: {error}") from error
+            raise WatchLostError(f"process {pid} does not exist: {error}") from error
         self.unguard(pid)
         if self._failure and not self._is_covered:
             os.close(handle)

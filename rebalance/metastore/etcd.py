@@ -203,7 +203,7 @@ class EtcdMetastore:
             reply = await self._retried(renew, small=True, within_s=within_s)
             ended.outcome = "ok"
         if reply is None or reply.TTL <= 0:
-            raise LeaseLostError(f"lease {lease:x} is no more")
+            raise LeaseLostError(f"lease {lease:x} has expired")
 
     async def revoke_lease(self, lease: int) -> None:
         request = rpc.LeaseRevokeRequest(ID=lease)

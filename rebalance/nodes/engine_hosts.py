@@ -89,7 +89,7 @@ class EngineHosts:
         """Raises NoPlaceError when the zone is not known or its profiles are not kept by one engine here."""
         item = await self._metastore.get(self._keyspace.intent(partition.zone_id))
         if item is None:
-            raise NoPlaceError(Cause.ZONE_UNKNOWN.text("its intent is not there"))
+            raise NoPlaceError(Cause.ZONE_UNKNOWN.text("its intent does not exist"))
         intent = read(item, ZoneIntent.decode)
         if isinstance(intent, Unreadable):
             raise NoPlaceError(intent.cause)

@@ -236,7 +236,7 @@ def test_what_has_changed_behind_the_last_question_is_refused(chromium: Chromium
         expect(dialog.get_by_role("alert")).to_contain_text(f"confirm exactly {DEAD}, {best}")
         dialog.get_by_label("Names of the dead nodes").fill(f"{DEAD}, {best}")
         dialog.get_by_role("button", name="Reset", exact=True).click()
-        expect(dialog.get_by_role("alert")).to_contain_text("look at a dry run again")
+        expect(dialog.get_by_role("alert")).to_contain_text("do another dry run")
         visit.open("operations?zone=REFERENCE")
         expect(page.get_by_role("table")).to_be_visible()
         expect(page.get_by_text("too late")).to_have_count(0)

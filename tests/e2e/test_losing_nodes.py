@@ -95,7 +95,7 @@ def test_a_node_that_is_gone_for_good_is_removed(five_nodes: Installation) -> No
         wait_for("the end of its lease", lambda: not shown(five_nodes, gone)["alive"])
         assert shown(five_nodes, gone)["members"] > 0
         asked = five_nodes.zonectl(*remove)
-        assert (asked.returncode, "REMADE, REFILLED to be made anew" in asked.stderr) == (0, True), asked.stderr
+        assert (asked.returncode, "REMADE, REFILLED to be rebuilt" in asked.stderr) == (0, True), asked.stderr
         drained = five_nodes.zonectl("node", "drain", gone, "--wait", "--timeout", "200", timeout_s=260)
         assert drained.returncode == 0, drained.stdout + drained.stderr
         removed = five_nodes.zonectl(*remove, "--wait", "--timeout", "200", timeout_s=260)

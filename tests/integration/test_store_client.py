@@ -215,6 +215,6 @@ async def test_a_put_waits_until_its_partition_has_somebody_who_leads_it() -> No
         assert (datum.value, datum.revision) == (b"value", 5)
         await router.close()
     unopened = ZoneRouter(Listed(()), time_limit_s=SHORT_S)
-    with pytest.raises(StoreRefusedError, match="nobody was asked in time: no server leads it"):
+    with pytest.raises(StoreRefusedError, match="no server could be reached in time: no server leads it"):
         await unopened.put(P0, "key", b"value", "w1")
     await unopened.close()

@@ -85,16 +85,16 @@ def test_forms(text: str, stored: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("night", "'night' is no window: it is written 22:00-04:00"),
-        ("9:00-10:00", "is no window"),
+        ("night", "'night' is not a window: it is written 22:00-04:00"),
+        ("9:00-10:00", "is not a window"),
         ("24:00-01:00", "a day begins at 00:00 and ends at 24:00"),
         ("01:00-24:30", "a day begins at 00:00 and ends at 24:00"),
         ("10:00-10:00", "it ends when it opens; the whole day is 00:00-24:00"),
-        ("Sat,Funday 10:00-11:00", f"'Funday' is no day; days are {', '.join(DAYS)}"),
-        ("Sat, 10:00-11:00", "'' is no day"),
+        ("Sat,Funday 10:00-11:00", f"'Funday' is not a day; days are {', '.join(DAYS)}"),
+        ("Sat, 10:00-11:00", "'' is not a day"),
     ],
 )
 def test_what_is_no_window_says_what_is(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match="is no window") as refused:
+    with pytest.raises(ValueError, match="is not a window") as refused:
         Window.parse(text)
     assert told in str(refused.value)

@@ -117,7 +117,7 @@ async def test_a_silent_metastore_names_a_directory_later(tmp_path: Path) -> Non
 async def test_a_name_that_cannot_be_read_is_nobodys(tmp_path: Path, content: str) -> None:
     (tmp_path / OWNER_FILE).write_text(content)
     why = await directory(tmp_path, MemoryMetastore()).why_foreign()
-    assert why.startswith(f"FOREIGN_DIRECTORY: {tmp_path / OWNER_FILE} cannot be read, so nobody knows whose")
+    assert why.startswith(f"FOREIGN_DIRECTORY: {tmp_path / OWNER_FILE} cannot be read, so the owner")
     assert (tmp_path / OWNER_FILE).read_text() == content
 
 

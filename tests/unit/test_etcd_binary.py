@@ -122,5 +122,5 @@ def test_a_damaged_memory_is_refused(tmp_path: Path, text: str) -> None:
 def test_what_is_no_etcd_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "etcd").write_text(text)
     (tmp_path / "etcd").chmod(0o755)
-    with pytest.raises(FileNotFoundError, match="is no etcd that can be run"):
+    with pytest.raises(FileNotFoundError, match="is not an etcd that can be run"):
         choose(None, path=tmp_path / "etcd")

@@ -107,7 +107,7 @@ async def test_what_does_not_make_sense_is_refused(
         (ConditionFailedError("it is at 8", wants_absence=False), 412, "REVISION_CHANGED"),
         (OperationAbandonedError("given up"), 409, "OPERATION_ABANDONED"),
         (OutcomeUnknownError("no answer"), 504, "OUTCOME_UNKNOWN"),
-        (NobodyAskedError("nobody was asked in time"), 503, "PARTITION_UNAVAILABLE"),
+        (NobodyAskedError("no server could be reached in time"), 503, "PARTITION_UNAVAILABLE"),
     ],
 )
 async def test_refusals_have_codes_of_their_own(

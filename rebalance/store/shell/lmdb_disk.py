@@ -183,7 +183,7 @@ def _is_small(changes: Sequence[DiskChange]) -> bool:
 def stored(directory: Path) -> Iterator[LmdbReader]:
     """To read a store without a server, or beside one. Raises StoreDiskError."""
     if not (directory / DATA_FILE).is_file():
-        raise NoStoreError(f"{directory}: there is no store here, which has a file data.mdb")
+        raise NoStoreError(f"{directory}: there is no store here, which would have a file data.mdb")
     environment = _opened(directory, MAP_BYTES, readonly=True)
     try:
         reader = LmdbReader(environment, _read_databases(environment, directory))

@@ -196,7 +196,9 @@ class StoreClient:
                 route, turn = current, 0
         if not attempts:
             raise _refused(
-                partition, code, "nobody was asked in time" + ("" if route.voters else ": no server leads it")
+                partition,
+                code,
+                "no server could be reached in time" + ("" if route.voters else ": no server leads it"),
             )
         message = f"no answer within {limit_s:.3g} s after {attempts} attempts; last: {reason}"
         if may_be_done and isinstance(request, WriteRequest):

@@ -139,7 +139,7 @@ def test_a_table_that_is_cut_says_so() -> None:
     }
     assert "Showing the first 30 of 1,727" in render("node_stop", check=check)
     silent = {**check, "metastore_silent_since": "2026-01-02T03:04:05Z"}
-    assert "Nobody can tell whether the node can stop now" in render("node_stop", check=silent)
+    assert "It is unknown whether the node can stop now" in render("node_stop", check=silent)
 
 
 def test_bytes_that_are_not_reported_are_unknown() -> None:

@@ -86,8 +86,7 @@ def test_a_body_says_since_when_and_where_to_read_on() -> None:
 def test_status_has_a_line_for_what_fires_and_for_what_is_pending() -> None:
     assert list(alert_lines([alert_body(alert) for alert in EVERY])) == [
         f"ALERT {LOST.name} since 1970-01-01T00:01:00Z: 1 partition is lost; see docs/runbook/{LOST.name}.md",
-        "ALERT MoveStuck since 1970-01-01T00:00:01Z: it stands (cannot be told now); "
-        "see docs/runbook/MoveStuck.md",
+        "ALERT MoveStuck since 1970-01-01T00:00:01Z: it stands (unknown now); see docs/runbook/MoveStuck.md",
         "PENDING ALERT NodeDown since 1970-01-01T00:00:00Z: 1 replica not served; see docs/runbook/NodeDown.md",
     ]
 

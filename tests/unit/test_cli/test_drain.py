@@ -127,9 +127,9 @@ def test_remove_and_wait(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> No
     shown = capsys.readouterr()
     assert shown.out == "node n3 removed\n"
     assert shown.err.splitlines() == [
-        *["n3: 7 replicas of ORDERS, PEOPLE to be made anew on other nodes"] * 2,
-        "n3: 1 replica of PEOPLE to be made anew on other nodes",
-        "n3: no zone counts on it",
+        *["n3: 7 replicas of ORDERS, PEOPLE to be rebuilt on other nodes"] * 2,
+        "n3: 1 replica of PEOPLE to be rebuilt on other nodes",
+        "n3: no zone needs it",
     ]
     asked = {"by": "alice", "reason": "burnt"}
     assert [each.body for each in api.requests] == [{**asked, "dry_run": True}, asked, asked, asked]

@@ -1,1 +1,1 @@
-"""What a store server decides, without any I/O (rebalance/tech-notes/store.md)."""
+"""Decisions of a store server, without any I/O (rebalance/tech-notes/store.md)."""

@@ -1,4 +1,4 @@
-"""What a server says of all its copies when somebody looks: packed columns, and the rows that they are."""
+"""List of a server's copies, for people: packed columns, and the rows that they stand for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def list_copies(
 
 
 def listed_copies(answer: CopiesAnswer) -> Iterator[ListedCopy]:
-    """In the order of zones and partitions. Raises ValueError for columns of different lengths."""
+    """Yield the rows, ordered by zone and partition. Raises ValueError for columns of different lengths."""
     columns = zip(
         _unpacked("i", answer.zones),
         _unpacked("i", answer.partitions),

@@ -1,4 +1,4 @@
-"""What a full message makes of this server's copies, and how they are filled, levelled, cleared and given up.
+"""Moves of this server's copies: changes made by full messages, filling, levelling, clearing and giving up.
 
 A copy has one step under way at a time: a request, or something on its way to the disk. ``life`` makes void
 what was begun before an exchange gave the copy another order.
@@ -49,9 +49,9 @@ class CopyMoves:
         self._judged: HeldMaps | None = None
 
     def own_unheard(self, outcomes: Outcomes, has_missed: Callable[[int], bool]) -> None:
-        """Before the join. Partitions that became this server's, empty, by a result that it did not live to
-        hear: nobody can have written there, so they are its own as if it had. ``has_missed``: of a result's
-        epoch, whether this disk was there before it and never finished it."""
+        """Take over, before the join, what the server missed. Partitions that became this server's, empty, by a
+        result that it did not live to hear: nobody can have written there, so they are its own as if it had.
+        ``has_missed``: of a result's epoch, whether this disk was there before it and never finished it."""
         name = self._books.name
         for zone, partitions in outcomes.items():
             for number, outcome in enumerate(partitions):
@@ -88,7 +88,7 @@ class CopyMoves:
     def single_maps(
         self, version: TopologyVersion, zones: Iterable[ZoneId]
     ) -> tuple[Mapping[ZoneId, SingleMap], Mapping[PartitionKey, StorePosition]]:
-        """This server's copies, and from where its logs can supply history (PME-055)."""
+        """Describe this server's copies, and the history that its logs can supply (PME-055)."""
         reports: dict[ZoneId, dict[int, CopyReport]] = {zone: {} for zone in zones}
         history = {}
         for key, copy in self._books.copies.items():
@@ -142,7 +142,7 @@ class CopyMoves:
         return RefillAnswer.ASKED
 
     def finished(self) -> bool:
-        """After an exchange: whether a copy still asks to be filled anew."""
+        """Note the end of an exchange; True if a copy still asks to be filled anew."""
         asking = [copy for copy in self._books.copies.values() if copy.refills]
         for copy in asking:
             copy.refills -= 1
@@ -158,7 +158,7 @@ class CopyMoves:
         return {key: server for key, server in servers.items() if server is not None}
 
     def _stand_in(self, copy: ServedCopy, epoch: int) -> None:
-        """What is left of a lost partition is served here, and what is written goes nowhere else."""
+        """Serve what is left of a lost partition here; what is written goes nowhere else."""
         self._found(copy)
         copy.leading = Leading(epoch, frozenset(), stored=copy.tail, settled=copy.tail)
         copy.leading.since_ms = self._books.now_ms
@@ -205,7 +205,7 @@ class CopyMoves:
             self._books.keep_head(copy)
 
     def _empty(self, copy: ServedCopy) -> None:
-        """At once and whole, as what is damaged may have any position."""
+        """Empty a copy at once and whole, as damaged data may have any position."""
         copy.tail = copy.stream = copy.stored = copy.log_start = NO_RECORD
         copy.epochs, copy.is_clean = (), True
         self._books.disk.add(DropCopy(copy.partition))
@@ -216,8 +216,8 @@ class CopyMoves:
         self._books.disk.drop_bulk(copy.partition)
 
     def _found(self, copy: ServedCopy) -> None:
-        """It owns because the exchange says so: a new partition, or what is left of a lost one. What lies
-        beyond its own log goes, as other owners do not have it."""
+        """Make a copy the owner because the exchange says so: a new partition, or what is left of a lost one.
+        What lies beyond its own log goes, as other owners do not have it."""
         disk = self._books.disk
         if not copy.is_clean:
             disk.add(ClearBatch(copy.partition, _EVERYTHING, _EVERYTHING.counter))
@@ -280,7 +280,7 @@ class CopyMoves:
     # Levelling
 
     def levelled(self, copy: ServedCopy) -> None:
-        """This owner has the highest position, on its disk."""
+        """Note that this owner has the highest position, on its disk."""
         books = self._books
         primary = books.primary(copy.partition)
         if copy.leading is not None:

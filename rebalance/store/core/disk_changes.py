@@ -1,4 +1,4 @@
-"""What one disk transaction changes, and how the core reads what is stored.
+"""Changes of one disk transaction, and the port through which the core reads what is stored.
 
 A transaction is done whole or not at all, its changes in order. The core has one transaction under way at a
 time and collects what comes meanwhile for the next (group commit), so the shell needs no queue.
@@ -121,20 +121,20 @@ class StoreReader(Protocol):
     def write_id(self, partition: PartitionKey, write: WriteId) -> StoredWriteId | None: ...
 
     def records(self, partition: PartitionKey, after: StorePosition, limit_bytes: int) -> tuple[LogRecord, ...]:
-        """In order; at least one if there is one, then as many as fit."""
+        """Read records in order; at least one if there is one, then as many as fit."""
 
     def rows(self, partition: PartitionKey, after: bytes, limit_bytes: int) -> tuple[StoredRow, ...]:
-        """By key, those above ``after``; as ``records``."""
+        """Read rows by key, above ``after``; limited as ``records``."""
 
     def ids(self, partition: PartitionKey, after: bytes, limit_bytes: int) -> tuple[StoredWriteId, ...]:
-        """By id (UTF-8), as ``rows``."""
+        """Read operation ids by id (UTF-8), limited as ``rows``."""
 
     def has_older(self, partition: PartitionKey, until: StorePosition) -> bool:
-        """Whether a record, row or id has a position of at most ``until``."""
+        """Check for a record, row or id with a position of at most ``until``."""
 
     def mark(self, name: str) -> bytes | None: ...
 
 
 def later_row(stored: StoredRow | None, arriving: StoredRow) -> StoredRow:
-    """Which of two rows of one key stays: the rule of ``KeepRows``."""
+    """Choose between two rows of one key: the rule of ``KeepRows``."""
     return arriving if stored is None or arriving.position > stored.position else stored

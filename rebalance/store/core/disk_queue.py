@@ -1,4 +1,4 @@
-"""What waits for the disk: one transaction is under way, and the next takes all writes that came meanwhile.
+"""Queue for the disk: one transaction is under way, and the next takes all writes that came meanwhile.
 
 Writes (``add``) go first and all together, in order. What fills or clears copies (``add_bulk``) goes with them
 as far as it fits; it may be overtaken, as rows carry positions and the later one wins. Writes that waited for a
@@ -52,9 +52,10 @@ class DiskQueue:
         self._writes: list[_Waiting] = []
         self._bulk: deque[_Waiting] = deque()
         self._dropped: set[PartitionKey] = set()
-        """Whose bulk goes before anything else is done with it: an exchange drops that of thousands."""
+        """Copies whose bulk goes before anything else is done with them: an exchange drops that of
+        thousands."""
         self._void: set[PartitionKey] = set()
-        """Whose bulk of the transaction that is under way must not be tried again."""
+        """Copies whose bulk in the transaction that is under way must not be tried again."""
         self._taken: tuple[list[_Waiting], list[_Waiting]] = ([], [])
         self._ticket = 0
         self._under_way = False
@@ -69,7 +70,7 @@ class DiskQueue:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is under way, and no write waits; bulk may."""
+        """Check that nothing is under way, and no write waits; bulk may."""
         return not self._writes and not self._under_way
 
     def drop_bulk(self, partition: PartitionKey) -> None:
@@ -112,7 +113,7 @@ class DiskQueue:
         return self._asked()
 
     def done(self, ticket: int) -> list[Stored]:
-        """What is on the disk now; nothing for a ticket that is not under way."""
+        """Return what is on the disk now; nothing for a ticket that is not under way."""
         if ticket != self._ticket or not self._under_way:
             return []
         self._under_way = False
@@ -120,8 +121,8 @@ class DiskQueue:
         return [item.stored for item in (*writes, *bulk) if item.stored is not None]
 
     def without_bulk(self, ticket: int) -> bool:
-        """There was no room: the bulk part waits until there is, and the writes go again, alone. False if they
-        were alone already."""
+        """Put the bulk part aside until there is room, and send the writes again, alone. False if they were
+        alone already."""
         if ticket != self._ticket or not self._under_way:
             return True
         writes, bulk = self._taken

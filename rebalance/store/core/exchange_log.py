@@ -1,6 +1,5 @@
-"""Which exchanges a server publishes, and when: those that it coordinates, once they are over. One that lasts
-long is published while it runs, too.
-"""
+"""Choice of the exchanges that a server publishes: those that it coordinates, once they are over. One that
+lasts long is published while it runs, too."""
 
 from __future__ import annotations
 

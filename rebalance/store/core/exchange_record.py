@@ -63,7 +63,7 @@ class ExchangeRecord:
         return self.phases[-1].ended_ms
 
     def shifted(self, ms: int) -> ExchangeRecord:
-        """With all times so much later."""
+        """Return a copy with all times later by ``ms``."""
         phases = tuple(
             PhaseTime(item.phase, item.begun_ms + ms, None if item.ended_ms is None else item.ended_ms + ms)
             for item in self.phases

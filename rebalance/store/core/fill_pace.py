@@ -1,4 +1,4 @@
-"""How fast copies are filled on one server: the bandwidth limits of moves, kept by who asks.
+"""Pace of filling copies on one server: the bandwidth limits of moves, kept by the receiver.
 
 Every server may receive a node's rate, and its part of the cluster's. From one supplier it takes no more than
 an equal part of a node's rate, so that all who ask one supplier together take no more than that. Parts are

@@ -22,8 +22,8 @@ class FillWork:
         self._moves = moves
 
     def go_on(self) -> None:
-        """Whatever has nothing under way takes its next step; at most so many copies are filled at a time, and
-        none of them asks for more while there is no room here."""
+        """Let every idle copy take its next step; the copies being filled at a time are limited, and none of
+        them asks for more while there is no room here."""
         books = self._books
         if not books.filling or not books.takes_records or not books.has_finished:
             return
@@ -84,7 +84,8 @@ class FillWork:
         books.send_peer(supplier, request)
 
     def _supplier(self, copy: ServedCopy, filling: Filling) -> str | None:
-        """Whom to ask: who was named or has begun, else any owner that was not asked in vain (PME-114)."""
+        """Choose a supplier: the one that was named or has begun, else any owner that was not asked in vain
+        (PME-114)."""
         books, (zone, number) = self._books, copy.partition
         outcome = books.outcome(copy.partition)
         if books.worker is None or outcome is None or zone not in books.worker.held.maps:
@@ -107,7 +108,7 @@ class FillWork:
         return min((node for node in candidates if reports[node].position == highest), default=None)
 
     def supply(self, sender: str, request: SupplyRequest) -> None:
-        """On the supplier: what is on its disk now."""
+        """Answer, as the supplier, with what is on its disk now."""
         books = self._books
         copy = books.copies.get(request.partition)
         if copy is None or request.basis != books.basis or not books.takes_records:
@@ -150,8 +151,8 @@ class FillWork:
         filling.restart()
 
     def _rewind(self, copy: ServedCopy, filling: Filling, common: StorePosition) -> None:
-        """Its own tail is on no owner: it goes, and its keys are fetched as the owners have them. From then on
-        the copy is not clean until it owns."""
+        """Drop the copy's own tail, which no owner has: its keys are fetched as the owners have them. From then
+        on the copy is not clean until it owns."""
         limit = self._books.limits
         records = self._records_between(copy, common, filling.clear_until)
         keys = tuple(sorted({item.key for record in records for item in record.changes}))
@@ -233,7 +234,7 @@ class FillWork:
             self._books.disk.add_bulk(*changes, stored=step)
 
     def stored(self, event: StepStored) -> None:
-        """What was under way for a copy is on the disk."""
+        """Note that what was under way for a copy is on the disk."""
         books = self._books
         copy = books.copies.get(event.partition)
         if copy is None or copy.life != event.life:
@@ -283,8 +284,8 @@ class FillWork:
 
 
 def _is_late(batch: SupplyBatch, copy: ServedCopy, filling: Filling) -> bool:
-    """Whether it answers a request that was repeated, and the answer to the other one was taken: each part is
-    taken once, and a tail that was dropped is not dropped again, as its keys are to be fetched."""
+    """Recognise an answer to a repeated request whose other answer was taken: each part is taken once, and a
+    tail that was dropped is not dropped again, as its keys are to be fetched."""
     if batch.stage in (SupplyStage.ROWS, SupplyStage.IDS):
         # Earlier builds do not say after what.
         return batch.after is not None and (batch.stage, batch.after) != (filling.stage, filling.after)

@@ -1,4 +1,4 @@
-"""How a copy is filled or levelled: which step is under way, whom it asks, and what a supplier answers."""
+"""State of filling or levelling a copy: the step under way, the server asked, and a supplier's answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rebalance.store.core.store_messages import SupplyBatch, SupplyRequest, Supp
 
 
 class FillStep(Enum):
-    """What a copy does next, or waits for."""
+    """Next step of a copy, or what it waits for."""
 
     CLEAR = "CLEAR"  # removes what is older than its stream
     TAIL = "TAIL"  # drops records of an earlier stream, after a gap
@@ -54,7 +54,7 @@ class Filling:
     avoided: set[str] = field(default_factory=set)
 
     def restart(self) -> None:
-        """From the beginning, by snapshot."""
+        """Start again from the beginning, by snapshot."""
         self.step, self.stage, self.after, self.keys = FillStep.CLEAR, SupplyStage.ROWS, b"", ()
 
 

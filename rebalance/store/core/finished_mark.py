@@ -1,5 +1,5 @@
-"""What a server has finished, kept on its disk: a metastore that was restored from before that is not served
-under, until an operator has adopted it."""
+"""Mark of what a server has finished, on its disk: it does not serve under a metastore that was restored from
+an earlier state until an operator has adopted it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FinishedMark:
 
     @property
     def refusal(self) -> str:
-        """Why the server must not begin; empty: it may."""
+        """Return why the server must not begin; empty: it may."""
         if self._known >= self._highest:
             return ""
         highest, known = _named(self._highest), _named(self._known)
@@ -36,9 +36,9 @@ class FinishedMark:
         )
 
     def has_missed(self, epoch: int) -> bool:
-        """Whether this disk served before the exchange of that epoch, and never heard how it ended. Of a new
-        disk, or one from before the metastore was adopted, nobody knows; one that was rolled back has less than
-        the server has told."""
+        """Check for an exchange of that epoch whose end this disk, which served before it, never heard. Of a
+        new disk, or one from before the metastore was adopted, nobody knows; one that was rolled back has less
+        than the server has told."""
         metastore_epoch, version = self._highest
         return metastore_epoch == self._epoch and 0 < version < epoch and version >= self._told
 

@@ -81,7 +81,7 @@ class Leading:
         return writes
 
     def lagging(self, alive: Container[str]) -> Iterable[str]:
-        """Those who have not acknowledged the oldest pending write."""
+        """Yield the peers that have not acknowledged the oldest pending write."""
         if not self.pending:
             return ()
         oldest = self.pending[0].record.position
@@ -92,6 +92,6 @@ class Leading:
         ]
 
     def missing_at(self, peer: str) -> tuple[LogRecord, ...]:
-        """What goes again to a peer whose connection was lost."""
+        """Return the records to send again to a peer whose connection was lost."""
         known = self.acknowledged.get(peer, self.settled)
         return tuple(item.record for item in self.pending if item.record.position > known)

@@ -1,4 +1,4 @@
-"""What a copy keeps: log records, rows, operation ids, and its head.
+"""Contents of a copy: log records, rows, operation ids, and its head.
 
 Plain values without I/O; the shell stores them as it likes, as long as a transaction of ``disk_changes`` is
 done whole or not at all.
@@ -20,7 +20,7 @@ WriteId = NewType("WriteId", str)
 
 
 def abandoned_mark(write: WriteId) -> WriteId:
-    """Under this id it is kept that ``write`` was abandoned. No client's id ends in a blank."""
+    """Return the id under which it is kept that ``write`` was abandoned. No client's id ends in a blank."""
     return WriteId(f"{write} ")
 
 
@@ -94,7 +94,7 @@ EpochTable = tuple[EpochStart, ...]
 
 @dataclass(frozen=True, slots=True)
 class CopyHead:
-    """What a copy is, stored in one transaction with the rows and records that made it so.
+    """State of a copy, stored in one transaction with the rows and records that made it so.
 
     - ``state``: as the node has it.
     - ``tail``: the last record up to which log and rows are complete. A MOVING copy has records of its primary
@@ -114,7 +114,7 @@ class CopyHead:
     last_ms: int = 0
 
     def appended(self, records: Iterable[LogRecord]) -> CopyHead:
-        """After records that follow ``tail``. Raises ValueError for one that does not."""
+        """Return the head after records that follow ``tail``. Raises ValueError for one that does not."""
         tail, epochs = self.tail, self.epochs
         for record in records:
             if record.previous != tail or record.position.counter != tail.counter + 1:
@@ -127,7 +127,7 @@ class CopyHead:
         return replace(self, tail=tail, epochs=epochs)
 
     def holds(self, position: StorePosition) -> bool:
-        """Whether the record of ``position`` is in this log, be it cut off or not."""
+        """Check that the record of ``position`` is in this log, be it cut off or not."""
         return position == NO_RECORD or (
             position.counter <= self.tail.counter and position_at(self.epochs, position.counter) == position
         )
@@ -144,8 +144,8 @@ def position_at(epochs: EpochTable, counter: int) -> StorePosition:
 def last_common(
     one: EpochTable, one_tail: StorePosition, other: EpochTable, other_tail: StorePosition
 ) -> StorePosition:
-    """Up to where two logs are the same. Within an epoch there was one primary, so its records are equal where
-    both have them: the last common record is in the highest epoch that both have.
+    """Return the position up to which two logs are the same. Within an epoch there was one primary, so its
+    records are equal where both have them: the last common record is in the highest epoch that both have.
 
     Invariant: symmetric, and never above either tail.
     """

@@ -1,4 +1,4 @@
-"""Who serves a lost partition where the zone's policy says that it is served with what is left (PME-095)."""
+"""Servers of lost partitions, where the zone's policy has them served with what is left (PME-095)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who owns the partitions of store zones, as of the ring's last event and the last result: a value for views,
-routing and controllers."""
+"""Ownership of the partitions of store zones, as of the ring's last event and the last result: a value for
+views, routing and controllers."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class StoreOwnership:
         return self.ring.incarnations.keys()
 
     def has(self, zone_id: ZoneId) -> bool:
-        """Whether the ring has the zone."""
+        """Check that the ring has the zone."""
         return zone_id in self.ring.cluster.zones
 
     def is_resting(self, zone_id: ZoneId) -> bool:
-        """Whether the zone is deactivated."""
+        """Check that the zone is deactivated."""
         return self.has(zone_id) and zone_id not in self.ring.cluster.open_zones
 
     def lost_partitions(self, zone_id: ZoneId) -> int:
-        """How many partitions of the zone are lost."""
+        """Count the zone's lost partitions."""
         return sum(outcome.is_lost for outcome in self.outcomes.get(zone_id, ()))
 
     def outcome(self, zone_id: ZoneId, partition: int) -> PartitionOutcome:
@@ -52,7 +52,7 @@ class StoreOwnership:
         return outcome.without(self.gone) if self.gone else outcome
 
     def copies(self) -> Counter[str]:
-        """How many copies each node has, by name."""
+        """Count the copies of each node, by name."""
         counts: Counter[str] = Counter()
         for zone_id in self.ring.cluster.zones:
             for outcome in self.outcomes.get(zone_id, ()):
@@ -78,7 +78,7 @@ class StoreOwnership:
         return [number for number, (now, earlier) in enumerate(pairs) if now is not earlier]
 
     def owners(self, zone_id: ZoneId, partition: int) -> StoreOwners | None:
-        """None: the ring has no such zone."""
+        """Return the owners of a partition; None: the ring has no such zone."""
         if not self.has(zone_id):
             return None
         outcome = self.outcome(zone_id, partition)

@@ -1,4 +1,4 @@
-"""Whom this server suspects: a peer that it has waited for too long.
+"""Suspicion of peers that this server has waited for too long.
 
 A peer that owes an acknowledgement is suspected for that. One that an exchange waits for may itself wait for
 somebody else, and one that levels or supplies a copy may have much to do, so it is asked whether it is there.
@@ -52,8 +52,8 @@ class PeerWatch:
         self._say(late)
 
     def _say(self, late: set[str]) -> None:
-        """What is new at once, and all of it again now and then. That a peer is suspected no more is repeated
-        for a TTL: a server that reaches the metastore no sooner ends, and its suspicions with it."""
+        """Tell new suspicions at once, and all of them again now and then. That a peer is suspected no more is
+        repeated for a TTL: a server that reaches the metastore no sooner ends, and its suspicions with it."""
         books, now_ms = self._books, self._books.now_ms
         orders = books.worker.cluster.servers if books.worker is not None else {}
         again = now_ms - self._said_ms >= books.limits.suspect_ms
@@ -73,7 +73,7 @@ class PeerWatch:
                 books.out.append(SetSuspect(peer, orders[peer], suspected))
 
     def _debtors(self) -> set[str]:
-        """Who has not acknowledged a write that was made too long ago."""
+        """Return the peers that have not acknowledged a write that was made too long ago."""
         books = self._books
         debtors: set[str] = set()
         for partition in books.pending:
@@ -99,7 +99,7 @@ class PeerWatch:
         return (peers & books.peers.keys()) - {books.name}
 
     def _awaited(self) -> set[str]:
-        """Whom an exchange waits for."""
+        """Return the peers that an exchange waits for."""
         worker = self._books.worker
         if worker is None or worker.running is None:
             return set()

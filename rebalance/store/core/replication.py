@@ -71,7 +71,7 @@ class Replication:
             self.settle(self._books.copies[partition])
 
     def resend(self, to: str = "") -> None:
-        """What was not acknowledged: to a server whose connection is new, else to whoever is late."""
+        """Send unacknowledged records again: to a server whose connection is new, else to the late ones."""
         books = self._books
         for partition in sorted(books.pending):
             leading = books.copies[partition].leading
@@ -95,8 +95,9 @@ class Replication:
     # On the other copies
 
     def append(self, sender: str, message: AppendRecords) -> None:
-        """Of an older exchange: dropped. Of one that has not ended here: it waits. What does not follow is
-        dropped, too: the primary sends it again, from the first that is missing."""
+        """Append the primary's records; those of an older exchange are dropped. Of one that has not ended here:
+        it waits. What does not follow is dropped, too: the primary sends it again, from the first that is
+        missing."""
         books = self._books
         if message.basis > books.basis:
             self._held.append((sender, message))

@@ -32,7 +32,7 @@ class RequestDesk:
         self._books = books
         self._replication = replication
         self._waiting: deque[tuple[int, Request, int]] = deque()
-        """With the time until which its client waits."""
+        """Waiting requests, each with the time until which its client waits."""
 
     def take(self, client: int, request: Request, until_ms: int = 0) -> None:
         """``until_ms``: of a request that has waited here; 0: it comes just now."""
@@ -58,7 +58,7 @@ class RequestDesk:
             self._write(client, request, turn)
 
     def go_on(self) -> None:
-        """Something that requests wait for has ended."""
+        """Continue the requests that waited for something that has ended."""
         waiting, self._waiting = self._waiting, deque()
         while waiting:
             self.take(*waiting.popleft())
@@ -111,7 +111,7 @@ class RequestDesk:
     def _refuse(
         self, client: int, request: Request, code: AnswerCode, detail: str, *, abandoned: bool = False
     ) -> None:
-        """Nothing was done, so no clock matters."""
+        """Refuse a request of which nothing was done, so no clock matters."""
         books = self._books
         primary = books.primary((request.zone, request.partition)) or ""
         answer = StoreAnswer(
@@ -120,7 +120,7 @@ class RequestDesk:
         books.out.append(Reply(client, answer, _ANY_TIME_MS, code))
 
     def _read(self, client: int, request: ReadRequest, copy: ServedCopy) -> None:
-        """Only what all waited-for copies have; a key with a pending write waits for it."""
+        """Answer a read with what all waited-for copies have; a key with a pending write waits for it."""
         books = self._books
         pending = copy.leading.by_key.get(request.key) if copy.leading is not None else None
         if pending is not None:
@@ -216,7 +216,7 @@ class RequestDesk:
 
 
 def full_disks(nodes: Collection[str]) -> str:
-    """For people: which disks, and what to do."""
+    """Name the full disks and what to do, for people."""
     names = ", ".join(sorted(nodes))
     return f"no room on the disk of {names}: free space there, or drain the node with `zonectl node drain`"
 

@@ -190,7 +190,7 @@ def decode_chunk(value: bytes) -> tuple[OutcomeRow, ...]:
 def outcome_chunks(
     changed: Mapping[ZoneId, Mapping[int, PartitionOutcome]],
 ) -> Iterator[tuple[OutcomeRow, ...]]:
-    """Of a result, up to ``CHUNK_ROWS`` each."""
+    """Split a result's outcome rows, up to ``CHUNK_ROWS`` each."""
     rows = [
         (zone, partition, outcome)
         for zone, outcomes in changed.items()

@@ -28,8 +28,8 @@ class SeenHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class RingView:
-    """Everything as of one revision. ``evicting``: by name the revision of its key. ``suspects``: (who,
-    whom)."""
+    """State of the ring and its keys at one revision. ``evicting``: by name the revision of its key.
+    ``suspects``: (who, whom)."""
 
     state: RingState
     heartbeats: Collection[SeenHeartbeat] = ()
@@ -80,7 +80,7 @@ RingAction = JoinServer | FailServer | EvictServer | RetireHeartbeat
 
 
 WAIT_TTLS_MAX = 12
-"""So many TTLs at most a server that was evicted again and again stays out."""
+"""Maximum time, in TTLs, that a server that was evicted again and again stays out."""
 STEADY_TTLS = 60
 """A member that nobody suspected for so long has no evictions to its name."""
 
@@ -185,8 +185,8 @@ class RingKeeper:
 
 
 def suspected(view: RingView, members: Collection[str]) -> str | None:
-    """Whom most members suspect, the youngest on a tie. Nobody while one is being evicted, as that may be what
-    the others wait for."""
+    """Return the member that most members suspect, the youngest on a tie. Nobody while one is being evicted, as
+    that may be what the others wait for."""
     if view.evicting:
         return None
     votes = Counter(whom for who, whom in view.suspects if who in members and whom in members)

@@ -23,7 +23,7 @@ class RingQueue:
         self._queue: deque[tuple[RingRecord, Cluster]] = deque()
         self._lists: dict[tuple[ZoneId, int], Lists] = {}
         self._lists_among: dict[tuple[ZoneId, int], tuple[tuple[str, ...], Lists]] = {}
-        """By zone and revision the last answer of ``lists_of``, which each exchange asks for some times."""
+        """Last answer of ``lists_of`` by zone and revision, which each exchange asks for several times."""
         self._ticket = 0
         self._newest = max(state.cluster.servers.values(), default=0)
 
@@ -38,7 +38,7 @@ class RingQueue:
         return before.servers.get(event.node)
 
     def is_gone(self, name: str, order: int) -> bool:
-        """Whether that server was removed; one whose join is not heard of yet was not."""
+        """Check that the server was removed; one whose join is not heard of yet was not."""
         return order <= self._newest and self.state.cluster.servers.get(name) != order
 
     def ready(self) -> list[tuple[RingRecord, Cluster]]:

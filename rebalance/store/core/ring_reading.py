@@ -16,8 +16,9 @@ from rebalance.store.core.ring_codec import OutcomeRow, decode_chunk, decode_fol
 
 
 def result_state(keys: Keyspace, values: Mapping[str, bytes], known: ResultState | None = None) -> ResultState:
-    """What all results say: those that are folded, and those that follow. ``values``: of the keys below
-    ``exchange/``, at one revision; ``known``: what was read of them before. Raises RecordNotReadableError."""
+    """Read the state of all results: those that are folded, and those that follow. ``values``: of the keys
+    below ``exchange/``, at one revision; ``known``: what was read of them before. Raises
+    RecordNotReadableError."""
     state = known or ResultState()
     folded = values.get(keys.folded_results)
     head = decode_fold(folded) if folded is not None else None
@@ -40,7 +41,8 @@ def _outcomes(rows: Iterable[OutcomeRow]) -> dict[ZoneId, tuple[PartitionOutcome
 
 
 def result_names(keys: Keyspace, names: Iterable[str]) -> list[str]:
-    """Of ``names``, keys below ``exchange/results/``, those of results and not of their chunks, in order."""
+    """Return, in order, those of ``names`` (keys below ``exchange/results/``) that are results and not chunks
+    of one."""
     return sorted(name for name in names if "/" not in name.removeprefix(keys.exchange_results))
 
 
@@ -68,9 +70,9 @@ def _chunks(values: Mapping[str, bytes], parts: str, chunks: int) -> list[Outcom
 
 
 def assigned_lists(keys: Keyspace, items: Iterable[KeyValue]) -> Lists:
-    """For each partition of one zone the nodes that shall hold it: ``pending`` where it is present, else
-    ``stable``; empty where it has neither. Learners come last, so each leads only when no other copy is left.
-    ``items``: of the zone, at one revision. Raises RecordNotReadableError."""
+    """Return, for each partition of one zone, the nodes that shall hold it: ``pending`` where it is present,
+    else ``stable``; empty where it has neither. Learners come last, so each leads only when no other copy is
+    left. ``items``: of the zone, at one revision. Raises RecordNotReadableError."""
     assigned: dict[str, dict[int, tuple[str, ...]]] = {name: {} for name in ASSIGNING}
     for item in items:
         parsed = keys.parse_partition(item.key)

@@ -25,10 +25,10 @@ class RingRecord:
 
 @dataclass(frozen=True, slots=True)
 class RingState:
-    """After the event of ``number``. ``incarnations``: by name of each server that is there. ``gone``: who went
-    when, in order: results that are older do not know of it. Only the order matters, as the last member of an
-    in-sync set stays in it, so a name that went twice with no other between is there once, and failed if it did
-    so once."""
+    """State of the ring after event ``number``. ``incarnations``: by name of each server that is there.
+    ``gone``: who went when, in order: results that are older do not know of it. Only the order matters, as the
+    last member of an in-sync set stays in it, so a name that went twice with no other between is there once,
+    and failed if it did so once."""
 
     number: int = 0
     cluster: Cluster = field(default_factory=Cluster)
@@ -51,16 +51,16 @@ class RingState:
         return replace(self, number=record.number, cluster=cluster, incarnations=incarnations, gone=gone)
 
     def since(self, result: TopologyVersion) -> RingState:
-        """Without those whose end the result of that version knows."""
+        """Return the state without servers whose end the result of that version knows."""
         return replace(self, gone=tuple(each for each in self.gone if each.version > result))
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStart:
-    """What a server reads in one revision of etcd before it joins: the ring, and what all results say.
-    ``format_version`` of its own disk was checked by the shell. ``metastore_epoch``: higher after each
-    time that etcd was adopted from a backup. ``finished``: the last exchange that a server of its name has told
-    to have finished. ``resting``: see ``ZoneLives``."""
+    """State that a server reads at one revision of etcd before it joins: the ring, and all results.
+    ``format_version`` of its own disk was checked by the shell. ``metastore_epoch``: higher after each time
+    that etcd was adopted from a backup. ``finished``: the last exchange that a server of its name has told to
+    have finished. ``resting``: see ``ZoneLives``."""
 
     ring: RingState
     results: ResultState
@@ -70,5 +70,5 @@ class StoreStart:
 
 
 IdealLists = Mapping[ZoneId, tuple[tuple[str, ...], ...]]
-"""By zone, for each partition the nodes that shall hold it, the primary first: ``pending`` if present, else
+"""Nodes that shall hold each partition of each zone, the primary first: ``pending`` if present, else
 ``stable``."""

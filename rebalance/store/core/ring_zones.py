@@ -33,7 +33,7 @@ class AssignedZone:
 
     @property
     def spec(self) -> ZoneSpec:
-        """With ``revision`` as that of its targets."""
+        """Return the zone's spec, with ``revision`` as that of its targets."""
         copies = max(map(len, self.lists), default=0)
         return ZoneSpec(self.zone_id, self.partitions, copies, self.policy, self.revision, self.life)
 

@@ -1,5 +1,5 @@
-"""What the parts of a store server's core share: its copies, its disk queue, its clock, and what it is about to
-ask of the shell."""
+"""State that the parts of a store server's core share: its copies, disk queue and clock, and the effects to
+hand to the shell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rebalance.store.core.store_messages import StoreMessage
 
 TAKES_WRITES = (Phase.INIT, Phase.TOPOLOGY)
 TAKES_RECORDS = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH, Phase.COMMITS)
-"""From PREPARE to the full message no copy takes a replicated write."""
+"""Phases in which copies take replicated writes: none from PREPARE to the full message."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class ServerBooks:
 
     @property
     def has_finished(self) -> bool:
-        """Whether an exchange ended here: until then copies are what was found on the disk."""
+        """Check that an exchange ended here: until then copies are what was found on the disk."""
         return self.worker is not None and bool(self.worker.held.basis > self.worker.begins_after)
 
     @property
@@ -81,7 +81,7 @@ class ServerBooks:
 
     @property
     def receivers(self) -> int:
-        """How many servers copies are filled on, as of the last result; this one counts in any case."""
+        """Count the servers that copies are filled on, as of the last result; this one counts in any case."""
         results = self.worker.held.results if self.worker is not None else None
         if results is not None and self._receivers[0] is not results:
             outcomes = (outcome for zone in results.outcomes.values() for outcome in zone)
@@ -103,7 +103,7 @@ class ServerBooks:
             self.out.append(SendServer(to, self.worker.cluster.servers[to], message))
 
     def send_peer(self, to: str, message: StoreMessage) -> None:
-        """To a server of the last finished exchange."""
+        """Send a message to a server of the last finished exchange."""
         if to in self.peers:
             self.out.append(SendServer(to, self.peers[to], message))
 

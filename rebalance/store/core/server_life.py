@@ -1,4 +1,4 @@
-"""Until when a server may serve: its own heartbeats, by its own clock.
+"""Time until which a server may serve: its own heartbeats, by its own clock.
 
 A heartbeat counts from when it was *sent*: the controller sees it later than that, and fails the server a TTL
 after it saw it. So a server that looks at the clock last, right before an answer goes out, has stopped before
@@ -32,7 +32,7 @@ class ServerLife:
         return self._ticket
 
     def committed(self, ticket: int) -> None:
-        """Those that were sent earlier and not heard of do not matter any more."""
+        """Note a heartbeat that was committed; those that were sent earlier do not matter any more."""
         sent_ms = self._sent.get(ticket)
         if sent_ms is None:
             return
@@ -43,5 +43,5 @@ class ServerLife:
         return now_ms < self.until_ms
 
     def is_over(self, now_ms: int) -> bool:
-        """It served once and missed its time: it must end, as others may lead."""
+        """Check that the server has served and missed its time: it must end, as others may lead."""
         return self.until_ms != NEVER_MS and now_ms >= self.until_ms

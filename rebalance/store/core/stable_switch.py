@@ -1,4 +1,4 @@
-"""What becomes of partitions of the engine ``store`` that move: from the last results of exchanges.
+"""End of moves of partitions of the engine ``store``, from the last results of exchanges.
 
 ``stable`` decides nothing among servers. It tells everybody else that a move is over. A move whose strategy is
 ``cancel`` makes room for what is planned as long as no result has made its copies the owners, and one whose
@@ -68,7 +68,7 @@ def decide_on_move(
 
 
 def joiners_away(observed: Observed, servers: Collection[str]) -> frozenset[str]:
-    """Who is to get a copy and is not among ``servers``. Raises RecordNotReadableError."""
+    """Return the nodes that are to get a copy and are not among ``servers``. Raises RecordNotReadableError."""
     pending = readable(observed.pending, Assignments.decode)
     stable = readable(observed.stable, Assignments.decode)
     if pending is None or stable is None:

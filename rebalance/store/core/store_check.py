@@ -1,4 +1,4 @@
-"""Whether what a copy has on the disk is as the rules of the log say: what ``zonectl store fsck`` reports.
+"""Check of a copy on disk against the rules of the log: the work of ``zonectl store fsck``.
 
 It repairs nothing. Rows and ids up to the log's start have no record to be compared with. A copy that is not
 clean is being cleared, or filled anew after a part of its log was dropped: log, rows and ids may have holes,
@@ -61,8 +61,8 @@ class CopyCheck:
 
 @dataclass(slots=True)
 class _Log:
-    """What the log says. ``values``: by key its newest record, and the hash of the value it wrote (None: it was
-    deleted), as values may be too many to be kept."""
+    """Contents of a log, for comparison. ``values``: by key its newest record, and the hash of the value it
+    wrote (None: it was deleted), as values may be too many to be kept."""
 
     positions: dict[StorePosition, str] = field(default_factory=dict)
     values: dict[bytes, tuple[StorePosition, int | None]] = field(default_factory=dict)

@@ -35,7 +35,7 @@ class ServedCopy:
     settled: StorePosition = NO_RECORD
     last_ms: int = 0
     refills: int = 0
-    """In so many exchanges more it asks to be filled anew."""
+    """Number of further exchanges in which it asks to be filled anew."""
     leading: Leading | None = None
     filling: Filling | None = None
     reported: CopyReport | None = None
@@ -56,7 +56,7 @@ class ServedCopy:
 
     @property
     def stored_head(self) -> CopyHead:
-        """Of an owner, as far as its log is on the disk."""
+        """Return an owner's head, as far as its log is on the disk."""
         tail = min(self.stored, self.tail)
         return CopyHead(self.state, tail, self.is_clean, self.log_start, epochs_until(self.epochs, tail))
 
@@ -78,7 +78,7 @@ class ServedCopy:
         return None if fresh and fresh[0].previous != self.stream else fresh
 
     def take(self, records: Sequence[LogRecord]) -> None:
-        """They are the next ones of the stream."""
+        """Take the next records of the stream."""
         for record in records:
             self.stream = record.position
             self.last_ms = record.time_ms

@@ -1,5 +1,5 @@
-"""What a store server's core asks of its shell: plain values, carried out in order. What is answered later has
-a ticket.
+"""Requests of a store server's core to its shell: plain values, carried out in order. What is answered later
+has a ticket.
 
 The shell adds nothing of its own but this: right before the bytes of a ``Reply`` go to the socket it looks at
 the clock, and where ``until_ms`` is over it sends the reply's ``late`` code instead.
@@ -29,8 +29,8 @@ class WriteDisk:
 
 @dataclass(frozen=True, slots=True)
 class SendServer:
-    """To the server of that name with that join order; dropped where there is no connection to it. Messages to
-    one server that are asked for together go as one."""
+    """Send a message to the server of that name with that join order; dropped without a connection to it.
+    Messages to one server that are asked for together go as one."""
 
     to: str
     order: int
@@ -39,7 +39,7 @@ class SendServer:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """To a client's connection, if it is still there. ``until_ms`` is of the clock that ticks have."""
+    """Answer a client's connection, if it is still there. ``until_ms`` is of the clock that ticks have."""
 
     client: int
     answer: StoreAnswer
@@ -93,8 +93,8 @@ class SetSuspect:
 
 @dataclass(frozen=True, slots=True)
 class CloseConnections:
-    """Of one incarnation that the ring has removed; messages of it that were received and not yet handed in go
-    too."""
+    """Close the connections of an incarnation that the ring has removed; its messages that were received and
+    not yet handed in go too."""
 
     name: str
     order: int
@@ -109,12 +109,12 @@ class StopServer:
 
 @dataclass(frozen=True, slots=True)
 class LeaveRing:
-    """Everything is closed, drained and answered: append NODE_LEFT for this incarnation, then end."""
+    """Append NODE_LEFT for this incarnation, as everything is closed, drained and answered; then end."""
 
 
 @dataclass(frozen=True, slots=True)
 class TellCopies:
-    """To a client's connection; no clock matters."""
+    """List the copies on a client's connection; no clock matters."""
 
     client: int
     answer: CopiesAnswer
@@ -129,7 +129,7 @@ class MapsHeld:
 
 @dataclass(frozen=True, slots=True)
 class PublishExchange:
-    """For people: write ``exchange/log/<exchange>``. It may get lost."""
+    """Write ``exchange/log/<exchange>``, for people. It may get lost."""
 
     record: ExchangeRecord
 

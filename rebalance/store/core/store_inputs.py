@@ -1,4 +1,4 @@
-"""What a store server's core is told, one at a time and in the order in which it happened."""
+"""Inputs of a store server's core, one at a time and in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class ServerMessage:
-    """From a connection whose hello named this sender."""
+    """A message from a connection whose hello named this sender."""
 
     sender: str
     order: int
@@ -64,7 +64,8 @@ class DiskDone:
 
 @dataclass(frozen=True, slots=True)
 class DiskRefused:
-    """Nothing of it was done. ``no_room``: the map or the disk is full; otherwise the process must end."""
+    """A transaction of which nothing was done. ``no_room``: the map or the disk is full; otherwise the process
+    must end."""
 
     ticket: int
     no_room: bool
@@ -116,7 +117,7 @@ class ResultCommitted:
 
 @dataclass(frozen=True, slots=True)
 class ResultExists:
-    """Those after the one that the record named as the one before, in order."""
+    """Results after the one that the record named as its predecessor, in order."""
 
     records: tuple[ResultRecord, ...]
 

@@ -1,4 +1,4 @@
-"""What bounds a store server, and how long it waits. Times in milliseconds, sizes in bytes."""
+"""Bounds of a store server, and its waiting times. Times in milliseconds, sizes in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes over a store server's connections: plain values, in the order in which one side sent them.
+"""Messages on a store server's connections: plain values, in the order in which one side sent them.
 
 A connection begins with ``StoreHello`` each way. It delivers in order while it stands, and whatever was on its
 way is lost with it: senders repeat (appends until they are acknowledged, the exchange by its tick).
@@ -86,7 +86,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class KeyRead:
-    """What a transaction read: the position of the row, NO_RECORD where there was none."""
+    """A key that a transaction read: the position of the row, NO_RECORD where there was none."""
 
     key: bytes
     position: StorePosition
@@ -128,9 +128,9 @@ class StoreAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CopyReadRequest:
-    """Of the server's own copy as it is on its disk, whoever leads: to compare copies with each other. Its
-    shell answers, as nothing is decided by it. ``keys_bytes`` 0: the value of ``key``; else the keys above it,
-    of about so many bytes of rows."""
+    """Read the server's own copy as it is on its disk, whichever server leads: to compare copies with each
+    other. Its shell answers, as nothing is decided by it. ``keys_bytes`` 0: the value of ``key``; else the keys
+    above it, of about so many bytes of rows."""
 
     request: int
     zone: ZoneId
@@ -160,8 +160,8 @@ class RefillAnswer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CopiesRequest:
-    """For what the server has, whoever leads it: answered at once, also while an exchange runs. ``refills``:
-    copies that are to be emptied and filled anew; servers of earlier builds do not see them."""
+    """Ask for the server's copies, whichever server leads: answered at once, also while an exchange runs.
+    ``refills``: copies that are to be emptied and filled anew; servers of earlier builds do not see them."""
 
     request: int
     refills: tuple[PartitionKey, ...] = ()
@@ -188,9 +188,9 @@ class CopiesAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AppendRecords:
-    """From the primary to a copy that it waits for. ``basis``: the exchange that made the sender's assignments.
-    Records follow each other; the first may be one that the receiver has already. ``settled``: up to here every
-    copy that is waited for has the log on its disk, so older records may be cut off."""
+    """Records from the primary to a copy that it waits for. ``basis``: the exchange that made the sender's
+    assignments. Records follow each other; the first may be one that the receiver has already. ``settled``: up
+    to here every copy that is waited for has the log on its disk, so older records may be cut off."""
 
     partition: PartitionKey
     basis: TopologyVersion
@@ -236,7 +236,7 @@ class SupplyStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SupplyRequest:
-    """For the next batch of a copy. The supplier decides how it goes on, from ``tail`` and ``epochs``.
+    """Ask for the next batch of a copy. The supplier decides how it goes on, from ``tail`` and ``epochs``.
 
     - ``level``: an owner asks for records only, up to ``until``.
     - ``until``: the supplier answers only once it has this position on its disk.
@@ -257,9 +257,9 @@ class SupplyRequest:
 
 @dataclass(frozen=True, slots=True)
 class SupplyBatch:
-    """At most 1 MiB. ``after``: that of the request, so that an answer that comes twice or late is known; None
-    for records. ``next_after``: to go on from, in the same stage; None when the stage is over.
-    ``read_at``: the supplier's tail. Rows may be as new as that, so the asker does not own before its own
+    """A batch of at most 1 MiB for a copy. ``after``: that of the request, so that an answer that comes twice
+    or late is known; None for records. ``next_after``: to go on from, in the same stage; None when the stage is
+    over. ``read_at``: the supplier's tail. Rows may be as new as that, so the asker does not own before its own
     stream has come as far. ``last_ms``, with ids: the time of the supplier's last record."""
 
     partition: PartitionKey
@@ -281,14 +281,14 @@ class SupplyBatch:
 
 @dataclass(frozen=True, slots=True)
 class PeerPing:
-    """Whoever waits for an exchange asks whether the other is there; the answer comes at once."""
+    """Ask a server that an exchange waits for whether it is alive; the answer comes at once."""
 
     is_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRoom:
-    """Whether the sender takes new writes; said at its low-water mark and again with each hello."""
+    """The sender takes new writes, or not; said at its low-water mark and again with each hello."""
 
     has_room: bool
 

@@ -169,7 +169,8 @@ class StoreServer:
 
     @property
     def _is_drained(self) -> bool:
-        """Nobody waits for this server: no exchange, and no client. One that has not joined is so at once."""
+        """Check that neither an exchange nor a client waits for this server. One that has not joined is so at
+        once."""
         worker = self.books.worker
         return worker is None or (worker.is_idle and not self.books.pending)
 
@@ -261,14 +262,15 @@ class StoreServer:
         books.out.extend(item for item in waiting if item is not None and item not in books.out)
 
     def _ask_switch(self) -> None:
-        """At most once a second, however many zones are about to switch: each time all of them stand still."""
+        """Ask for the switch at most once a second, however many zones are about to switch: each time all of
+        them stand still."""
         books = self.books
         if self._asked is not None and books.now_ms - self._switched_ms >= books.limits.switch_ms:
             self._switched_ms = books.now_ms
             books.out.append(self._asked)
 
     def _go_on(self, worker: ExchangeWorker) -> None:
-        """Whatever an input may have made possible. What looks at all copies is not done with every input."""
+        """Do what an input may have made possible. What looks at all copies is not done with every input."""
         books = self.books
         if self._awaiting is not None and not books.pending:
             wait, self._awaiting = self._awaiting, None
@@ -437,8 +439,8 @@ class StoreServer:
                 self._fills.stored(stored)
 
     def _disk_refused(self, refused: DiskRefused) -> None:
-        """What reached the log is never answered "failed": the connections end with the process. What fills a
-        copy waits for room, and is tried again now and then."""
+        """Handle a refused transaction: what reached the log is never answered "failed", and the connections
+        end with the process. What fills a copy waits for room, and is tried again now and then."""
         if not (refused.no_room and self.books.disk.without_bulk(refused.ticket)):
             self._stop("its disk refused a transaction")
 

@@ -1,4 +1,4 @@
-"""Which life of a zone's id this server's copies are of: a token on its disk, and which copies are at rest."""
+"""Lives of zone ids that this server's copies are of: a token on its disk, and the copies at rest."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ZoneLives:
         return zone_id in self._resting
 
     def refusal(self, zones: Iterable[ZoneSpec]) -> str:
-        """Why the server must not serve with ``zones`` in the ring; empty: it may. Copies with another token
-        are of a lost zone, and there is room for one copy of an id."""
+        """Return why the server must not serve with ``zones`` in the ring; empty: it may. Copies with another
+        token are of a lost zone, and there is room for one copy of an id."""
         for spec in zones:
             life = self._of(spec.zone_id)
             is_other = spec.life and life not in ("", spec.life)

@@ -17,16 +17,18 @@ from rebalance.store.shell.store_errors import NoStoreError, StoreDiskError
 
 NOTE = "damaged.txt"
 ASIDE = ".damaged"
-"""After the directory's name. One is kept: whoever has looked at it removes it."""
+"""Suffix of the directory that a damaged store is moved to. One is kept: whoever has looked at it removes
+it."""
 
 
 def note_damage(directory: Path, damage: str) -> None:
-    """Of the file that is there now, which nobody writes to any more. Raises OSError."""
+    """Note the damage of the file that is there now, to which nothing is written any more. Raises OSError."""
     (directory / NOTE).write_text(f"{_mark(directory)}\n{damage}\n")
 
 
 def damage_of(directory: Path) -> str:
-    """What is wrong with the store there; empty: nothing is known of it, or there is none. Raises OSError."""
+    """Return what is wrong with the store there; empty: nothing is known of it, or there is none. Raises
+    OSError."""
     if not (directory / DATA_FILE).is_file():
         return ""
     note = directory / NOTE
@@ -45,7 +47,7 @@ def damage_of(directory: Path) -> str:
 
 
 def _mark(directory: Path) -> str:
-    """Another one where somebody has put another file there."""
+    """Identify the file; another file has another mark."""
     file = (directory / DATA_FILE).stat()
     return f"{file.st_ino} {file.st_size} {file.st_mtime_ns}"
 
@@ -88,7 +90,7 @@ def why_kept(directory: Path, damage: str, start: StoreStart, name: str) -> str:
 
 
 def move_aside(directory: Path) -> Path:
-    """Where it is kept. Raises OSError."""
+    """Move the store aside and return its new place. Raises OSError."""
     aside = directory.with_name(directory.name + ASIDE)
     directory.rename(aside)
     return aside

@@ -1,4 +1,4 @@
-"""How a store server's values lie in LMDB: the bytes of keys and values, format 1.
+"""Layout of a store server's values in LMDB: the bytes of keys and values, format 1.
 
 Every key begins with zone (8 bytes) and partition (4), so that a copy's entries lie together.
 
@@ -66,7 +66,7 @@ def partition_of(key: bytes) -> PartitionKey:
 
 
 def position_bytes(position: StorePosition) -> bytes:
-    """In the order of positions."""
+    """Encode a position so that bytes are in the order of positions."""
     return _POSITION.pack(*position)
 
 
@@ -76,12 +76,13 @@ def position_after(position: StorePosition) -> bytes:
 
 
 def position_of(key: bytes) -> StorePosition:
-    """Of a key of ``log`` or ``bare_ids``."""
+    """Decode the position in a key of ``log`` or ``bare_ids``."""
     return StorePosition(*_POSITION.unpack_from(key, PARTITION_BYTES))
 
 
 def row_key(key: bytes) -> bytes:
-    """In the order of keys, but for those that begin with the same ``WHOLE_KEY_BYTES_MAX`` bytes."""
+    """Encode a key in the order of keys, but for those that begin with the same ``WHOLE_KEY_BYTES_MAX``
+    bytes."""
     if len(key) <= WHOLE_KEY_BYTES_MAX:
         return key
     return key[:WHOLE_KEY_BYTES_MAX] + hashlib.sha256(key).digest()
@@ -109,7 +110,7 @@ def row_of(stored_key: bytes, value: bytes) -> StoredRow:
 
 
 def row_position(value: bytes) -> StorePosition:
-    """Of a row's value, which may be large, without its other parts."""
+    """Decode the position of a row's value, which may be large, without its other parts."""
     return StorePosition(*_POSITION.unpack_from(value))
 
 

@@ -34,13 +34,13 @@ HELD_BYTES_MAX = 64 << 20
 UNHEARD_MS = 5_000
 """A connection whose bytes the other side does not acknowledge for so long is lost."""
 MESSAGE_BYTES = 100
-"""What a message counts for besides its contents."""
+"""Bytes that a message counts for besides its contents."""
 
 Outgoing = WireMessage | Reply
 
 
 class ConnectionOwner(Protocol):
-    """Who is called about a connection, on the event loop."""
+    """Receiver of a connection's events, called on the event loop."""
 
     def received(self, connection: FrameConnection, messages: Sequence[WireMessage]) -> None: ...
 
@@ -106,7 +106,7 @@ class FrameConnection(asyncio.Protocol):
             self._owner.received(self, messages)
 
     def _taken(self) -> list[WireMessage]:
-        """Of whole frames. Raises WireError."""
+        """Take the messages of whole frames. Raises WireError."""
         messages: list[WireMessage] = []
         buffer, start = self._incoming, 0
         while len(buffer) - start >= LENGTH.size:
@@ -123,7 +123,7 @@ class FrameConnection(asyncio.Protocol):
     # Sending
 
     def send(self, message: Outgoing) -> None:
-        """It goes with the next ``flush``, or once the socket takes bytes again."""
+        """Queue a message for the next ``flush``, or until the socket takes bytes again."""
         if not self.is_open:
             return
         self._waiting.append(message)
@@ -146,13 +146,13 @@ class FrameConnection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """What was written before still goes out."""
+        """Close after sending what was written before."""
         if self._transport is not None:
             self._transport.close()
         self._end()
 
     def abort(self) -> None:
-        """At once, also when the event loop ends before the other side has answered a farewell of TLS."""
+        """Close at once, also when the event loop ends before the other side has answered a farewell of TLS."""
         if self._transport is not None:
             self._transport.abort()
         self._end()
@@ -164,7 +164,7 @@ class FrameConnection(asyncio.Protocol):
             self._owner.lost(self)
 
     def _write(self, batch: Sequence[Outgoing]) -> None:
-        """In one frame, or in as many as needed."""
+        """Write messages in one frame, or in as many as needed."""
         assert self._transport is not None
         replies = [message for message in batch if isinstance(message, Reply)]
         until_ms = min((reply.until_ms for reply in replies), default=None)
@@ -189,7 +189,7 @@ class FrameConnection(asyncio.Protocol):
 
 
 def answer_at(reply: Reply, now_ms: int) -> StoreAnswer:
-    """What may still be answered."""
+    """Return the answer that may still be given at ``now_ms``."""
     if now_ms < reply.until_ms:
         return reply.answer
     return StoreAnswer(reply.answer.request, reply.late, reply.answer.version)

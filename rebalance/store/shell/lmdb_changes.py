@@ -51,7 +51,7 @@ Databases = Mapping[str, Any]
 
 
 def carry_out(txn: lmdb.Transaction[bytes], databases: Databases, changes: Iterable[DiskChange]) -> None:
-    """In order. Raises lmdb.Error, and the transaction must be aborted."""
+    """Carry out changes in order. Raises lmdb.Error, and the transaction must be aborted."""
     for change in changes:
         match change:
             case KeepMark(name, value):
@@ -123,7 +123,7 @@ class _CopyChanges:
             self._delete("tombstones", key)
 
     def _keep_id(self, entry: StoredWriteId) -> bool:
-        """Whether it is stored now: one with an equal or later position stays."""
+        """Decide whether the id is stored: one with an equal or later position stays."""
         stored = self._stored_id(entry.write)
         if stored is not None and stored.position >= entry.position:
             return False
@@ -223,12 +223,12 @@ class _CopyChanges:
         return self._txn.cursor(db=self._databases[database])
 
     def _is_up_to(self, cursor: lmdb.Cursor[bytes], until: StorePosition) -> bool:
-        """Whether the cursor is at an entry of this copy whose key is a position up to ``until``."""
+        """Check that the cursor is at an entry of this copy whose key is a position up to ``until``."""
         key = cursor.key()
         return key.startswith(self._prefix) and position_of(key) <= until
 
 
 def _delete_here(cursor: lmdb.Cursor[bytes]) -> bool:
-    """Whether the cursor is at another entry now: the next one."""
+    """Delete the entry at the cursor; True if the cursor is at the next one now."""
     cursor.delete()
     return bool(cursor.key())

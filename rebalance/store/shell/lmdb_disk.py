@@ -43,16 +43,16 @@ MAP_BYTES = 256 * GIB
 """Address space, not memory: how large the file may become."""
 LOW_WATER_BYTES = 256 << 20
 ROOM_AGAIN = 1.25
-"""So many times the low-water mark must be free before new writes are taken again."""
+"""Multiple of the low-water mark that must be free before new writes are taken again."""
 FULL_BYTES = 256 << 10
 """A file system with less than this free is full."""
 DATA_FILE = "data.mdb"
 STOPPED = None
 HERE_CHANGES_MAX = 4
 HERE_BYTES_MAX = 64 << 10
-"""Of a transaction that the event loop's thread carries out itself."""
+"""Maximum size of a transaction that the event loop's thread carries out itself."""
 HERE_S = 0.003
-"""So long the event loop may stand still for one, on average."""
+"""Time, in seconds, that the event loop may stand still for one, on average."""
 
 Report = Callable[[DiskDone | DiskRefused | RoomChanged], None]
 
@@ -88,7 +88,7 @@ class LmdbDisk:
         self.reader = LmdbReader(self._environment, self._databases)
         self.has_room = self._has_room_now(had_room=True)
         self.damage = ""
-        """Why the file cannot be written to any more: it cannot be read."""
+        """Damage for which the file is not written to any more: it cannot be read."""
         self._usual_s = 0.0
         self._orders: SimpleQueue[WriteDisk | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write_all, name="store disk", daemon=True)
@@ -106,11 +106,12 @@ class LmdbDisk:
         return self._outcome(order)
 
     def look_for_room(self) -> None:
-        """Others fill file systems, too: reports RoomChanged where that is so, after what is being written."""
+        """Check the free space, as others fill file systems, too: reports RoomChanged where that is so, after
+        what is being written."""
         self._orders.put(WriteDisk(0, ()))
 
     def close(self) -> None:
-        """After everything that was asked for."""
+        """Close after everything that was asked for."""
         self._orders.put(STOPPED)
         self._thread.join()
         self.reader.close()
@@ -157,7 +158,7 @@ class LmdbDisk:
         return self.free_bytes() >= needed
 
     def free_bytes(self) -> int:
-        """What can still be stored: free pages of the file, and what it may grow by."""
+        """Return the bytes that can still be stored: free pages of the file, and what it may grow by."""
         with self._environment.begin() as txn:
             parts = [txn.stat(database) for database in self._databases.values()]
         pages = sum(part["branch_pages"] + part["leaf_pages"] + part["overflow_pages"] for part in parts)
@@ -168,7 +169,7 @@ class LmdbDisk:
 
 
 def _is_small(changes: Sequence[DiskChange]) -> bool:
-    """Of a write or two, and not of many."""
+    """Recognise a write or two, as opposed to many."""
     if len(changes) > HERE_CHANGES_MAX:
         return False
     size = 0
@@ -181,7 +182,7 @@ def _is_small(changes: Sequence[DiskChange]) -> bool:
 
 @contextmanager
 def stored(directory: Path) -> Iterator[LmdbReader]:
-    """To read a store without a server, or beside one. Raises StoreDiskError."""
+    """Read a store without a server, or beside one. Raises StoreDiskError."""
     if not (directory / DATA_FILE).is_file():
         raise NoStoreError(f"{directory}: there is no store here, which would have a file data.mdb")
     environment = _opened(directory, MAP_BYTES, readonly=True)

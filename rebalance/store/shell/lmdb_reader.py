@@ -1,4 +1,4 @@
-"""What is on a store server's disk, read as of one transaction."""
+"""Reader of a store server's disk as of one transaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def _reads(read: Callable[Concatenate[LmdbReader, P], T]) -> Callable[Concatenate[LmdbReader, P], T]:
-    """What it comes upon is the file's fault, and named so."""
+    """Name failures of ``read`` as faults of the file."""
 
     @wraps(read)
     def reading(self: LmdbReader, /, *args: P.args, **named: P.kwargs) -> T:
@@ -66,7 +66,8 @@ class LmdbReader:
         self._txn: lmdb.Transaction[bytes] = environment.begin()
 
     def renew(self) -> None:
-        """To be called after each transaction: pages that the old view holds are not used again until then."""
+        """Renew the view after each transaction: pages that the old view holds are not used again until
+        then."""
         self._txn.abort()
         self._txn = self._environment.begin()
 
@@ -81,7 +82,7 @@ class LmdbReader:
 
     @_reads
     def partitions(self) -> set[PartitionKey]:
-        """Of which anything is stored, with a head or without."""
+        """Return the partitions of which anything is stored, with a head or without."""
         partitions = set()
         for database in OF_COPIES:
             with self._cursor(database) as cursor:
@@ -111,8 +112,8 @@ class LmdbReader:
 
     @_reads
     def rows(self, partition: PartitionKey, after: bytes, limit_bytes: int) -> tuple[StoredRow, ...]:
-        """By key; those that are longer than ``WHOLE_KEY_BYTES_MAX`` and begin alike are in an order of their
-        own."""
+        """Read rows by key; those that are longer than ``WHOLE_KEY_BYTES_MAX`` and begin alike are in an order
+        of their own."""
         return self._batch("rows", partition, _next_key(row_key(after)), row_of, limit_bytes)
 
     @_reads
@@ -142,7 +143,7 @@ class LmdbReader:
         return head.appended(record_of(value) for _, value in self._entries("log", partition, first))
 
     def _last_position(self, partition: PartitionKey) -> StorePosition | None:
-        """Of the log."""
+        """Return the last position of the log."""
         prefix = partition_prefix(partition)
         with self._cursor("log") as cursor:
             there = cursor.set_range(prefix + b"\xff" * POSITION_BYTES)

@@ -34,7 +34,7 @@ ChannelAnswer = StoreAnswer | CopiesAnswer | CopyReadAnswer
 
 
 class StoreUnreachableError(Exception):
-    """There was no answer. ``was_sent``: the request may have arrived."""
+    """A request without an answer. ``was_sent``: the request may have arrived."""
 
     def __init__(self, message: str, *, was_sent: bool) -> None:
         super().__init__(message)
@@ -42,13 +42,13 @@ class StoreUnreachableError(Exception):
 
 
 def server_url(host: str, port: int, name: str = "", incarnation: str = "") -> str:
-    """Where one incarnation of a server listens; empty: any that does."""
+    """Return the address of one incarnation of a server; empty: any that listens there."""
     place = f"[{host}]" if ":" in host else host
     return f"{SCHEME}://{place}:{port}/{quote(name, safe='')}/{quote(incarnation, safe='')}"
 
 
 def names_server(url: str, name: str) -> bool:
-    """Whether it is of a server of that name."""
+    """Check that the address is of a server of that name."""
     return f"/{quote(name, safe='')}/" in urlsplit(url).path
 
 
@@ -84,7 +84,7 @@ class StoreChannel:
         return answer
 
     async def read_copy(self, request: CopyReadRequest, limit_s: float) -> CopyReadAnswer:
-        """As ``request`` asks, of the server's own copy. Raises StoreUnreachableError."""
+        """Read the server's own copy, as ``request`` asks. Raises StoreUnreachableError."""
         answer = await self._asked(request, limit_s)
         assert isinstance(answer, CopyReadAnswer)
         return answer
@@ -119,11 +119,11 @@ class StoreChannel:
 
     @property
     def is_idle(self) -> bool:
-        """It neither stands nor is being dialled."""
+        """Check that the connection neither stands nor is being dialled."""
         return self._connection is None and self._greeted is None
 
     async def close(self) -> None:
-        """What is being asked fails."""
+        """Close the channel; requests under way fail."""
         if self._dialling is not None:
             self._dialling.cancel()
             with suppress(asyncio.CancelledError):
@@ -166,7 +166,7 @@ class StoreChannel:
     # Dialling
 
     def _standing(self) -> asyncio.Future[FrameConnection]:
-        """Of the dialling under way, or of a new one."""
+        """Return the dialling under way, or begin one."""
         if self._greeted is None:
             loop = asyncio.get_running_loop()
             self._greeted = loop.create_future()

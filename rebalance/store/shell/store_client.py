@@ -64,11 +64,12 @@ FINAL = frozenset(
         AnswerCode.LOST,
     }
 )
-"""Nothing was done, and the same request would be refused again."""
+"""Codes after which nothing was done, and the same request would be refused again."""
 
 
 class StoreRefusedError(GroupError):
-    """Nothing was written or read. ``code``: of the last answer; NOT_SERVING: no server was reached."""
+    """A request of which nothing was written or read. ``code``: of the last answer; NOT_SERVING: no server was
+    reached."""
 
     def __init__(self, message: str, code: AnswerCode) -> None:
         super().__init__(message)
@@ -216,13 +217,14 @@ class StoreClient:
 
 
 def _turn_of(route: Route, primary: str, turn: int) -> int:
-    """That of the server that the one before named, if it comes later."""
+    """Return the turn of the server that the one before named, if it comes later."""
     later = range(turn, len(route.voters)) if primary else range(0)
     return next((place for place in later if names_server(route.voters[place], primary)), turn)
 
 
 def _failed_condition(partition: PartitionId, terms: WriteTerms, *, may_be_done: bool) -> GroupError:
-    """Once somebody has deleted the key, an attempt that is late is done. A position never comes again."""
+    """Return the error of a write whose condition failed; unknown where an earlier attempt may yet be done, as
+    it is once somebody has deleted the key. A position never comes again."""
     if not terms.if_absent:
         message = f"partition {partition}: the key is not at revision {terms.if_revision}, or is being written"
         return ConditionFailedError(message, wants_absence=False)

@@ -1,4 +1,4 @@
-"""What reading and opening a store raises."""
+"""Errors of reading and opening a store."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class StoreDiskError(Exception):
 
 
 class NoStoreError(StoreDiskError):
-    """For readers only: a server makes one."""
+    """A missing store, for readers only: a server makes one."""
 
 
 class StoreFormatError(StoreDiskError):
-    """Nothing was changed."""
+    """A store of another format; nothing was changed."""
 
 
 class StoreInUseError(StoreDiskError):
@@ -35,9 +35,9 @@ class StoreDamagedError(StoreDiskError):
 
 
 DAMAGED_PAGES = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.IncompatibleError)
-"""What LMDB says of a file, and not of the system, which may give it room, memory or rights again."""
+"""LMDB's errors about a file, not about the system, which may give it room, memory or rights again."""
 UNREADABLE = (*DAMAGED_PAGES, ValueError, struct.error)
-"""While stored bytes are read and decoded."""
+"""Errors while stored bytes are read and decoded."""
 
 
 def damaged(place: str, error: Exception) -> StoreDamagedError:

@@ -49,7 +49,7 @@ HELLO_S = 10.0
 DIAL_S = 5.0
 DIAL_AGAIN = Backoff(0.05, 2.0)
 STEADY_S = 5.0
-"""After a connection that stood so long the next one is dialled as the first."""
+"""Time in seconds after which a lost connection is dialled again as if it were the first."""
 CLIENTS_MAX = 1_000
 UNKNOWN_MAX = 32
 """Connections of one address that have not said whose they are. Another one ends the oldest: whoever does not
@@ -68,7 +68,7 @@ OF_CLIENTS = (
     | CopyReadRequest
     | CopyReadAnswer
 )
-"""What no server sends to another one."""
+"""Messages that no server sends to another one."""
 Address = tuple[str, int]
 
 
@@ -82,8 +82,8 @@ class PeerId:
 
 @dataclass(slots=True)
 class _Party:
-    """Who is at the other side. ``client`` 0: it is a server, or has not said hello yet. ``dialled``: whom this
-    side called."""
+    """The other side of a connection. ``client`` 0: it is a server, or has not said hello yet. ``dialled``:
+    whom this side called."""
 
     peer: PeerId | None = None
     client: int = 0
@@ -92,7 +92,7 @@ class _Party:
     place: ConnectionPlace | None = None
 
     def is_known(self) -> None:
-        """Whose it is: it is counted with those of its kind."""
+        """Stop its deadline and give back its place among unknown parties."""
         if self.deadline is not None:
             self.deadline.cancel()
         if self.place is not None:
@@ -169,7 +169,7 @@ class StoreNetwork:
             self._unsent.add(connection)
 
     def flush(self) -> None:
-        """After all effects of a batch of inputs: what goes to one place goes as one."""
+        """Flush after all effects of a batch of inputs: what goes to one place goes as one."""
         unsent, self._unsent = self._unsent, set()
         for connection in unsent:
             connection.flush()
@@ -353,6 +353,6 @@ def _others(ring: RingState, name: str) -> set[PeerId]:
 
 
 def _place(party: _Party) -> dict[str, object]:
-    """For logs: who is at the other side."""
+    """Describe the other side, for logs."""
     peer = party.peer or party.dialled
     return {"client": party.client} if peer is None else {"peer": peer.name, "order": peer.order}

@@ -1,4 +1,4 @@
-"""Which members of the ring a server reaches before it joins."""
+"""Members of the ring that a server reaches before it joins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rebalance.store.core.ring_records import RingState
 REACH_S = 1.0
 
 AddressOf = Callable[[str, str], Awaitable[tuple[str, int] | None]]
-"""Where a server of that name and incarnation listens; None while that is not known."""
+"""Address of a server of that name and incarnation; None while that is not known."""
 
 
 async def unreached(ring: RingState, name: str, address_of: AddressOf) -> tuple[str, ...]:

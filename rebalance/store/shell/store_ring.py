@@ -1,4 +1,4 @@
-"""What a store server reads and writes in the metastore: its heartbeat, the ring, targets, results.
+"""A store server's reads and writes in the metastore: its heartbeat, the ring, targets, results.
 
 Invariants: events are handed on in order without a gap; a result is committed by the creation of one key, in a
 transaction that compares the result before it.
@@ -61,15 +61,15 @@ class RingError(Exception):
 
 
 class RingGapError(RingError):
-    """It starts as a new incarnation."""
+    """A gap in the events: the server starts as a new incarnation."""
 
 
 class EvictedError(RingError):
-    """Until the ring has removed the incarnation before."""
+    """An eviction that lasts until the ring has removed the previous incarnation."""
 
 
 class StoreRing:
-    """Of one incarnation. ``state``: after the last event that ``events`` has given."""
+    """Ring of one incarnation. ``state``: after the last event that ``events`` has given."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class StoreRing:
     # The beginning
 
     async def start(self, held: Collection[ZoneId] = ()) -> StoreStart:
-        """Everything as of one revision, after the epoch and what the catalog says of zones of which the disk
-        has copies (``held``). Raises RingGapError, MetastoreError, RecordNotReadableError."""
+        """Read everything as of one revision, after the epoch and what the catalog says of zones of which the
+        disk has copies (``held``). Raises RingGapError, MetastoreError, RecordNotReadableError."""
         keys = self._keyspace
         intents = {zone: await self._metastore.get(keys.intent(zone)) for zone in sorted(held)}
         epoch = readable(await self._metastore.get(keys.epoch), EpochRecord.decode) or EpochRecord()
@@ -138,9 +138,9 @@ class StoreRing:
     # While it runs
 
     async def heartbeat(self, finished: TopologyVersion, cut_from: Sequence[str] = ()) -> bool:
-        """False when it was refused: the name is being evicted, the key is gone, or it is an earlier one, as in
-        a metastore that was restored from a backup. Raises MetastoreError when it was not heard of. What was
-        ``finished`` stays known when the heartbeat is gone."""
+        """Write a heartbeat; False when it was refused: the name is being evicted, the key is gone, or it is an
+        earlier one, as in a metastore that was restored from a backup. Raises MetastoreError when it was not
+        heard of. What was ``finished`` stays known when the heartbeat is gone."""
         key = self._keyspace.store_server(self._name, self._incarnation)
         guards = (absent(self._keyspace.eviction(self._name)), not_before(key, self._beaten))
         puts = [self._beat(key, finished, cut_from)]
@@ -209,15 +209,17 @@ class StoreRing:
         return () if result.succeeded else await self._results_after(record)
 
     async def ask_affinity_change(self, basis: TopologyVersion) -> None:
-        """Only while nothing came after ``basis`` that this server has heard of; the guard sees the rest."""
+        """Ask for a change of affinity, only while nothing came after ``basis`` that this server has heard of;
+        the guard sees the rest."""
         cluster = self.state.cluster
         if cluster.version == basis:
             version = cluster.version_after(Trigger.AFFINITY_CHANGE)
             await self._append(DiscoveryEvent(version, Trigger.AFFINITY_CHANGE, basis=basis))
 
     async def suspect(self, whom: str, order: int, suspected: bool) -> None:
-        """Nothing where ``whom`` is not the member of that order any more. Whoever fails a member deletes its
-        heartbeat and all suspicions of it: one that came after that would be about its next incarnation."""
+        """Write a suspicion; nothing where ``whom`` is not the member of that order any more. Whoever fails a
+        member deletes its heartbeat and all suspicions of it: one that came after that would be about its next
+        incarnation."""
         if self.state.cluster.servers.get(whom) != order:
             return
         key = self._keyspace.suspicion(self._name, whom)
@@ -226,7 +228,7 @@ class StoreRing:
         await self._metastore.commit(Txn((present(heartbeat),), (change,)))
 
     async def publish_exchange(self, record: ExchangeRecord) -> None:
-        """Beside the ``EXCHANGES_KEPT`` newest others, which stay."""
+        """Publish an exchange beside the ``EXCHANGES_KEPT`` newest others, which stay."""
         keys = self._keyspace
         key = keys.logged_exchange(record.cause.version)
         known = sorted(item.key for item in (await self._metastore.range(keys.exchange_log)).items)
@@ -251,7 +253,7 @@ class StoreRing:
         await self._metastore.commit(Txn((), (Delete(key),)))
 
     async def _append(self, event: DiscoveryEvent, *besides: Delete | DeletePrefix) -> bool:
-        """After the last event of ``state``."""
+        """Append after the last event of ``state``; False if another event came first."""
         number = self.state.number + 1
         key = self._keyspace.exchange_event(number)
         incarnation = self._incarnation if event.node == self._name else ""
@@ -292,7 +294,8 @@ class StoreRing:
 
 
 def _is_dropped(intent: KeyValue | None) -> bool:
-    """As the catalog says: a zone that it does not know, or does not know any more, is not dropped."""
+    """Check that the catalog dropped the zone; one that it does not know, or does not know any more, is not
+    dropped."""
     known = read(intent, ZoneIntent.decode)
     return isinstance(known, ZoneIntent) and known.dropped
 
@@ -309,11 +312,11 @@ def _following(state: RingState, record: RingRecord) -> RingState:
 
 
 def _put(events: Iterable[object]) -> list[KeyValue]:
-    """What a batch of a watch has put."""
+    """Return the items that a batch of a watch has put."""
     return [item for event in events if isinstance(item := getattr(event, "current", None), KeyValue)]
 
 
 def _events(keys: Keyspace, items: Iterable[KeyValue]) -> list[RingRecord]:
-    """In order."""
+    """Decode events in order."""
     records = [decode_event(item.value) for item in items if item.key.startswith(keys.exchange_events)]
     return sorted(records, key=lambda record: record.number)

@@ -71,14 +71,14 @@ log = structlog.get_logger(__name__)
 
 TICK_S = 0.1
 FRESH_MS = 10
-"""So old the core's time may be when an input is handed in; replies have a look at the clock of their own."""
+"""Maximum age of the core's time when an input is handed in, in milliseconds; replies read the clock again."""
 ROUND_INPUTS_MAX = 512
 """Then what they caused is sent, before more is taken."""
 COPY_KEYS_BYTES_MAX = 256 << 10
-"""Of rows whose keys are listed in one answer: the loop stands still for it."""
+"""Maximum size of rows whose keys are listed in one answer: the loop stands still for it."""
 ROOM_S = 1.0
 LEAVE_S = 2.0
-"""For NODE_LEFT to be written."""
+"""Time for NODE_LEFT to be written, in seconds."""
 METASTORE_AGAIN = Backoff(0.1, 2.0)
 SUSPICION_ATTEMPTS_MAX = 5
 
@@ -86,7 +86,7 @@ T = TypeVar("T")
 
 
 def boottime_ms() -> int:
-    """It never goes back, and goes on while the machine sleeps."""
+    """Milliseconds since boot; never goes back, and goes on while the machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
@@ -171,8 +171,8 @@ class StoreRuntime:
             self._disk.close()
 
     def leave(self) -> None:
-        """In order: after everything is closed, drained and answered ``run`` ends; within some seconds in any
-        case, once the server has begun."""
+        """Leave in order: after everything is closed, drained and answered ``run`` ends; within some seconds in
+        any case, once the server has begun."""
         self._give(LeaveAsked())
 
     async def _come_back(self) -> None:
@@ -187,7 +187,7 @@ class StoreRuntime:
                 self._disk.look_for_room()
 
     def _plan_round(self) -> None:
-        """After what else has come by then, which is taken together."""
+        """Plan a round after what else has come by then, which is taken together."""
         if not self._is_round_due:
             self._is_round_due = True
             asyncio.get_running_loop().call_soon(self._round)
@@ -294,7 +294,8 @@ class StoreRuntime:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Nothing but what is expected is caught in them: the process ends for anything else."""
+        """Handle the end of a task: only expected failures are caught in tasks, and the process ends for any
+        other."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of the store server ended", error=str(error), exc_info=error)
@@ -338,7 +339,7 @@ class StoreRuntime:
             self._give(HeartbeatDone(ticket) if is_done else HeartbeatRefused(ticket))
 
     async def _publish(self, record: ExchangeRecord) -> None:
-        """What is lost of it is missing in a view, and nowhere else."""
+        """Publish an exchange; what is lost of it is missing in a view, and nowhere else."""
         try:
             await self._ring.publish_exchange(record)
         except MetastoreError as error:
@@ -396,7 +397,8 @@ class StoreRuntime:
 
 
 async def _answered(work: Awaitable[T]) -> T | None:
-    """None when the metastore does not answer or answers what cannot be read: it is asked again."""
+    """Return the answer; None when the metastore does not answer, or answers what cannot be read: it is asked
+    again."""
     try:
         return await work
     except (MetastoreError, RecordNotReadableError) as error:

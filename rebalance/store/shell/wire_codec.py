@@ -45,7 +45,7 @@ from rebalance.store.core.store_messages import (
 
 
 class CloseCode(Enum):
-    """Why a connection is closed by the side that says so."""
+    """Reason for closing a connection, given by the side that closes it."""
 
     NO_HELLO = "NO_HELLO"  # the first message is not a hello, or it did not come in time
     WIRE_FORMAT = "WIRE_FORMAT"  # the hello has a later format
@@ -95,7 +95,8 @@ TAGS: Mapping[int, type[Any]] = {
 
 LENGTH = Struct(">I")
 FRAME_BYTES_MAX = 32 << 20
-"""Of one frame without its length. A full map of 15,000 copies takes some 2 MiB, a batch of supply 1 MiB."""
+"""Maximum size of a frame without its length. A full map of 15,000 copies takes some 2 MiB, a batch of supply 1
+MiB."""
 
 _tags = {message: tag for tag, message in TAGS.items()}
 _decoders = {tag: msgspec.msgpack.Decoder(message) for tag, message in TAGS.items()}
@@ -113,14 +114,14 @@ class WireError(Exception):
 
 
 def encode_frame(messages: Iterable[WireMessage]) -> bytes:
-    """With its length. Raises WireError for one that would be larger than others take."""
+    """Encode a frame with its length. Raises WireError for one that would be larger than others take."""
     body = _encoder.encode([(_tags[type(message)], message) for message in messages])
     check_length(len(body))
     return LENGTH.pack(len(body)) + body
 
 
 def decode_frame(body: bytes | memoryview) -> list[WireMessage]:
-    """Without its length. Raises WireError, whatever the bytes are."""
+    """Decode a frame without its length. Raises WireError, whatever the bytes are."""
     try:
         return [_decoders[tag].decode(message) for tag, message in _frame.decode(body)]
     except KeyError as error:

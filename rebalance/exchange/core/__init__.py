@@ -1,1 +1,1 @@
-"""What a node of the exchange decides: messages in, effects out."""
+"""Decisions of a node of the exchange: messages in, effects out."""

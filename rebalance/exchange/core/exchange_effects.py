@@ -1,4 +1,4 @@
-"""What an exchange worker asks of the node that it works for: plain values, carried out in order.
+"""Requests of an exchange worker to the node that it works for: plain values, carried out in order.
 
 Those that say "answer" are answered by a call of the worker later; all others are done at once.
 """
@@ -19,7 +19,7 @@ from rebalance.exchange.core.result_record import ResultRecord
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """From node to node; it may get lost."""
+    """Send a message from node to node; it may get lost."""
 
     to: str
     message: Message
@@ -27,7 +27,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """For logs and traces: a phase of an exchange began. ``awaited``: whom a coordinator waits for."""
+    """The begin of a phase of an exchange, for logs and traces. ``awaited``: whom a coordinator waits for."""
 
     version: TopologyVersion
     type: ExchangeType
@@ -51,7 +51,7 @@ class CloseZones:
 
 @dataclass(frozen=True, slots=True)
 class TakeTopology:
-    """Under the topology's write lock, make this exchange the topology future. Answer: ``topology_taken``."""
+    """Make this exchange the topology future, under the topology's write lock. Answer: ``topology_taken``."""
 
     version: TopologyVersion
 

@@ -1,4 +1,4 @@
-"""What nodes tell each other about partition maps, from node to node and never over the ring (PME-061).
+"""Messages of nodes about partition maps, from node to node and never over the ring (PME-061).
 
 With an exchange id a message belongs to an exchange; without one it tells of a change of states afterwards
 (PME-122). Every message may be lost, repeated or overtaken: senders repeat, receivers compare.
@@ -16,7 +16,7 @@ from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import Outcomes
 
 Lists = tuple[tuple[str, ...], ...]
-"""By partition: nodes, the primary first."""
+"""Nodes by partition, the primary first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SingleMessage:
 
 @dataclass(frozen=True, slots=True)
 class Supplier:
-    """Who replays updates to a copy that is behind, and after which one it begins."""
+    """A node that replays updates to a copy that is behind, and the position after which it begins."""
 
     node: str
     position: StorePosition
@@ -60,7 +60,7 @@ class Supplier:
 
 @dataclass(frozen=True, slots=True)
 class FullMessage:
-    """What the coordinator decided (PME-100..105).
+    """The coordinator's decision (PME-100..105).
 
     - ``exchange`` to ``version``: the exchange, and the last one that was merged into it (PME-073).
     - ``order``: join order of the coordinator that sends it.
@@ -95,7 +95,7 @@ class FullMessage:
     since: Mapping[ZoneId, MapStamp] = field(default_factory=dict)
 
     def covers(self, version: TopologyVersion) -> bool:
-        """Whether the exchange of ``version`` ended with this message."""
+        """Check that the exchange of ``version`` ended with this message."""
         return self.exchange is not None and self.exchange <= version <= self.version
 
 
@@ -111,7 +111,7 @@ class SingleRequest:
 
 @dataclass(frozen=True, slots=True)
 class LatchCount:
-    """No update of an earlier version is open on the sender (PME-047)."""
+    """The sender has no open update of an earlier version (PME-047)."""
 
     sender: str
     exchange: TopologyVersion

@@ -170,7 +170,7 @@ def digest_of(lists: Lists) -> int:
 
 
 def has_digests(message: FullMessage, cluster: Cluster, function: AffinityFunction) -> bool:
-    """Whether ``function`` gives the ideal lists that the coordinator had."""
+    """Check that ``function`` gives the ideal lists that the coordinator had."""
     return all(
         message.digests.get(zone_id) in (None, digest_of(ideal_lists(function, zone, cluster)))
         for zone_id, zone in cluster.open_zones.items()
@@ -192,7 +192,7 @@ def _outcomes(
     stands: Mapping[int, PartitionOutcome] | None,
     settled: Container[int],
 ) -> tuple[PartitionOutcome, ...]:
-    """What is committed of a zone. Where a record stands, it is that; else what was before."""
+    """Return what is committed of a zone. Where a record stands, it is that; else what was before."""
     if stands is not None:
         return tuple(stands.get(number, rules.known(number)) for number in range(len(affinity.ideal)))
     return tuple(
@@ -212,9 +212,9 @@ def _outcomes(
 
 
 def _resting(collected: Collected, committed: ResultRecord | None) -> Outcomes:
-    """Of zones at rest, which are in no map. Until the exchange that closes a zone its primaries served, and
-    waited for nobody who had gone: those go out of the sets. From then on sets hold, as nothing is written. Who
-    joins meanwhile is told them: what it read when it started may be older."""
+    """Return the outcomes of zones at rest, which are in no map. Until the exchange that closes a zone its
+    primaries served, and waited for nobody who had gone: those go out of the sets. From then on sets hold, as
+    nothing is written. Who joins meanwhile is told them: what it read when it started may be older."""
     cluster, results = collected.cluster, collected.results
     if results is None:
         return {}

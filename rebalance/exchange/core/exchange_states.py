@@ -24,7 +24,7 @@ class ExchangeType(Enum):
 
 
 class Phase(Enum):
-    """Where a node's running exchange is. A server passes them in this order, from LATCH on with the others."""
+    """Phase of a node's running exchange. A server passes them in this order, from LATCH on with the others."""
 
     INIT = "INIT"
     TOPOLOGY = "TOPOLOGY"  # the write lock is asked for, to make this exchange the topology future
@@ -78,7 +78,7 @@ def plan_exchange(event: DiscoveryEvent, before: Cluster, viewer: str, rebalance
 
 
 def assigns_states(event: DiscoveryEvent) -> bool:
-    """Whether outdated owners are looked for (PME-093, PME-137)."""
+    """Check that outdated owners are looked for (PME-093, PME-137)."""
     return not event.is_client and event.trigger in (
         Trigger.NODE_JOINED,
         Trigger.ACTIVATE,
@@ -95,8 +95,8 @@ def detects_lost(event: DiscoveryEvent) -> bool:
 
 
 def is_mergeable(event: DiscoveryEvent, before: Cluster) -> bool:
-    """Whether an exchange that was collected already may take this one along (PME-067, PME-070): members that
-    come or go, but not one that brings a new zone, and no custom event."""
+    """Check that an exchange that was collected already may take this one along (PME-067, PME-070): members
+    that come or go, but not one that brings a new zone, and no custom event."""
     return event.trigger.changes_members and not before.new_zones(event)
 
 
@@ -106,14 +106,14 @@ def needs_single_map(event: DiscoveryEvent) -> bool:
 
 
 def affinity_strategy(events: tuple[DiscoveryEvent, ...]) -> PrimaryStrategy:
-    """How temporary primaries are found (PME-085, PME-086): JOIN while nodes only joined."""
+    """Choose how temporary primaries are found (PME-085, PME-086): JOIN while nodes only joined."""
     servers = tuple(each for each in events if not each.is_client)
     joined_only = bool(servers) and all(each.trigger is Trigger.NODE_JOINED for each in servers)
     return PrimaryStrategy.JOIN if joined_only else PrimaryStrategy.AVAILABILITY
 
 
 def keeps_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
-    """Whether a primary that still owns its copy stays, even where the ideal one does too (PME-131,
+    """Check that a primary that still owns its copy stays, even where the ideal one does too (PME-131,
     PME-136)."""
     return not any(
         each.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED, Trigger.AFFINITY_CHANGE, Trigger.ACTIVATE)
@@ -123,7 +123,7 @@ def keeps_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
 
 
 def waits_for_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
-    """Whether a primary stays where the ideal one is not ready yet: the switch of one zone is none of the
+    """Check that a primary stays where the ideal one is not ready yet: the switch of one zone is none of the
     others', whose copies may be filled for long."""
     return any(each.trigger is Trigger.AFFINITY_CHANGE for each in events)
 

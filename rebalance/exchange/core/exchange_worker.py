@@ -116,7 +116,7 @@ class ExchangeWorker(StateUpdates):
         return self._enter(running, Phase.RELEASE, AwaitUpdates(version, commits=False))
 
     def updates_ended(self, version: TopologyVersion) -> list[Effect]:
-        """No update of an earlier version is open here: answer to either ``AwaitUpdates``."""
+        """Note that no update of an earlier version is open here: answer to either ``AwaitUpdates``."""
         running = self._in(version, Phase.RELEASE, Phase.COMMITS)
         if running is None:
             return []
@@ -131,7 +131,7 @@ class ExchangeWorker(StateUpdates):
         maps: Mapping[ZoneId, SingleMap],
         history: Mapping[tuple[ZoneId, int], StorePosition],
     ) -> list[Effect]:
-        """This node's copies, which do not change their states any more until the exchange is over."""
+        """Take this node's copies, which do not change their states any more until the exchange is over."""
         running = self._in(version, Phase.PREPARE)
         if running is None:
             return []
@@ -159,7 +159,7 @@ class ExchangeWorker(StateUpdates):
                 return []
 
     def _go_on(self) -> list[Effect]:
-        """Whatever is possible without an answer: finish what was collected, begin what waits."""
+        """Do whatever is possible without an answer: finish what was collected, begin what waits."""
         effects: list[Effect] = []
         while True:
             if self.running is None:
@@ -242,8 +242,8 @@ class ExchangeWorker(StateUpdates):
         return self._concluded(running) + self._go_on()
 
     def result_exists(self, records: Sequence[ResultRecord]) -> list[Effect]:
-        """Others were committed since, in order: of exchanges that ended before this server came, and maybe of
-        this one, by a coordinator that went, or by itself when it did not hear of it."""
+        """Take results that were committed since, in order: of exchanges that ended before this server came,
+        and maybe of this one, by a coordinator that went, or by itself when it did not hear of it."""
         running = self.running
         if running is None or running.phase is not Phase.COMMIT or self.held.results is None:
             return []

@@ -1,4 +1,4 @@
-"""What one node knows after its last exchange: full maps, assignments, lost partitions. A value.
+"""Knowledge of one node after its last exchange: full maps, assignments, lost partitions. A value.
 
 ``basis`` is the last exchange that decided states; ``version`` the topology version, which may be higher, since
 clients that come and go count it up. State updates name the basis, so that one from before an exchange cannot
@@ -46,7 +46,7 @@ class HeldMaps:
     lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
     rebalanced: bool = False
     results: ResultState | None = None
-    """What was committed until now; None where results are not kept."""
+    """Results committed until now; None where results are not kept."""
 
     @property
     def late(self) -> dict[tuple[ZoneId, int], str]:
@@ -55,11 +55,11 @@ class HeldMaps:
 
     @property
     def has_updates(self) -> bool:
-        """Whether states changed since the last exchange, as far as is known here."""
+        """Check for states that changed since the last exchange, as far as is known here."""
         return any(each.stamp.sequence > 0 for each in self.maps.values())
 
     def is_ready(self, zone: ZoneId, *, waits: bool = True) -> bool:
-        """Whether a switch is due in the zone: every late primary is ready, or sets are to be changed and
+        """Check that a switch is due in the zone: every late primary is ready, or sets are to be changed and
         nothing is filled any more. Without ``waits`` also while some copies are not ready."""
         affinity, full = self.affinities[zone], self.maps[zone]
         if can_switch({zone: affinity}, self.maps) or (not waits and has_ready_primaries(affinity, full)):
@@ -68,14 +68,14 @@ class HeldMaps:
         return results is not None and can_agree(affinity, full, results.outcomes.get(zone, ()), waits=waits)
 
     def outcome(self, zone: ZoneId, partition: int) -> PartitionOutcome | None:
-        """As committed with the last exchange."""
+        """Return the outcome as committed with the last exchange."""
         outcomes = self.results.outcomes.get(zone, ()) if self.results is not None else ()
         return outcomes[partition] if partition < len(outcomes) else None
 
     def news_of(self, single: SingleMap) -> tuple[SingleMap, int | None] | None:
-        """What the full map does not have of that node's states, and the sequence after which that changed; the
-        whole map without a sequence where copies are gone; None where there is nothing. Counters and sizes
-        change with every update, and are told with the next exchange."""
+        """Return what the full map does not have of that node's states, and the sequence after which that
+        changed; the whole map without a sequence where copies are gone; None where there is nothing. Counters
+        and sizes change with every update, and are told with the next exchange."""
         full = self.maps.get(single.zone)
         if full is None or single.node not in full.nodes:
             return None
@@ -107,7 +107,7 @@ class HeldMaps:
         )
 
     def can_lose(self, node: str) -> bool:
-        """Whether ``node`` may leave without an exchange: nothing is late, and every partition has another
+        """Check that ``node`` may leave without an exchange: nothing is late, and every partition has another
         node. All servers answer alike, because it follows from the last exchange only (PME-005)."""
         lists = (real for each in self.affinities.values() for real in each.effective)
         return self.rebalanced and not self.lost and all(real and real != (node,) for real in lists)
@@ -125,8 +125,8 @@ class HeldMaps:
         return replace(self, version=event.version, basis=event.version, maps=maps, affinities=affinities)
 
     def with_state(self, message: SingleMessage, order: int) -> tuple[HeldMaps, Reception]:
-        """On the coordinator: a node's state update taken in. The strongest reception of its maps; STALE when
-        it speaks of another exchange."""
+        """Take in a node's state update, on the coordinator. The strongest reception of its maps; STALE when it
+        speaks of another exchange."""
         if message.basis != self.basis:
             return self, Reception.STALE
         maps, receptions = dict(self.maps), []
@@ -162,8 +162,8 @@ class HeldMaps:
         return (replace(self, maps={**self.maps, **newer}) if newer else self), is_missing
 
     def changes_after(self, before: HeldMaps, order: int) -> FullMessage:
-        """What the coordinator tells the others after a change of states (PME-118, PME-121): of thousands of
-        copies a few."""
+        """Return the coordinator's message to the others after a change of states (PME-118, PME-121): of
+        thousands of copies a few."""
         maps: dict[ZoneId, FullMap] = {}
         since: dict[ZoneId, MapStamp] = {}
         for zone, full in self.maps.items():
@@ -177,7 +177,7 @@ class HeldMaps:
         return FullMessage(None, self.basis, order, maps, since=since)
 
     def stamps_message(self, order: int) -> FullMessage:
-        """Which maps are current: whoever has missed changes asks for all."""
+        """Return a message of the maps that are current: a node that has missed changes asks for all."""
         maps = {zone: replace(full, nodes={}) for zone, full in self.maps.items()}
         return FullMessage(
             None, self.basis, order, maps, since={zone: full.stamp for zone, full in maps.items()}

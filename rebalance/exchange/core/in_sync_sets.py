@@ -1,4 +1,5 @@
-"""Who is in a partition's in-sync set after an exchange, and whether another exchange would make a better one.
+"""Members of a partition's in-sync set after an exchange, and the check for an exchange that would make a
+better one.
 
 The set grows by copies that were filled, which the primary waited for already, and shrinks by copies that
 nobody needs any more, which go only after this was committed.
@@ -72,7 +73,7 @@ def partition_outcome(
 def can_agree(
     affinity: ZoneAffinity, full: FullMap, outcomes: Sequence[PartitionOutcome], *, waits: bool = True
 ) -> bool:
-    """Whether an exchange would take filled copies of the zone into a set, or surplus ones out of it; with
+    """Check that an exchange would take filled copies of the zone into a set, or surplus ones out of it; with
     ``waits`` only if nothing is being filled there any more for which it would have to be repeated."""
     if waits and _fills(affinity, full):
         return False
@@ -87,7 +88,7 @@ def can_agree(
 
 
 def _owners(full: FullMap, partitions: int) -> list[list[str]]:
-    """For each partition the names of the nodes that own it, in order."""
+    """Return for each partition the names of the nodes that own it, in order."""
     owners: list[list[str]] = [[] for _ in range(partitions)]
     for node in sorted(full.nodes):
         for number, copy in full.nodes[node].items():
@@ -97,12 +98,12 @@ def _owners(full: FullMap, partitions: int) -> list[list[str]]:
 
 
 def _is_agreed(owners: Sequence[str], in_sync: Sequence[str], ideal: Sequence[str], primary: str) -> bool:
-    """Whether the owners are the set, all needed, the primary among them: so it is nearly everywhere."""
+    """Check that the owners are the set, all needed, the primary among them: so it is nearly everywhere."""
     return tuple(owners) == in_sync and primary in in_sync and all(node in ideal for node in owners)
 
 
 def _fills(affinity: ZoneAffinity, full: FullMap) -> bool:
-    """Whether a copy that is needed, of a partition with a primary, is being filled."""
+    """Check that a copy that is needed, of a partition with a primary, is being filled."""
     return any(
         copy.state is CopyState.MOVING and affinity.effective[number] and node in affinity.ideal[number]
         for node, copies in full.nodes.items()

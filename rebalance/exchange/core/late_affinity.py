@@ -45,8 +45,8 @@ class ZoneAffinity:
 
 
 def ideal_lists(function: AffinityFunction, zone: ZoneSpec, cluster: Cluster) -> Lists:
-    """What the affinity function wants, without nodes of the baseline that are away: their copies wait for them
-    on their disks and are not made anew elsewhere."""
+    """Return the lists of the affinity function, without nodes of the baseline that are away: their copies wait
+    for them on their disks and are not made anew elsewhere."""
     lists = function(zone, cluster.affinity_nodes)
     if all(node in cluster.servers for node in cluster.affinity_nodes):
         return lists
@@ -105,7 +105,7 @@ def _is_ready(ideal: Sequence[str], states: Mapping[str, CopyState]) -> bool:
 
 
 def has_ready_primaries(affinity: ZoneAffinity, full: FullMap) -> bool:
-    """Whether some late primary is ready, whatever the others are."""
+    """Check that some late primary is ready, whatever the others are."""
     late = affinity.diff
     states = states_by_partition(full, len(affinity.ideal)) if late else []
     return any(real and _is_ready(affinity.ideal[number], states[number]) for number, real in late.items())
@@ -134,8 +134,8 @@ def wait_list(
 
 
 def can_switch(affinities: Mapping[ZoneId, ZoneAffinity], maps: Mapping[ZoneId, FullMap]) -> bool:
-    """Something is late, and every new primary is ready. A partition without an owner or without an ideal node
-    is not late: no switch can help it."""
+    """Check that something is late, and every new primary is ready. A partition without an owner or without an
+    ideal node is not late: no switch can help it."""
     if wait_list(affinities, maps):
         return False
     return any(
@@ -190,7 +190,7 @@ def surplus_partitions(
 
 
 def without_node(affinity: ZoneAffinity, node: str) -> ZoneAffinity:
-    """Both lists as they are once ``node`` left: the next one in each list is the first (PME-005)."""
+    """Return both lists as they are once ``node`` left: the next one in each list is the first (PME-005)."""
     ideal, real = (
         tuple(tuple(each for each in nodes if each != node) for nodes in lists)
         for lists in (affinity.ideal, affinity.effective)

@@ -1,4 +1,5 @@
-"""What the coordinator concludes from the reported copies of one zone: differences, outdated and lost copies.
+"""Conclusions of the coordinator from the reported copies of one zone: differences, outdated and lost
+copies.
 
 Pure functions over node -> report of one partition, and ``analyse`` over a zone. Nothing here is fatal: a
 difference is shown, an outdated copy is filled again, a lost partition is marked. Source: PME-056,
@@ -20,7 +21,7 @@ from rebalance.exchange.core.settled_partitions import NOTHING_SETTLED
 
 Reports = Mapping[str, CopyReport]
 History = Mapping[str, Mapping[tuple[ZoneId, int], StorePosition]]
-"""By node: the earliest position that its log has, by zone and partition."""
+"""Earliest position in each node's log, by zone and partition."""
 UNKNOWN = PartitionOutcome()
 
 
@@ -43,12 +44,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ZoneRules:
-    """Which steps run. ``found``: the zone begins with this exchange, so that a partition which nobody owns is
-    new and not lost. ``reset``: lost partitions are used as they are from now on, and so are those that wait
-    for nobody but servers which are ``dead``, as somebody says. ``lost``: those that were lost before this
-    exchange. ``joined``: servers that came since, or that did not hear of the last result; ``gone``: those that
-    went, in order; ``failed``: those of them that did not leave by themselves; ``reported``: those that said
-    what they have. ``outcomes``: the last committed one of each partition, none where results are not kept."""
+    """Steps that run for a zone. ``found``: the zone begins with this exchange, so that a partition which
+    nobody owns is new and not lost. ``reset``: lost partitions are used as they are from now on, and so are
+    those that wait for nobody but servers which are ``dead``, as somebody says. ``lost``: those that were lost
+    before this exchange. ``joined``: servers that came since, or that did not hear of the last result;
+    ``gone``: those that went, in order; ``failed``: those of them that did not leave by themselves;
+    ``reported``: those that said what they have. ``outcomes``: the last committed one of each partition, none
+    where results are not kept."""
 
     assigns_states: bool = False
     detects_lost: bool = False
@@ -67,7 +69,7 @@ class ZoneRules:
         return self.outcomes[partition] if partition < len(self.outcomes) else UNKNOWN
 
     def outcome(self, partition: int) -> PartitionOutcome:
-        """As it is once those that went are out of its set."""
+        """Return the outcome once servers that went are out of its set."""
         return self.known(partition).without(self.gone)
 
 
@@ -198,7 +200,7 @@ def _empty_asked(decided: dict[str, CopyReport]) -> None:
 
 
 def _has_nobody(outcome: PartitionOutcome, rules: ZoneRules) -> bool:
-    """Whether no copy that may own can come back, while none is there. Members that are away are waited for,
+    """Check that no copy that may own can come back, while none is there. Members that are away are waited for,
     and one that left in order has everything on its disk: one that just failed takes the partition along, and
     so do members that are all back, and none with its copy."""
     members = frozenset(outcome.in_sync)
@@ -208,7 +210,8 @@ def _has_nobody(outcome: PartitionOutcome, rules: ZoneRules) -> bool:
 
 
 def _is_given_up(outcome: PartitionOutcome, rules: ZoneRules) -> bool:
-    """Whether a reset names all members that are awaited. Nobody knew of one that went in the same exchange."""
+    """Check that a reset names all members that are awaited. Nobody knew of one that went in the same
+    exchange."""
     awaited = frozenset(outcome.in_sync) - rules.reported
     return rules.reset and bool(awaited) and awaited <= rules.dead.difference(rules.gone)
 
@@ -216,9 +219,9 @@ def _is_given_up(outcome: PartitionOutcome, rules: ZoneRules) -> bool:
 def _decide_lost(
     reports: Reports, ideal: Sequence[str], rules: ZoneRules, outcome: PartitionOutcome
 ) -> tuple[dict[str, CopyReport], bool]:
-    """Of a partition that was lost, or is given up. A member of the set that is back with everything owns at
-    once, unless a reset would give up what another copy wrote meanwhile. One that has less than the set was
-    known to have, or a copy that was only just made, has lost its disk."""
+    """Decide about a partition that was lost, or is given up. A member of the set that is back with everything
+    owns at once, unless a reset would give up what another copy wrote meanwhile. One that has less than the set
+    was known to have, or a copy that was only just made, has lost its disk."""
     owned = (CopyState.OWNING, CopyState.LOST)
     kept = [node for node, each in reports.items() if each.state in owned or node in ideal]
     members = [
@@ -248,8 +251,8 @@ def _lost(reports: Reports, nodes: Sequence[str], outcome: PartitionOutcome) -> 
 
 
 def _may_have_stood_in(reports: Reports, policy: LossPolicy, outcome: PartitionOutcome) -> bool:
-    """Whether another copy may have taken writes while the partition was lost, maybe one that is not there now:
-    only a reset gives them up. Writes after the last primary's are of a later epoch than its."""
+    """Check that another copy may have taken writes while the partition was lost, maybe one that is not there
+    now: only a reset gives them up. Writes after the last primary's are of a later epoch than its."""
     return policy is LossPolicy.READ_WRITE_ALL or any(each.epoch > outcome.epoch for each in reports.values())
 
 

@@ -40,7 +40,7 @@ class PartitionOutcome:
     is_lost: bool = False
 
     def without(self, nodes: Iterable[str]) -> PartitionOutcome:
-        """After these went, one after the other."""
+        """Return the outcome after these nodes went, one after the other."""
         left = self.in_sync
         for node in nodes:
             if node in left and len(left) > 1:
@@ -65,7 +65,7 @@ class ResultRecord:
 
 @dataclass(frozen=True, slots=True)
 class ResultState:
-    """What all results up to that of ``version`` say."""
+    """State of all results up to that of ``version``."""
 
     version: TopologyVersion = NO_VERSION
     outcomes: Outcomes = field(default_factory=dict)
@@ -87,14 +87,14 @@ class ResultState:
     def after_message(
         self, version: TopologyVersion, outcomes: Outcomes, zones: Collection[ZoneId]
     ) -> ResultState:
-        """After a full message of that version. A zone that is deactivated is not in it, and its sets hold; one
-        that is not among ``zones`` was stopped."""
+        """Return the state after a full message of that version. A zone that is deactivated is not in it, and
+        its sets hold; one that is not among ``zones`` was stopped."""
         kept = {zone: each for zone, each in self.outcomes.items() if zone in zones}
         return ResultState(version, {**kept, **outcomes})
 
 
 def changed_outcomes(before: Outcomes, after: Outcomes) -> dict[ZoneId, dict[int, PartitionOutcome]]:
-    """What a result of ``after`` must say."""
+    """Return what a result of ``after`` must say."""
     changed = {}
     for zone, outcomes in after.items():
         known = before.get(zone, ())

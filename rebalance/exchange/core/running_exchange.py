@@ -56,7 +56,7 @@ class RunningExchange:
 
     @property
     def last_version(self) -> TopologyVersion:
-        """That of the last merged event: the version that the exchange ends with (PME-073)."""
+        """Return the version of the last merged event, which the exchange ends with (PME-073)."""
         return self.events[-1].version
 
     def is_join_of(self, node: str) -> bool:
@@ -64,16 +64,16 @@ class RunningExchange:
         return self.event.trigger is Trigger.NODE_JOINED and self.event.node == node
 
     def counters_of_latch(self, cluster: Cluster) -> frozenset[str]:
-        """Who must count down: servers of before the event that still live. One that went and came back under
-        its name has another order, and is another server."""
+        """Return the servers that must count down: those before the event that still live. One that went and
+        came back under its name has another order, and is another server."""
         return same_servers(self.before, cluster)
 
     def takes(self, message: SingleMessage) -> bool:
-        """Whether it is a single map of this exchange or of a merged join."""
+        """Check that it is a single map of this exchange or of a merged join."""
         return any(message.exchange == event.version for event in self.events)
 
     def ends_with(self, message: FullMessage) -> bool:
-        """Whether a full message may end it here; a client takes whatever is new enough."""
+        """Check that a full message may end it here; a client takes whatever is new enough."""
         if self.own is None:
             return False
         is_client = self.plan.type is ExchangeType.CLIENT
@@ -100,14 +100,14 @@ class RunningExchange:
                 self.singles[event.node] = single
 
     def follow(self, record: ResultRecord) -> None:
-        """It ends with what was committed: exactly those events, in or out."""
+        """End with what was committed: exactly those events, in or out."""
         self.committed, self.conclusion, self.scanned = record, None, False
         self.events = [each for each in self.events if each.version <= record.version]
         self.phase = Phase.COLLECT
 
     @property
     def is_complete(self) -> bool:
-        """Whether all events are here that a committed result covers."""
+        """Check that all events are here that a committed result covers."""
         return self.committed is None or self.last_version >= self.committed.version
 
     def collected(
@@ -146,7 +146,8 @@ def wanted_copies(node: str, cluster: Cluster, function: AffinityFunction) -> Ma
 
 
 FINISHED_KEPT = 4
-"""Nobody can be further behind than one exchange: the next one needs the single map of every server."""
+"""Number of finished exchanges kept: no server is further behind than one exchange, as the next one needs the
+single map of every server."""
 
 
 @dataclass(slots=True)
@@ -159,7 +160,7 @@ class ExchangeInbox:
     finished: deque[FullMessage] = field(default_factory=lambda: deque(maxlen=FINISHED_KEPT))
 
     def keep_single(self, message: SingleMessage, exchange: TopologyVersion) -> None:
-        """Whoever sends its map has passed the latch, which another coordinator may have opened."""
+        """Keep a single map; its sender has passed the latch, which another coordinator may have opened."""
         self.singles[message.sender, exchange] = message
         self.counts[exchange].add(message.sender)
 
@@ -171,7 +172,7 @@ class ExchangeInbox:
             del self.counts[version]
 
     def finished_as(self, version: TopologyVersion, order: int) -> FullMessage | None:
-        """How the exchange of ``version`` ended, as said by the coordinator of ``order``."""
+        """Return how the exchange of ``version`` ended, as said by the coordinator of ``order``."""
         for each in self.finished:
             if each.covers(version):
                 return replace(each, order=order)

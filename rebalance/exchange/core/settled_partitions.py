@@ -55,7 +55,7 @@ def settled_partitions(
 
 
 def _position(full: FullMap, number: int, nodes: Sequence[str]) -> StorePosition | None:
-    """Where all copies are; None where they are not all owners and alike."""
+    """Return the position of all copies; None where they are not all owners and alike."""
     first = full.nodes[nodes[0]].get(number)
     if first is None or first.state is not CopyState.OWNING:
         return None

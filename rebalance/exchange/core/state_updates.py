@@ -1,4 +1,4 @@
-"""What a node tells and hears between exchanges: changes of states, and whether the late switch is due.
+"""State changes between exchanges: the messages of a node, and the late switch once it is due.
 
 Source: PME-117..122, PME-134, PME-138.
 """
@@ -93,8 +93,8 @@ class StateUpdates:
         return []
 
     def _on_update(self, message: FullMessage) -> list[Effect]:
-        """What the coordinator tells between exchanges. Whoever has missed something asks for all, and is told
-        again by the next tick that it has."""
+        """Take the coordinator's message between exchanges. Whoever has missed something asks for all, and is
+        told again by the next tick that it has."""
         before = self.held
         self.held, is_missing = before.with_update(message)
         effects: list[Effect] = [MapsChanged()] if self.held is not before else []
@@ -133,7 +133,7 @@ class StateUpdates:
         return [*self._on_state(message), *self._ask_switch()]
 
     def _publish(self, message: FullMessage) -> list[Effect]:
-        """To everybody else, clients too."""
+        """Send to everybody else, clients too."""
         others = sorted({*self.cluster.servers, *self.cluster.clients} - {self.name})
         return [Send(node, message) for node in others]
 

@@ -75,7 +75,7 @@ HALTED_S = 1.0
 CONCURRENCY = 24
 RETRY = Backoff(0.2, 2.0)
 EXPECTED = (MetastoreError, GroupError, OSError)
-"""What a partition's round may end with; anything else is a defect."""
+"""Errors that a partition's round may end with; anything else is a defect."""
 
 
 class NodeAgent:
@@ -177,7 +177,7 @@ class NodeAgent:
             )
 
     async def run(self) -> None:
-        """Until it is cancelled; then members and mirrors are stopped in order and the node's key is removed.
+        """Run until cancelled; then members and mirrors are stopped in order and the node's key is removed.
 
         Raises DataDirectoryInUseError when another process holds the data directory, NodeNameTakenError when
         another living node has the name, NodeRemovedError when this one was removed.
@@ -341,7 +341,7 @@ class NodeAgent:
         self._look_at(dict.fromkeys(parts[0] for parts in named if parts is not None))
 
     def _on_node_keys(self, changed: frozenset[str]) -> None:
-        """Who leads or joins a group may be gone, or there again."""
+        """Handle a change of nodes: leaders or joiners of groups may be gone, or there again."""
         nodes = frozenset(key.removeprefix(self._keyspace.nodes) for key in changed)
         for partition in sorted(self._held, key=str):
             if self.mirrors.naming(partition, nodes):
@@ -349,7 +349,7 @@ class NodeAgent:
                 self._queue.add(partition)
 
     def _look_at(self, touched: Iterable[PartitionId]) -> None:
-        """Those that concern this node: most are on other nodes."""
+        """Queue the touched partitions that concern this node: most are on other nodes."""
         for partition in touched:
             if partition in self._assigned or self._has_something_of(partition):
                 self._pace.stirred(partition)

@@ -18,7 +18,7 @@ from rebalance.ports.metastore import KeysUnreadableError
 
 
 class ConfigurationWriter:
-    """Of the groups that ``node`` leads."""
+    """Writer of the configurations of the groups that ``node`` leads."""
 
     def __init__(self, node: NodeContext) -> None:
         self._node = node
@@ -94,7 +94,7 @@ def configuration_of(
 
 
 def kept_unknown(record: ConfigurationRecord, known: ConfigurationRecord) -> ConfigurationRecord:
-    """With what a later build has written into the record that it replaces."""
+    """Return the record with what a later build has written into the one that it replaces."""
     members = {
         name: replace(member, unknown=before.unknown)
         if (before := known.members.get(name)) is not None

@@ -37,7 +37,7 @@ class CopyRules:
     copy_s: int = COPY_S
     revision: int = 0
     joiner_s: int = JOINER_S
-    """So long a joiner may be gone at least (``joiners``)."""
+    """Minimum absence of a joiner, in seconds (``joiners``)."""
 
     @classmethod
     def of(cls, limits: Limits, revision: int) -> CopyRules:
@@ -53,7 +53,7 @@ Circumstances = tuple[int, int, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class CopyAttempts:
-    """Those of one led group since its member list last changed. Times are the event loop's, in seconds.
+    """Attempts of one led group since its member list last changed. Times are the event loop's, in seconds.
 
     ``counted`` are those that count, ``failure`` is the last one.
     """
@@ -61,25 +61,25 @@ class CopyAttempts:
     retry: Backoff = RETRY
     counted: int = 0
     since_s: float | None = None
-    """When the copy that goes on was begun, as far as this leader knows."""
+    """Begin of the copy that goes on, as far as this leader knows."""
     not_before_s: float = 0.0
     failure: ReconfigurationFailure | None = None
     copied: int = 0
-    """By what joiners said when the last attempt ended (``MemberRecord.copied``)."""
+    """Bytes copied by the end of the last attempt, as joiners reported them (``MemberRecord.copied``)."""
     grown_at_s: float | None = None
-    """When that was more than before."""
+    """Last time that the copied bytes had grown."""
     circumstances: Circumstances | None = None
 
     def is_failed(self, rules: CopyRules) -> bool:
         return self.counted >= rules.attempts_max
 
     def becomes_failed(self, before: CopyAttempts, rules: CopyRules) -> bool:
-        """Whether the partition is to be reported as failed now, and was not ``before``."""
+        """Check that the partition is to be reported as failed now, and was not ``before``."""
         return self.is_failed(rules) and not before.is_failed(rules)
 
     def under(self, circumstances: Circumstances, now_s: float) -> CopyAttempts:
-        """As of another round. Where somebody asked again, the target is another one, or nodes came or went,
-        counting begins anew and nothing waits for the next attempt any more."""
+        """Return the attempts as of another round. Where somebody asked again, the target is another one, or
+        nodes came or went, counting begins anew and nothing waits for the next attempt any more."""
         since_s = now_s if self.since_s is None else self.since_s
         if self.circumstances in (None, circumstances) or not self.counted:
             return replace(self, circumstances=circumstances, since_s=since_s)

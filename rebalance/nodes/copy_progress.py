@@ -1,5 +1,5 @@
-"""How much of a copy has arrived, as a node publishes it of its members that catch up: seldom, and so that it
-is seen whether anything still comes."""
+"""Progress of copies, as a node publishes it of its members that catch up: seldom, but so that a stalled copy
+is seen."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ PUBLISHED_S = 5.0
 
 
 def pause_s(joiner_s: float) -> float:
-    """Between two figures of one member, in seconds: who judges it by ``joiner_s`` sees several before."""
+    """Return the seconds between two figures of one member: a judge by ``joiner_s`` sees several before."""
     return min(PUBLISHED_S, joiner_s / 3)
 
 
 class CopyProgress:
-    """Of one node. ``joiner_s``: how long a copy may stand still before it is said to."""
+    """Published progress of one node's copies. ``joiner_s``: how long a copy may stand still before it is said
+    to."""
 
     def __init__(self, joiner_s: Callable[[], float]) -> None:
         self._joiner_s = joiner_s
         self._published: dict[PartitionId, tuple[int, float]] = {}
 
     def of(self, partition: PartitionId, received: int, now_s: float) -> int:
-        """What to publish of a member that has ``received`` so much by now; 0: it does not catch up."""
+        """Return what to publish of a member that has ``received`` so many bytes by now; 0: it does not catch
+        up."""
         if not received:
             self._published.pop(partition, None)
             return 0

@@ -40,7 +40,7 @@ def wall_ms() -> int:
 
 
 def broken_by(status: MemberStatus | None, decision: MemberDecision) -> str:
-    """Why the member never runs again on what its node has of it; empty: it may."""
+    """Return why the member never runs again on what its node has of it; empty: it may."""
     if status is None or status.life is MemberLife.DATA_LOST:
         return decision.reason if decision.duty is Duty.REPORT_DATA_LOST else ""
     is_damaged = status.life is MemberLife.FAILED and cause_of(status.reason) is Cause.COPY_DAMAGED
@@ -63,7 +63,8 @@ def others_that_serve(view: NodePartitionView, node: str) -> frozenset[str]:
 
 
 def why_not_repaired(view: NodePartitionView, node: str, now_ms: int, repaired_ms: int | None) -> str:
-    """Why the broken copy of ``node`` is not made anew now; empty: it is. ``repaired_ms``: when it was last."""
+    """Return why the broken copy of ``node`` is not made anew now; empty: it is. ``repaired_ms``: when it was
+    last."""
     if view.configuration is None or view.stable is None or node not in view.voting:
         return "its group is not known"
     if view.pending is not None and view.pending.value.forced:
@@ -80,8 +81,8 @@ def why_not_repaired(view: NodePartitionView, node: str, now_ms: int, repaired_m
 
 
 class CopyRepairs:
-    """Of one node. ``data_dir`` keeps when copies were made anew; None: it is remembered until the node ends.
-    ``now_ms``: of the wall clock."""
+    """Repairs of one node. ``data_dir`` keeps when copies were made anew; None: it is remembered until the node
+    ends. ``now_ms``: of the wall clock."""
 
     def __init__(self, node: NodeContext, data_dir: Path | None, now_ms: Callable[[], int]) -> None:
         self._node = node
@@ -149,7 +150,7 @@ def _write(file: Path, known: dict[str, int]) -> None:
 
 
 def _read(file: Path | None) -> dict[str, int]:
-    """Nothing is known where the file is missing or damaged."""
+    """Read the file; empty where it is missing or damaged."""
     if file is None:
         return {}
     try:

@@ -1,5 +1,5 @@
-"""Where clients find the groups, from the mirrored configurations and member records, and which life of a
-group they are to find there, from the ``group`` keys."""
+"""Addresses of the groups for clients, from the mirrored configurations and member records, and the generation
+that they are to find there, from the ``group`` keys."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class MirroredEndpoints:
         return known
 
     def _read(self, partition: PartitionId) -> Route:
-        """While a key of the partition cannot be read its data is served as before; of the generations that
-        were read the highest one counts, since a group never goes back."""
+        """Read a partition's route; while a key of the partition cannot be read its data is served as before,
+        and of the generations that were read the highest one counts, since a group never goes back."""
         view = self._mirrors.view(partition)
         if not isinstance(view, Unreadable):
             self._read_last[partition] = Route(client_urls(view), generation_of(view))
@@ -102,15 +102,15 @@ def client_urls(view: NodePartitionView) -> tuple[str, ...]:
 
 
 def generation_of(view: NodePartitionView) -> int | None:
-    """Of the group that clients are to reach: a founding changes the ``group`` key in one revision with the
-    members that clients are sent to. None while neither key tells."""
+    """Return the generation that clients are to reach: a founding changes the ``group`` key in one revision
+    with the members that clients are sent to. None while neither key tells."""
     if view.group is not None:
         return view.group.value.generation
     return view.configuration.value.generation if view.configuration is not None else None
 
 
 def started_urls(view: NodePartitionView) -> tuple[str, ...]:
-    """Where the group's configuration cannot be read: members of the voters that stable names."""
+    """Return the members of the voters that stable names, for a group whose configuration cannot be read."""
     peers = view.stable.value.peers if view.stable is not None else ()
     records = (view.records[name].value for name in peers if name in view.records and name in view.living)
     return tuple(record.client_url for record in records if record.started and record.client_url)

@@ -1,4 +1,4 @@
-"""What fails at the groups that a node leads, written to one key: for operators, in ``SYSTEM.FAILURES``.
+"""Failures at the groups that a node leads, written to one key: for operators, in ``SYSTEM.FAILURES``.
 
 Reported are changes whose attempts are used up (``CopyRules``), and those of which none could be begun for
 ``BLOCKED_S``; each once, and again when its cause is another one or its attempts have doubled. The key has no
@@ -44,8 +44,8 @@ def log_failure(partition: PartitionId, failure: ReconfigurationFailure) -> None
 
 @dataclass(slots=True)
 class _Series:
-    """What goes on failing at one partition: its failures by code. ``blocked``: the code because of
-    which no attempt is begun, and since when (the event loop's seconds)."""
+    """Repeated failures at one partition, by code. ``blocked``: the code because of which no attempt is begun,
+    and since when (the event loop's seconds)."""
 
     failures: dict[str, Failure] = field(default_factory=dict)
     blocked: tuple[str, float] | None = None
@@ -77,7 +77,8 @@ class FailureReport:
         self._unreadable = UnreadableLog()
 
     def note(self, partition: PartitionId, term: int, failing: Failing | None) -> None:
-        """How the partition stands, as its leader's node sees it; None: nothing fails, or it does not lead."""
+        """Note the state of a partition, as its leader's node sees it; None: nothing fails, or it does not
+        lead."""
         if failing is None:
             self._series.pop(partition, None)
             return
@@ -93,7 +94,7 @@ class FailureReport:
             self._news.append(failure)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(self._period_s)
             try:
@@ -102,7 +103,7 @@ class FailureReport:
                 log.info("failures not written", error=str(error))
 
     async def write_if_changed(self) -> bool:
-        """Whether there was something to write, and it was written. Raises MetastoreError."""
+        """Write the report if it has changed; True if it was written. Raises MetastoreError."""
         if self._written is not None and not self._news and all(map(self._lives, self._written.partitions)):
             return False
         records: dict[str, FailureRecord] = {}
@@ -135,7 +136,7 @@ class FailureReport:
         return True
 
     def _noted(self, news: tuple[Failure, ...], after: FailureRecord) -> None:
-        """Others may have come while these were written."""
+        """Note what was written; other news may have come meanwhile."""
         for failure in news:
             if failure in self._news:
                 self._news.remove(failure)

@@ -1,4 +1,4 @@
-"""What a node publishes of its fence: ``fences/<node>``, written with its registration and when limits change.
+"""Published fence of a node: ``fences/<node>``, written with its registration and when limits change.
 
 What counts on the node's silence waits as long as is written there. So a longer fence is used only after it
 was published, and a shorter one is used first. The key is guarded by its own revision: a write whose answer was
@@ -42,7 +42,7 @@ class FenceDraft:
 
 
 class FencePublisher:
-    """Of one node and one start (``incarnation``) of it."""
+    """Publisher for one node and one start (``incarnation``) of it."""
 
     def __init__(
         self, node: str, incarnation: str, metastore: Metastore, keyspace: Keyspace, fence: NodeFence
@@ -62,7 +62,7 @@ class FencePublisher:
         self._random = random.Random(incarnation)
 
     def on_limits(self, item: KeyValue | None) -> None:
-        """As they were read last. Limits that cannot be read change nothing."""
+        """Take limits as they were read last. Limits that cannot be read change nothing."""
         limits = read(item, Limits.decode)
         if isinstance(limits, Unreadable):
             return
@@ -76,8 +76,8 @@ class FencePublisher:
         return self._published_ms is None or self._published_ms == self._target_ms == self._fence.fence_ms
 
     async def draft(self) -> FenceDraft:
-        """What the registration's transaction is to hold besides the node's own entry: of the limits as they
-        are now. Nothing where the key cannot be read: a newer build has written it, and it stays. Raises
+        """Return what the registration's transaction is to hold besides the node's own entry: of the limits as
+        they are now. Nothing where the key cannot be read: a newer build has written it, and it stays. Raises
         MetastoreError."""
         result = await self._metastore.commit(Txn((), (Get(self._keyspace.limits), Get(self._key))))
         self.on_limits(result.only(0))
@@ -114,7 +114,8 @@ class FencePublisher:
                     await asyncio.sleep(again.delay_s(self._random.random()))
 
     async def _publish(self, fence_ms: int) -> bool:
-        """False where the node's entry or the key is not as it should be, or changed meanwhile."""
+        """Publish a fence; False where the node's entry or the key is not as it should be, or changed
+        meanwhile."""
         result = await self._metastore.commit(Txn((), (Get(self._node_key), Get(self._key))))
         own = read(result.only(0), NodeRecord.decode)
         if own is None or isinstance(own, Unreadable) or own.incarnation != self._incarnation:

@@ -1,4 +1,4 @@
-"""Which members may not run, because recovery has given their group up.
+"""Members that may not run, because recovery has given their group up.
 
 A recovery founds the group anew on one node (pending with ``forced``). From the moment that pending is written
 until stable is switched no other member may serve, and a member of an earlier generation never runs again: two
@@ -13,7 +13,7 @@ from rebalance.core.records import GroupRecord
 
 
 def why_fenced(node: str, generation: int, pending: Assignments | None, group: GroupRecord | None) -> str:
-    """Why the member of ``node``, whose data is of ``generation``, must not run; empty: it may."""
+    """Return why the member of ``node``, whose data is of ``generation``, must not run; empty: it may."""
     if pending is not None and pending.forced and node != pending.primary:
         return Cause.FENCED.text(f"the group is founded anew on {pending.primary}")
     if is_given_up(generation, group):
@@ -22,5 +22,5 @@ def why_fenced(node: str, generation: int, pending: Assignments | None, group: G
 
 
 def is_given_up(generation: int, group: GroupRecord | None) -> bool:
-    """Whether data of ``generation`` belongs to an earlier life of the group."""
+    """Check that data of ``generation`` belongs to an earlier life of the group."""
     return group is not None and generation < group.generation

@@ -23,7 +23,7 @@ FOREIGN_S = 10.0
 
 
 class ForeignCopies:
-    """Those of one node. ``notes`` say of which life its copies are."""
+    """Foreign copies of one node. ``notes`` say of which life its copies are."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class ForeignCopies:
         self._named: set[PartitionId] = set()
 
     async def left_alone(self, partition: PartitionId, *, holds: bool, is_assigned: bool) -> float | None:
-        """When to look again; None: nothing here is of another life, and what is here is noted. ``holds``: the
-        node has something of the partition. Raises MetastoreError."""
+        """Return when to look again; None: nothing here is of another life, and what is here is noted.
+        ``holds``: the node has something of the partition. Raises MetastoreError."""
         if not holds:
             self._notes.forget(partition)
             return None

@@ -1,5 +1,5 @@
-"""What the agent beside a leader does about joiners that are gone: it measures for how long, and lets the move
-go on without them in one transaction (M1, M3; ``core.joiners`` decides).
+"""Watch over absent joiners, by the agent beside a leader: it measures their absence, and lets the move go on
+without them in one transaction (M1, M3; ``core.joiners`` decides).
 
 The group's list is not touched here. Pending is another one then, and the change towards it removes what is
 left of the joiner; its node destroys nothing before it is published as removed.
@@ -28,7 +28,8 @@ log = structlog.get_logger(__name__)
 
 
 class JoinerWatch:
-    """Of the groups that one node leads. ``heard`` is the time by which joiners are judged."""
+    """Watch over the joiners of the groups that one node leads. ``heard`` is the time by which joiners are
+    judged."""
 
     def __init__(self, node: NodeContext, rules: Callable[[], CopyRules], heard: HeardTime) -> None:
         self._node = node

@@ -30,7 +30,7 @@ RUNS = frozenset((MemberLife.STARTING, MemberLife.RUNNING))
 
 
 class KeptCopies:
-    """Those of one node. Methods raise MetastoreError."""
+    """Kept copies of one node. Methods raise MetastoreError."""
 
     def __init__(self, node: NodeContext, records: OwnRecords, removals: RemovalJudge) -> None:
         self._node = node
@@ -51,8 +51,8 @@ class KeptCopies:
         return True
 
     async def hold(self, partition: PartitionId, status: MemberStatus | None) -> None:
-        """It is kept already: what is left of the member ends. A node may have
-        started it while the metastore was silent (``MemberStarts``)."""
+        """End what is left of a member whose copy is kept already. A node may have started it while the
+        metastore was silent (``MemberStarts``)."""
         await self._records.write_member(partition, None)
         if status is not None and status.life in RUNS:
             await self._node.host.stop(partition, destroy=False)
@@ -68,8 +68,8 @@ class KeptCopies:
         log.info("kept copy destroyed", partition=str(partition))
 
     async def has_more(self, view: NodePartitionView, status: MemberStatus) -> bool:
-        """Whether the member's data is of an earlier life of the group, and may have something that this one
-        did not begin with: changes beyond the founding, or log entries whose fate nobody knows."""
+        """Check that the member's data is of an earlier life of the group, and may have something that this one
+        did not begin with: changes beyond the founding, or log entries of unknown fate."""
         group = view.group.value if view.group is not None else None
         if group is None or view.stable is None or not is_given_up(status.generation, group):
             return False
@@ -84,7 +84,8 @@ class KeptCopies:
     async def set_aside(
         self, view: NodePartitionView, status: MemberStatus, guards: tuple[Compare, ...] = ()
     ) -> bool:
-        """False: a guard failed. The key comes first: a node that dies in between does the rest again."""
+        """Set a member's data aside; False: a guard failed. The key comes first: a node that dies in between
+        does the rest again."""
         partition, group = view.partition, view.group
         if group is None:
             return False

@@ -1,4 +1,4 @@
-"""What the agent beside a leader is to do, decided from what it sees: pure.
+"""Decisions of the agent beside a leader from what it sees: pure.
 
 A round has duties in an order (``round_duties``). Where the group is to change, what the metastore itself says
 decides what is done about it (``decide_on_change``). What is not done, or does not go on, is explained in the
@@ -51,8 +51,9 @@ def round_duties(
     must_read: bool,
     running: DesiredPeers | None,
 ) -> tuple[LeaderDuty, ...]:
-    """In order; one that puts another target in pending's place ends the round. ``must_read``: pending as the
-    mirror shows it does not count; ``running``: what the change that runs was asked for.
+    """Return the duties in order; one that puts another target in pending's place ends the round.
+    ``must_read``: pending as the mirror shows it does not count; ``running``: what the change that runs was
+    asked for.
 
     A change that runs sees to its own lock, not to what a deposed leader has left."""
     stable, pending = view.stable, view.pending
@@ -80,7 +81,7 @@ class SwitchStable:
 
 @dataclass(frozen=True, slots=True)
 class Unlock:
-    """Whatever the mirror shows: what was planned under the lock may be wanted instead."""
+    """Release the lock, whatever the mirror shows: what was planned under it may be wanted instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,9 @@ def decide_on_change(
     changing: bool,
     running: DesiredPeers | None,
 ) -> tuple[SwitchStable | Unlock | ChangePeers, ...]:
-    """In order; nothing follows where an unlock puts another target in pending's place. ``observed`` was read
-    at ``revision``, ``members`` linearizably. A change that runs for another target has to be replaced first,
-    also where only learners differ."""
+    """Return the steps in order; nothing follows where an unlock puts another target in pending's place.
+    ``observed`` was read at ``revision``, ``members`` linearizably. A change that runs for another target has
+    to be replaced first, also where only learners differ."""
     if observed.stable is None:
         return ()
     target = readable(observed.pending or observed.stable, Assignments.decode)
@@ -132,7 +133,7 @@ def pending_revision(view: NodePartitionView) -> int:
 
 
 def desired_peers(view: NodePartitionView) -> DesiredPeers | None:
-    """What the mirror shows as wanted now."""
+    """Return what the mirror shows as wanted now."""
     if view.pending is not None:
         target = view.pending.value
         return DesiredPeers(target, view.pending.mod_revision, peer_urls(view, target))
@@ -151,8 +152,8 @@ def peer_urls(view: NodePartitionView, target: Assignments) -> dict[str, str]:
 def obstacle(
     view: NodePartitionView, target: Assignments, urls: Mapping[str, str], members: tuple[GroupMember, ...]
 ) -> str:
-    """Why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every new
-    member is reserved on a living node). Learners are not waited for (S241)."""
+    """Return why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every
+    new member is reserved on a living node). Learners are not waited for (S241)."""
     listed = {member.peer_url for member in members}
     for name in target.peers:
         if urls.get(name) in listed:

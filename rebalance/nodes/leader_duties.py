@@ -1,4 +1,4 @@
-"""What the agent beside a group's leader does: publish the group's configuration, drive a pending change, and
+"""Duties of the agent beside a group's leader: publish the group's configuration, drive a pending change, and
 switch stable.
 
 The truth about the group is the group's own member list; the truth about the intention is read from the
@@ -163,7 +163,8 @@ class LeaderDuties:
         return min(max(pause_s, ACTIVE_S), self._pace.blocked_s(partition))
 
     def failing(self, view: NodePartitionView) -> Failing | None:
-        """What the change that is wanted does not get past; None: nothing, as far as attempts have shown."""
+        """Return what the change that is wanted does not get past; None: nothing, as far as attempts have
+        shown."""
         return self._of(view.partition).failing(view, self._rules())
 
     def led_with_learners(self) -> dict[PartitionId, str]:
@@ -176,7 +177,7 @@ class LeaderDuties:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def intention(self, partition: PartitionId, token: int) -> Intention:
-        """Of the target of ``token``, read from the metastore itself."""
+        """Read the intention of ``token``'s target from the metastore itself."""
         peers = self._of(partition).peers
         try:
             pending = (await read_assignments(self._node, partition))[0].pending
@@ -215,7 +216,8 @@ class LeaderDuties:
         log.info("stable switched", partition=str(partition), outcome=text, peers=peers, learners=learners)
 
     def failed(self, partition: PartitionId, failure: ReconfigurationFailure) -> None:
-        """Another attempt after a growing delay; none for a leader that stepped down (I3-053, I3-055)."""
+        """Note a failed attempt; another one follows after a growing delay, none for a leader that stepped down
+        (I3-053, I3-055)."""
         if failure.code is FailureCode.LEADER_STEPPED_DOWN:
             self.forget(partition)
             self._wake(partition)
@@ -241,8 +243,8 @@ class LeaderDuties:
     async def _advanced(
         self, change: GroupChange, partition: PartitionId, term: int, token: int, target: Assignments
     ) -> None:
-        """What nothing expected is an attempt that has failed, so that it is reported and tried again
-        seldom."""
+        """Advance the change; an unexpected error is an attempt that has failed, so that it is reported and
+        tried again seldom."""
         try:
             end = await self._last_event(change, partition, term, token)
             if isinstance(end, Applied):
@@ -326,7 +328,7 @@ class LeaderDuties:
         members: tuple[GroupMember, ...],
         drive: LedGroup,
     ) -> bool:
-        """Whether another target took pending's place."""
+        """Do a duty; True if another target took pending's place."""
         match duty:
             case LeaderDuty.REST if view.stable is not None:
                 stable = view.stable.value
@@ -383,7 +385,8 @@ class LeaderDuties:
             await self._ask(partition, status.term, peers.revision, peers)
 
     async def _unlocked(self, view: NodePartitionView, term: int, *, of_earlier_terms: bool = False) -> bool:
-        """Whether another target took pending's place because no voter is touched under the lock now."""
+        """Release the lock; True if another target took pending's place because no voter is touched under it
+        now."""
         sights = peer_sights(view)
         outcome = await self._strategy.unlock(view.partition, term, sights, of_earlier_terms=of_earlier_terms)
         return outcome in MOVED_ON

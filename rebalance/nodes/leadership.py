@@ -1,4 +1,5 @@
-"""Who leads a group: its preferred primary once everything is at rest, and never for long a node that is gone.
+"""Choice of a group's leader: its preferred primary once everything is at rest, and never for long a node that
+is gone.
 
 Late affinity: during a move the leader stays as long as it is a voter (decision 15): data first, then the
 switch. Afterwards the leader hands over to the first of stable's voters, in one step of the group's own, so
@@ -26,7 +27,8 @@ from rebalance.ports.groups import MemberStatus
 log = structlog.get_logger(__name__)
 
 REST_S = 3.0
-"""At rest for so long: a further move often follows at once, and decides anew who leads."""
+"""Time at rest, in seconds, before the leader is changed: a further move often follows at once, and decides it
+anew."""
 AGAIN = Backoff(30.0, 600.0)
 """A preferred primary that does not keep the lead gets it less and less often."""
 TAKE_AGAIN_S = 2.0
@@ -41,8 +43,8 @@ def preferred_successor(view: NodePartitionView, leader: str) -> str:
 
 
 def heir(view: NodePartitionView, leader: str) -> str:
-    """Who takes the lead from ``leader`` because that node is not registered; empty when it is, or when nobody
-    could lead. A voter that stays comes before one that is to leave."""
+    """Return the node that takes the lead from ``leader`` because that node is not registered; empty when it
+    is, or when no node could lead. A voter that stays comes before one that is to leave."""
     if view.stable is None or not leader or leader in view.living:
         return ""
     able = [name for name in view.stable.value.peers if _could_lead(view, name)]
@@ -66,7 +68,7 @@ class _Watched:
 
 
 class Leadership:
-    """Of one node: of the groups that it leads, and of those that it follows in."""
+    """Leadership of the groups that one node leads, and of those that it follows in."""
 
     def __init__(self, node: NodeContext) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""What the agent beside a leader remembers of one group from round to round."""
+"""Memory of the agent beside a leader of one group, from round to round."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ AWAITS_COPY = (FailureCode.CATCHING_UP, FailureCode.CATCH_UP_TIMEOUT, FailureCod
 
 @dataclass(slots=True)
 class LedGroup:
-    """In one term. ``attempts`` are those since the member list last changed."""
+    """A led group in one term. ``attempts`` are those since the member list last changed."""
 
     term: int = 0
     elected: bool = False
     """Pending is to be read from the metastore itself, whatever the mirror says."""
     peers: DesiredPeers | None = None
-    """What the change that runs was asked for."""
+    """Peers that the running change was asked for."""
     members: frozenset[tuple[str, MemberRole]] = frozenset()
     attempts: CopyAttempts = NO_ATTEMPTS
     obstacle: str = ""
@@ -32,7 +32,8 @@ class LedGroup:
     """Client URL of the own member while the partition has learners, which want to know the time."""
 
     def failing(self, view: NodePartitionView, rules: CopyRules) -> Failing | None:
-        """What the change that is wanted does not get past; None: nothing, as far as attempts have shown."""
+        """Return what the change that is wanted does not get past; None: nothing, as far as attempts have
+        shown."""
         if self.obstacle:
             # At rest it is a voter that is missing, which is no failed change.
             return Failing(self.obstacle.partition(":")[0], self.obstacle) if view.pending else None
@@ -48,8 +49,8 @@ class LedGroup:
         stalled: tuple[str, ...],
         rules: CopyRules,
     ) -> str:
-        """What is published of a change that does not go on; empty when it does. A failure stays the reason
-        until the member list changes, so that attempts do not make it flicker."""
+        """Return the published reason of a change that does not go on; empty when it does. A failure stays the
+        reason until the member list changes, so that attempts do not make it flicker."""
         if self.obstacle:
             return self.obstacle
         issue = waiting or self.attempts.failure

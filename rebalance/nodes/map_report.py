@@ -56,7 +56,7 @@ class MapReporter:
         )
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(self._period_s)
             try:
@@ -107,7 +107,7 @@ def _arrays(copies: dict[int, CopyReport]) -> SingleArrays:
 
 
 def _routes(copies: dict[PartitionId, CopyReport]) -> dict[PartitionId, tuple[CopyState, int, bool]]:
-    """What clients route by."""
+    """Return the parts of copies that clients route by."""
     return {partition: (copy.state, copy.term, copy.leads) for partition, copy in copies.items()}
 
 

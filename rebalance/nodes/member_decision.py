@@ -1,4 +1,4 @@
-"""What a node does with its own member of a partition: a pure decision from what is written and what runs."""
+"""Decision of a node about its own member of a partition, pure: from what is written and what runs."""
 
 from __future__ import annotations
 
@@ -100,8 +100,9 @@ def decide_member(
 
 
 def is_kept(kept: KeptRecord, status: MemberStatus) -> bool:
-    """Whether the data that is here is the copy that ``kept`` speaks of. What is reserved has none, and another
-    URL belongs to a member that came later: the key is about to go, or comes from an older metastore."""
+    """Check that the data that is here is the copy that ``kept`` speaks of. What is reserved has none, and
+    another URL belongs to a member that came later: the key is about to go, or comes from an older
+    metastore."""
     return status.life is not MemberLife.RESERVED and status.endpoints.peer_url == kept.peer_url
 
 
@@ -147,7 +148,7 @@ def _recovering(
 
 
 def _is_of_no_use(status: MemberStatus, group: GroupRecord | None) -> bool:
-    """What is left of a member whose data is gone, or belongs to an earlier life of the group."""
+    """Check for the remains of a member whose data is gone, or belongs to an earlier life of the group."""
     return status.life in (MemberLife.REMOVED, MemberLife.DATA_LOST) or is_given_up(status.generation, group)
 
 

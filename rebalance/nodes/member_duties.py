@@ -96,7 +96,7 @@ class MemberDuties:
     async def _carried_out(
         self, duty: Duty, view: NodePartitionView, status: MemberStatus | None
     ) -> Tended | None:
-        """None: the member's record is to be kept true; else that is all of this round."""
+        """Carry a duty out; None: the member's record is to be kept true, else that is all of this round."""
         partition = view.partition
         ended: Tended | None = None
         match duty:
@@ -229,8 +229,8 @@ class MemberDuties:
         return 0.0
 
     async def _is_removed(self, partition: PartitionId, status: MemberStatus) -> bool:
-        """Whether the group has been without this member for ``REMOVED_S``, by the word of a metastore that did
-        not go back in time."""
+        """Check that the group has been without this member for ``REMOVED_S``, by the word of a metastore that
+        did not go back in time."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._removed_since.setdefault(partition, now_s) < REMOVED_S:
             return False
@@ -267,7 +267,7 @@ class MemberDuties:
         return None, None
 
     async def _keep(self, partition: PartitionId, status: MemberStatus, why: str) -> Tended:
-        """It goes on, and leads if it does: nobody else can publish what its group looks like."""
+        """Let the member go on, and lead if it does: no other node can publish what its group looks like."""
         if status.life is MemberLife.RUNNING:
             return status, None
         log.info("member kept", partition=str(partition), reason=why)
@@ -277,8 +277,8 @@ class MemberDuties:
 
 
 def has_copy(view: NodePartitionView, node: str, status: MemberStatus) -> bool:
-    """Whether what is to be cleaned up is a copy that may be kept: of a partition that is there, on a node that
-    is not to have another one, with data of the group's present life."""
+    """Check that what is to be cleaned up is a copy that may be kept: of a partition that is there, on a node
+    that is not to have another one, with data of the group's present life."""
     if status.life in (MemberLife.RESERVED, MemberLife.DATA_LOST):
         return False
     group = view.group.value if view.group is not None else None

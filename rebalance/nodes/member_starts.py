@@ -1,4 +1,4 @@
-"""Which members a node starts by itself when its process starts, and which wait for the metastore.
+"""Members that a node starts on its own when its process starts, and those that wait for the metastore.
 
 A member whose group was founded anew while the node was away must not run: together with others that come back
 it would be a majority of a group that nobody counts on. The metastore tells; while it is silent nobody does, so
@@ -71,8 +71,8 @@ class StrongZones:
         await self.intents.loaded()
 
     def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
-        """What the catalog wants of any zone; None: nothing is known of it, or it cannot be read. Each round of
-        each partition asks, so it is decoded once."""
+        """Return the catalog's intent for any zone; None: nothing is known of it, or it cannot be read. Each
+        round of each partition asks, so it is decoded once."""
         item = self.intents.get(self._keyspace.intent(zone_id))
         known = self._decoded.get(zone_id)
         if known is None or known[0] is not item:
@@ -115,7 +115,7 @@ class StrongZones:
         return True
 
     def _read(self) -> frozenset[ZoneId]:
-        """Nothing is known where the file is missing or damaged."""
+        """Read the file; empty where it is missing or damaged."""
         try:
             document = json.loads(self._file.read_text())
             return frozenset(map(ZoneId, document["zones"])) if document["v"] == FORMAT else frozenset()
@@ -124,8 +124,8 @@ class StrongZones:
 
 
 class MemberStarts:
-    """Of one node. ``without_metastore``: members of zones that are known to be of STRONG_CONSISTENCY start
-    also where the metastore is silent."""
+    """Starts of one node's members. ``without_metastore``: members of zones that are known to be of
+    STRONG_CONSISTENCY start also where the metastore is silent."""
 
     def __init__(
         self,
@@ -143,8 +143,8 @@ class MemberStarts:
         self._without_metastore = without_metastore
 
     async def restart_members(self) -> None:
-        """Once, when the node's process starts: those that may run now. The others start in later rounds, as
-        their keys say."""
+        """Start the members that may run now, once, when the node's process starts. The others start in later
+        rounds, as their keys say."""
         partitions = sorted(self._node.host.partitions(), key=str)
         may_run: set[PartitionId] = set()
         unasked: Sequence[PartitionId] = ()
@@ -165,13 +165,14 @@ class MemberStarts:
         )
 
     async def clearance(self, partition: PartitionId, generation: int) -> str:
-        """Why a member with data of ``generation`` must not run, as the metastore says now; empty: it may. A
-        key that cannot be read is no permission here. Raises MetastoreError."""
+        """Return why a member with data of ``generation`` must not run, as the metastore says now; empty: it
+        may. A key that cannot be read is no permission here. Raises MetastoreError."""
         return await self._why_fenced(partition, generation)
 
     async def _why_fenced(self, partition: PartitionId, generation: int | None = None) -> str:
-        """Whether its group was given up while this node was away, or its copy is only kept, or of a lost zone.
-        ``generation`` None: that of the member, for which keys that cannot be read say nothing."""
+        """Return why it must not run: its group was given up while this node was away, or its copy is only
+        kept, or of a lost zone. ``generation`` None: that of the member, for which keys that cannot be read say
+        nothing."""
         keys, kept = (
             self._node.keyspace.partition(partition),
             self._node.keyspace.kept(partition, self._node.name),

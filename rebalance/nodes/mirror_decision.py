@@ -1,4 +1,4 @@
-"""What a node does with its mirror of a partition: a pure decision from what is written and what runs."""
+"""Decision of a node about its mirror of a partition, pure: from what is written and what runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def decide_mirror(view: NodePartitionView, node: str, status: MirrorStatus | Non
 
 
 def mirror_record(status: MirrorStatus | None, reason: str = "") -> MirrorRecord:
-    """What is published of a mirror; ``reason`` says what it waits for when the mirror itself does not."""
+    """Return the published record of a mirror; ``reason`` says what it waits for when the mirror itself does
+    not."""
     if status is None:
         return MirrorRecord(MemberState.READY, reason=reason)
     return MirrorRecord(

@@ -60,7 +60,7 @@ class MirrorDuties:
                 return await self._follow(partition, decision)
 
     async def keep(self, view: NodePartitionView) -> None:
-        """No assignment counts now, but what this node has goes on."""
+        """Keep what this node has going while no assignment counts."""
         status = await self._host.status(view.partition)
         if status is None or status.life is MemberLife.RUNNING:
             return

@@ -1,4 +1,4 @@
-"""How long moves take, and each of their stages, as the agent beside the leader sees them."""
+"""Durations of moves, and of each of their stages, as the agent beside the leader sees them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Move:
 
 
 class MoveTimes:
-    """Of the groups that one node leads. A move that another leader ends is not told: nobody knows how long it
-    took as a whole."""
+    """Times of the moves of groups that one node leads. A move that another leader ends is not told: nobody
+    knows how long it took as a whole."""
 
     def __init__(self, measures: Measures, clock: Callable[[], float] = time.monotonic) -> None:
         self._measures = measures
@@ -31,7 +31,7 @@ class MoveTimes:
         self._moves: dict[PartitionId, _Move] = {}
 
     def note(self, partition: PartitionId, stage: Stage) -> None:
-        """What is published of the group. NONE: no move has begun, or its last step is done."""
+        """Note the published stage of the group. NONE: no move has begun, or its last step is done."""
         now, move = self._clock(), self._moves.get(partition)
         if move is None:
             if stage is not Stage.NONE:

@@ -12,7 +12,7 @@ class NoMirrors:
     """A ``MirrorHost`` that holds nothing and follows nobody."""
 
     def open(self, node: str) -> None:
-        """Nothing was left behind."""
+        """Do nothing: there are no mirrors to open."""
 
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset()
@@ -29,13 +29,13 @@ class NoMirrors:
         raise NoPlaceError(Cause.MIRRORS_NOT_KEPT.text("this node was started without a place for learners"))
 
     async def serve(self, partition: PartitionId) -> None:
-        """There is none."""
+        """Do nothing: there is no mirror to serve."""
 
     async def status(self, partition: PartitionId) -> MirrorStatus | None:
         return None
 
     async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
-        """There is none to be stopped."""
+        """Do nothing: there is no mirror to stop."""
 
     async def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: nothing runs."""

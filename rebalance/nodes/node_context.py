@@ -1,4 +1,4 @@
-"""What the duties of one node share."""
+"""Resources that the duties of one node share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NodeContext:
     host: GroupHost
     measures: Measures = NO_MEASURES
     data_dir: Path | None = None
-    """What the node notes for itself; None: it notes nothing."""
+    """Directory of the node's own notes; None: it notes nothing."""
 
     @property
     def keyspace(self) -> Keyspace:

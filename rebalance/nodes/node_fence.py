@@ -33,8 +33,8 @@ UNREGISTERED = Cause.FENCED.text("the metastore has not confirmed this node yet"
 UNCLEAR = Cause.FENCED.text("the metastore has not told yet whether the group was founded anew")
 
 Clearance = Callable[[PartitionId, int], Awaitable[str]]
-"""Why a member with data of this generation must not run, read from the metastore itself; empty: it may. May
-raise MetastoreError."""
+"""Return why a member with data of this generation must not run, read from the metastore itself; empty: it may.
+May raise MetastoreError."""
 
 
 async def cleared(_partition: PartitionId, _generation: int) -> str:
@@ -90,7 +90,7 @@ class NodeFence:
 
     @property
     def fence_ms(self) -> int:
-        """What the node keeps to now."""
+        """Return the fence that the node keeps to now, in milliseconds."""
         return self._time.fence_ns // 1_000_000
 
     def now_ns(self) -> int:
@@ -111,7 +111,8 @@ class NodeFence:
             self._on_change()
 
     def no_majority(self, sent_ns: int, answered_ns: int) -> None:
-        """Nobody can end the node's lease now: ``FenceTime.no_majority``."""
+        """Note that the metastore has no majority, so no one can end the node's lease now:
+        ``FenceTime.no_majority``."""
         self._look()
         self._set(self._time.no_majority(sent_ns, answered_ns))
 
@@ -171,7 +172,7 @@ class NodeFence:
                 tasks.create_task(self._keep_asking(self._probe))
 
     async def close(self) -> None:
-        """After the members were stopped."""
+        """Close, after the members were stopped."""
         await self._killer.close()
 
     def _set(self, time: FenceTime) -> None:
@@ -202,8 +203,7 @@ class NodeFence:
             self._look()
 
     async def _keep_asking(self, probe: MajorityProbe) -> None:
-        """While confirmations do not come as they should: whether the metastore has a majority at all. While
-        they do: who its members are."""
+        """Ask for the metastore's majority while confirmations are late, else for its members."""
         lease_ns = self._time.lease_ns
         quiet_ns, period_s = lease_ns // 3 + lease_ns // 10, min(0.5, self._lease_s / 10)
         while True:

@@ -1,4 +1,4 @@
-"""What this node says of its replicas: one record a partition, of the member and of the mirror together.
+"""Records of this node's replicas: one a partition, of the member and of the mirror together.
 
 Member and mirror come and go apart from each other, so each part is written without touching the other. Only
 this node writes its records, and one task at a time works on a partition, so no guard is needed for that.
@@ -45,7 +45,7 @@ class OwnRecords:
     async def write_mirror(
         self, partition: PartitionId, mirror: MirrorRecord | None, guards: tuple[Compare, ...] = ()
     ) -> bool:
-        """As ``write_member``, of the mirror."""
+        """Write the mirror's part, as ``write_member``."""
         current = self.of(partition)
         if mirror is not None and current is not None and current.mirror is not None:
             mirror = replace(mirror, unknown=current.mirror.unknown)
@@ -56,7 +56,7 @@ class OwnRecords:
     async def _write(
         self, partition: PartitionId, record: MemberRecord | None, guards: tuple[Compare, ...]
     ) -> bool:
-        """Nothing is written that the key says already, unless guards ask whether it may."""
+        """Write a record; not what the key says already, unless guards ask for it."""
         if not guards and self.of(partition) == record:
             return True
         key = self._key(partition)

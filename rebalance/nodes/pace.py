@@ -1,4 +1,4 @@
-"""How soon an agent looks again at a partition at which nothing has happened.
+"""Pace at which an agent looks again at a partition at which nothing has happened.
 
 Keys that change bring a partition up at once. A member changes without a key: its process ends, its group
 elects another leader. So it is looked at now and then: soon after something has happened to the partition,
@@ -26,7 +26,7 @@ NOTIFIED_CHANGING_S = 1.0
 
 
 class Pace:
-    """Of one node. ``notified``: each change of a member or a mirror is announced. Times are seconds."""
+    """Pace of one node. ``notified``: each change of a member or a mirror is announced. Times are seconds."""
 
     def __init__(self, chance: random.Random, *, notified: bool = False) -> None:
         self._chance = chance
@@ -34,7 +34,7 @@ class Pace:
         self._since: dict[PartitionId, float] = {}
 
     def stirred(self, partition: PartitionId) -> None:
-        """Something has happened to it just now."""
+        """Note that something has happened to the partition just now."""
         self._since[partition] = asyncio.get_running_loop().time()
 
     def forget(self, partition: PartitionId) -> None:
@@ -42,31 +42,33 @@ class Pace:
         self._since.pop(partition, None)
 
     def following_s(self, partition: PartitionId) -> float:
-        """Beside a member that does not lead, while its group is to change."""
+        """Return the pace beside a member that does not lead, while its group is to change."""
         return REMINDER_S if self._notified else self._grown(partition, *FOLLOWING_S)
 
     def starting_s(self, partition: PartitionId) -> float:
-        """Until a process answers."""
+        """Return the pace until a process answers."""
         return IDLE_S if self._notified else self._grown(partition, *STARTING_S)
 
     def copying_s(self, partition: PartitionId) -> float:
-        """Until a mirror has its first copy."""
+        """Return the pace until a mirror has its first copy."""
         return REMINDER_S if self._notified else self._grown(partition, *COPYING_S)
 
     def changing_s(self, partition: PartitionId) -> float:
-        """Beside a leader whose change runs: how long joiners are gone is measured meanwhile."""
+        """Return the pace beside a leader whose change runs: joiners' absence is measured meanwhile."""
         return NOTIFIED_CHANGING_S if self._notified else self._grown(partition, *CHANGING_S)
 
     def blocked_s(self, partition: PartitionId) -> float:
-        """Beside a leader whose change cannot begin: the same."""
+        """Return the pace beside a leader whose change cannot begin: joiners' absence is measured meanwhile."""
         return NOTIFIED_CHANGING_S if self._notified else self._grown(partition, *BLOCKED_S)
 
     def leaderless_s(self) -> float:
-        """Beside a member that knows no leader: for how long is measured, and the copy's position published."""
+        """Return the pace beside a member that knows no leader: for how long is measured, and the copy's
+        position published."""
         return IDLE_S
 
     def idle_s(self) -> float:
-        """At rest. Spread out, so that a hundred members are not all asked in the same moment."""
+        """Return the pace at rest. Spread out, so that a hundred members are not all asked in the same
+        moment."""
         return (REMINDER_S if self._notified else IDLE_S) * self._chance.uniform(0.8, 1.2)
 
     def _grown(self, partition: PartitionId, least_s: float, most_s: float) -> float:

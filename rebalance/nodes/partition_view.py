@@ -88,7 +88,7 @@ class NodePartitionView:
 
 
 def peer_sights(view: NodePartitionView) -> dict[str, PeerSight]:
-    """Of each peer URL that a node has reserved, what its record and its registration say."""
+    """Return, for each peer URL that a node has reserved, what its record and its registration say."""
     return {
         record.value.peer_url: PeerSight(
             name,
@@ -140,12 +140,12 @@ class Mirrors:
         return unreadable[0] if unreadable else view
 
     def shown(self, partition: PartitionId) -> NodePartitionView:
-        """For those who only look, and decide nothing: what cannot be read is left out."""
+        """Return a view to look at and decide nothing by: what cannot be read is left out."""
         return self._known(partition)[0]
 
     def assigned(self, partition: PartitionId, node: str) -> bool:
-        """Whether stable or pending names ``node``, or cannot be read: without a view, for those who only want
-        to know whether to look."""
+        """Check that stable or pending names ``node``, or cannot be read: without a view, to find out
+        quickly."""
         keys = self.keyspace.partition(partition)
         for key in (keys.stable, keys.pending):
             value = read(self.partitions.get(key), _assignments)
@@ -154,7 +154,7 @@ class Mirrors:
         return False
 
     def naming(self, partition: PartitionId, nodes: frozenset[str]) -> bool:
-        """Whether the partition is, or is to be, on one of ``nodes``."""
+        """Check that the partition is, or is to be, on one of ``nodes``."""
         view = self._known(partition)[0]
         return not nodes.isdisjoint(view.records) or not nodes.isdisjoint(view.assigned)
 
@@ -186,7 +186,7 @@ class Mirrors:
 
 
 class _Views:
-    """What was read of partitions since something of them changed; shared and never changed."""
+    """Views of partitions that were read since something of them changed; shared and never changed."""
 
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
@@ -234,7 +234,7 @@ class _Reader:
     def below(
         self, mirror: KeyspaceMirror, prefix: str, decode: Callable[[bytes], T]
     ) -> dict[str, Recorded[T]]:
-        """By what follows ``prefix``: a node's name."""
+        """Read records by what follows ``prefix``: a node's name."""
         records = {}
         for item in mirror.below(prefix):
             record = self.recorded(item, decode)

@@ -1,4 +1,4 @@
-"""What was written a moment ago and is not in the mirror yet: so that nothing is written twice."""
+"""Writes of a moment ago that are not in the mirror yet: so that nothing is written twice."""
 
 from __future__ import annotations
 

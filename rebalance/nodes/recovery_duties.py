@@ -1,4 +1,5 @@
-"""What a node does for a recovery: founds a group anew on its own member, and tells how far its copy goes."""
+"""Duties of a node in a recovery: founding a group anew on its own member, and reporting how far its copy
+goes."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ class RecoveryDuties:
         )
 
     async def found_empty(self, view: NodePartitionView, status: MemberStatus) -> bool:
-        """Nobody has a copy: the reserved member is named as the group's first one, and starts as such. Not
+        """Name the reserved member as the group's first one, as no node has a copy; it starts as such. Not
         while a node is back that was not there when that was decided: it may have a copy."""
         gone = view.pending.value.absent if view.pending is not None else ()
         still_gone = tuple(absent(self._node.keyspace.node(name)) for name in gone)
@@ -95,9 +96,9 @@ class RecoveryDuties:
         return written
 
     async def noted_again(self, view: NodePartitionView, status: MemberStatus | None) -> bool:
-        """Whether the ``group`` key was brought up to the generation that the own member leads. A metastore
-        that was restored from before a reset names an earlier one: clients that go by it are refused, and
-        members of the life that was given up would start. Not while a recovery founds another group."""
+        """Bring the ``group`` key up to the generation that the own member leads; True if it was changed. A
+        metastore that was restored from before a reset names an earlier one: clients that go by it are refused,
+        and members of the life that was given up would start. Not while a recovery founds another group."""
         group, pending = view.group, view.pending
         if status is None or not status.is_leader or group is None or view.stable is None:
             return False
@@ -126,7 +127,7 @@ class RecoveryDuties:
         return before.founded_anew(token, {self._node.name: peer_url}, generation, founding_revision, engine)
 
     async def position(self, partition: PartitionId, status: MemberStatus | None) -> LogPosition | None:
-        """How far the own copy goes, once its group has had no leader for ``LEADERLESS_S``."""
+        """Return how far the own copy goes, once its group has had no leader for ``LEADERLESS_S``."""
         if status is None or status.life not in WITH_DATA or status.leader:
             self._leaderless.pop(partition, None)
             self._looked.pop(partition, None)
@@ -141,9 +142,9 @@ class RecoveryDuties:
         return position
 
     async def restarted(self, view: NodePartitionView) -> bool:
-        """Where that is asked for: stops the member, with clean-up its data too; rounds that follow start it as
-        ever. The key goes last, so that a node which dies on the way does it again. False: nobody asks, or it
-        was done a moment ago."""
+        """Stop the member where a restart is asked for, with clean-up its data too; rounds that follow start it
+        as ever. The key goes last, so that a node which dies on the way does it again. False: nobody asks, or
+        it was done a moment ago."""
         request = view.restarts.get(self._node.name)
         partition = view.partition
         if request is None or self._restarted.get(partition) == request.mod_revision:

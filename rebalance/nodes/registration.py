@@ -41,7 +41,7 @@ NODE_FILE = "node.json"
 
 
 class NodeNameTakenError(Exception):
-    """Another living node has this name."""
+    """Error of a start while another living node has this name."""
 
 
 class NodeRemovedError(ForeignDirectoryError):
@@ -74,7 +74,7 @@ class NodeFile:
 
 
 async def cause_of_removal(metastore: Metastore, keyspace: Keyspace, node: str, data_dir: Path) -> str:
-    """Why the directory must not be used; empty: it may, as far as anybody can tell now."""
+    """Return why the directory must not be used; empty: it may, as far as can be told now."""
     try:
         item = await metastore.get(keyspace.removed_node(node))
         check_removal(item, node, data_dir, NodeFile.read(data_dir / NODE_FILE))
@@ -220,7 +220,7 @@ class Registration:
                 await self._metastore.revoke_lease(self._lease)
 
     async def _try(self) -> NodeRecord | None:
-        """None when we are registered now, else whose entry is in the way."""
+        """Register; None when the node is registered now, else the entry that is in the way."""
         removed = await self._metastore.get(self._removed_key)
         check_removal(removed, self._node.name, self._data_dir, self._registered)
         item = await self._entry()
@@ -252,8 +252,8 @@ class Registration:
         return None
 
     async def _entry(self) -> KeyValue | None:
-        """This node's key. A metastore that has less than this node has seen of it went back in time, which
-        ``epoch`` says from then on: nothing is written until it is adopted."""
+        """Read this node's key. A metastore that has less than this node has seen of it went back in time,
+        which ``epoch`` says from then on: nothing is written until it is adopted."""
         seen = LostLife(self.epoch, self.revision_floor, self._node.name)
         result = await self._metastore.commit(Txn((), (Get(self._key), Get(self._epoch_key))))
         item, epoch = result.only(0), result.only(1)

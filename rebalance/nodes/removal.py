@@ -117,8 +117,8 @@ class RemovalJudge:
 def why_kept(
     peer_url: str, epoch: KeyValue | None, configuration: KeyValue | None, intent: KeyValue | None
 ) -> str:
-    """Why a member with data that is assigned nowhere is kept for now; empty: it may be destroyed. ``peer_url``
-    is empty for a mirror, which no group counts.
+    """Return why a member with data that is assigned nowhere is kept for now; empty: it may be destroyed.
+    ``peer_url`` is empty for a mirror, which no group counts.
 
     After an adoption two words count: the catalog's, that the zone is dropped, and the group's own
     configuration, when its leader published it after the adoption and without this member. Raises

@@ -22,11 +22,11 @@ STEADY_S = 30.0
 """A server that ran for so long is started anew at once."""
 AGAIN = Backoff(0.2, 10.0)
 STOP_S = 6.5
-"""For it to leave the ring in order, which it gives up before that."""
+"""Time, in seconds, for it to leave the ring in order, which it gives up before that."""
 UNREADABLE_ENDS = (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT)
-"""How a server ends that reads pages of its file which are not there, or contradict each other."""
+"""Exit codes of a server that reads pages of its file which are not there, or contradict each other."""
 UNREADABLE_ENDS_MAX = 3
-"""So often in a row, each soon after its start, and its file counts as damaged."""
+"""Number of such ends in a row, each soon after its start, after which its file counts as damaged."""
 REPORTS_MAX = 5
 REPORT_AGAIN_S = 0.5
 
@@ -55,7 +55,7 @@ class StoreChild:
         self._note_damage = note_damage
 
     async def run(self) -> None:
-        """Until cancelled: one server after the other."""
+        """Run one server after the other until cancelled."""
         loop, again, unreadable_ends = asyncio.get_running_loop(), AGAIN, 0
         while True:
             began = loop.time()
@@ -75,7 +75,7 @@ class StoreChild:
             log.error("damage of the store is not noted", damage=damage, error=str(error))
 
     async def _serve(self, incarnation: str) -> int:
-        """Until it has ended and that is reported: its exit code."""
+        """Run a server until it has ended and that is reported; its exit code."""
         process = spawn(self._command(incarnation), inherited=self._inherited)
         try:
             while process.poll() is None:

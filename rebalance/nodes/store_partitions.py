@@ -17,8 +17,8 @@ STORE_DIRECTORY = "store"
 
 
 class StorePartitions:
-    """By the profiles of ``zones`` and what keeps these on ``node``; none where no profile names the engine
-    ``store``."""
+    """Partitions that store servers keep, by the profiles of ``zones`` and what keeps these on ``node``; none
+    where no profile names the engine ``store``."""
 
     def __init__(self, node: Node, zones: StrongZones, keyspace: Keyspace, data_dir: Path) -> None:
         self._node = node
@@ -59,7 +59,7 @@ class StorePartitions:
         return intent is not None and not intent.dropped and bool(self.keeps(intent.zone.zone_id))
 
     def keeps(self, zone_id: ZoneId) -> bool | None:
-        """None: the zone is not known yet, or cannot be read."""
+        """Check that the zone is kept by store servers; None: it is not known yet, or cannot be read."""
         if not self._is_used:
             return False
         intent = self._zones.intent(zone_id)

@@ -1,4 +1,4 @@
-"""What the agent beside a leader does for the strategies ``update`` and ``cancel``: the lock on pending, and
+"""Duties of the agent beside a leader for the strategies ``update`` and ``cancel``: the lock on pending, and
 the cancelled change. Reads the metastore itself, decides, commits; a failed guard means once more."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StrategyDuties:
     async def may_touch_voters(
         self, partition: PartitionId, term: int, token: int, strategy: Strategy, joiner: str = ""
     ) -> bool:
-        """True once pending as of ``token`` is locked (I3A-014, I3A-015)."""
+        """Lock pending; True once it is locked as of ``token`` (I3A-014, I3A-015)."""
         if not strategy.locks_pending:
             return True
         outcome = await self._commit(
@@ -90,7 +90,7 @@ class StrategyDuties:
         )
 
     async def cancel(self, partition: PartitionId, term: int, strategy: Strategy) -> Outcome | None:
-        """Something is planned: give the running change up while that is possible (I3A-025..027). None when
+        """Give the running change up for what is planned, while that is possible (I3A-025..027). None when
         there was nothing to cancel for, or this member does not lead."""
         if strategy is not Strategy.CANCEL:
             return None

@@ -1,4 +1,4 @@
-"""What a node notes of zones beside their copies: it stays when the metastore goes back in time."""
+"""A node's notes of zones beside their copies: they stay when the metastore goes back in time."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ class ZoneNotes:
             self._write()
 
     def note(self, partition: PartitionId, intent: ZoneIntent | None) -> None:
-        """What the node has of the partition is of the life that ``intent`` names, unless one is noted."""
+        """Note that what the node has of the partition is of the life that ``intent`` names, unless one is
+        noted."""
         life = intent.zone.life if intent is not None and not intent.dropped else ""
         if life and str(partition) not in self._lives:
             self._lives[str(partition)] = life
             self._write()
 
     def forget(self, partition: PartitionId) -> None:
-        """Nothing of it is here any more."""
+        """Forget the life of a partition of which nothing is here any more."""
         if self._lives.pop(str(partition), None) is not None:
             self._write()
 
@@ -69,7 +70,8 @@ class ZoneNotes:
             log.warning("zones are not noted", path=str(self._path), error=str(error))
 
     def _read(self) -> None:
-        """What is damaged says nothing: the members that lie there are noted when the node begins."""
+        """Read the notes; damaged ones say nothing, and the members that lie there are noted when the node
+        begins."""
         try:
             document = json.loads(self._path.read_text())
             self.highest = ZoneId(int(document["highest"]))

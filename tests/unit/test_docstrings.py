@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 DONE = (
     "rebalance/store",
     "rebalance/exchange",
+    "rebalance/nodes",
 )
 """Folders whose docstrings were rewritten; others follow."""
 REFUSED = re.compile(

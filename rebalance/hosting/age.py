@@ -1,4 +1,4 @@
-"""How long this process has run, its start and its imports included."""
+"""Age of this process, its start and its imports included."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Background:
         """Failures of single rounds that were not expected, since the process started."""
         self.last_defect = ""
         self.is_registered = False
-        """Whether the process tells its troubles with its own entry."""
+        """True while the process tells its troubles with its own entry."""
         self._restarts = restarts
         self._tasks: dict[str, _Task] = {}
         self._held: dict[str, str] = {}
@@ -92,14 +92,14 @@ class Background:
         log.error("defect", where=where, error=describe(error), exc_info=error, **fields)
 
     def hold(self, name: str, cause: str) -> None:
-        """Nothing is started again here before somebody has removed ``cause``; empty: it is."""
+        """Hold a task back: it is not started again before somebody has removed ``cause``; empty: it is."""
         if cause:
             self._held[name] = cause
         else:
             self._held.pop(name, None)
 
     def troubles(self) -> tuple[Trouble, ...]:
-        """What is held, and tasks that are not in order, by name."""
+        """Return the tasks that are held or not in order, by name."""
         now = asyncio.get_running_loop().time()
         held = (Trouble(name, 0, cause, runs=False) for name, cause in sorted(self._held.items()))
         ended = (

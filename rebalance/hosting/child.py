@@ -76,8 +76,8 @@ def rotate_log(path: Path, bytes_max: int = LOG_BYTES_MAX, kept: int = LOGS_KEPT
 
 
 def rotate_open_log(path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
-    """As ``rotate_log`` with one earlier part, of a log that a child appends to meanwhile: it goes on at the
-    start. What it writes just then may be lost. Raises OSError."""
+    """Rotate, as ``rotate_log`` with one earlier part, a log that a child appends to meanwhile: it goes on at
+    the start. What it writes just then may be lost. Raises OSError."""
     if path.stat().st_size > bytes_max:
         shutil.copyfile(path, path.with_name(f"{path.name}.1"))
         os.truncate(path, 0)
@@ -91,7 +91,7 @@ class HeldChild:
     _gate: int
 
     def release(self) -> None:
-        """Also of a child that has ended meanwhile."""
+        """Release the child, also one that has ended meanwhile."""
         try:
             with suppress(BrokenPipeError):
                 os.write(self._gate, b"\n")
@@ -99,7 +99,7 @@ class HeldChild:
             os.close(self._gate)
 
     def abandon(self) -> None:
-        """It never becomes it."""
+        """Give the child up before it runs the program."""
         os.close(self._gate)
         self.process.kill()
         self.process.wait()
@@ -108,7 +108,8 @@ class HeldChild:
 def spawn_held(
     argv: Sequence[str], *, log: Path, inherited: Sequence[str] = SYSTEM, env: Mapping[str, str] | None = None
 ) -> HeldChild:
-    """As ``spawn``; a parent that ends before it has released the child leaves none."""
+    """Start a held child, otherwise as ``spawn``; a parent that ends before it has released the child leaves
+    none."""
     log.parent.mkdir(parents=True, exist_ok=True)
     reads, gate = os.pipe2(os.O_CLOEXEC)
     try:

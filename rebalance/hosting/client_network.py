@@ -1,4 +1,4 @@
-"""Whose address it is: limits by address count those together that one client can have."""
+"""Network of a client's address: limits by address count those together that one client can have."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ IPV6_PREFIX = 64
 
 @lru_cache(maxsize=4_096)
 def network_of(address: str) -> str:
-    """Whoever has an IPv6 address has its whole network of 64 bits. An IPv4 address written as one of IPv6 is
-    that IPv4 address; what is no address stands for itself."""
+    """Return the network that counts as one client: an IPv6 address has its whole network of 64 bits. An IPv4
+    address written as one of IPv6 is that IPv4 address; what is no address stands for itself."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,5 +1,5 @@
-"""How many connections each address may have, on all listeners that share the places: taken before anything of
-a connection is read."""
+"""Limit of connections by address, on all listeners that share the places: taken before anything of a
+connection is read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ UNLIMITED = 1 << 20
 
 
 class ConnectionPlace:
-    """Of one connection. ``give_way`` ends it where another one needs the place. ``is_counted``: not where its
-    address is exempt."""
+    """Place of one connection. ``give_way`` ends it where another one needs the place. ``is_counted``: not
+    where its address is exempt."""
 
     def __init__(
         self, places: ConnectionPlaces, network: str, give_way: Callable[[], None], *, is_counted: bool
@@ -27,14 +27,15 @@ class ConnectionPlace:
         self.is_counted = is_counted
 
     def give_back(self) -> None:
-        """Once the connection has ended, or is somebody's who is counted elsewhere; more often is the same."""
+        """Give the place back once the connection has ended, or is counted elsewhere; more often is the
+        same."""
         self._places.free(self)
 
 
 class ConnectionPlaces:
-    """At most ``of_address_max`` from one address; a further one is refused or, with ``newest_first``, the
-    oldest gives way to it. At most ``all_max`` together: then the oldest of whoever has the most gives way. An
-    address that ``is_exempt`` is not counted."""
+    """Places of at most ``of_address_max`` connections from one address; a further one is refused or, with
+    ``newest_first``, the oldest gives way to it. At most ``all_max`` together: then the oldest of whoever has
+    the most gives way. An address that ``is_exempt`` is not counted."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class ConnectionPlaces:
         return self._count
 
     def take(self, address: str, give_way: Callable[[], None]) -> ConnectionPlace | None:
-        """Of a connection that begins. None: the address has as many as it may."""
+        """Take a place for a connection that begins. None: the address has as many as it may."""
         is_counted = not self._is_exempt(address)
         place = ConnectionPlace(self, network_of(address), give_way, is_counted=is_counted)
         if not is_counted:
@@ -91,6 +92,7 @@ class ConnectionPlaces:
 
 
 def connections_bound() -> int:
-    """How many this process can have, by its limit of descriptors: those that it needs itself are left."""
+    """Return how many connections this process can have, by its limit of descriptors: those that it needs
+    itself are left."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return UNLIMITED if files == resource.RLIM_INFINITY else max(files - FILES_KEPT, files // 2)

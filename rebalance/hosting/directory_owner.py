@@ -1,4 +1,4 @@
-"""Whose a data directory is: a file in it names its node and installation, and nobody else uses it.
+"""Owner of a data directory: a file in it names its node and installation, and no other node uses it.
 
 Directories that were swapped, or mounted at another node, would be taken for that node's own copies: what it
 does not hold there is deleted, and what it should hold is missing.
@@ -15,7 +15,7 @@ from rebalance.hosting.private_files import replace_privately
 
 OWNER_FILE = "owner.json"
 PARTS = ("store", "members", "mirrors")
-"""Of a node's data directory: a directory of its own, and two with one for each partition."""
+"""Parts of a node's data directory: a directory of its own, and two with one for each partition."""
 
 
 class ForeignDirectoryError(Exception):
@@ -34,8 +34,8 @@ class DirectoryOwner:
 
 
 def owner_of(directory: Path) -> DirectoryOwner | None:
-    """None: it has no name yet, as those of earlier releases. Raises ForeignDirectoryError for a name that
-    cannot be read."""
+    """Read the owner; None: the directory has no name yet, as those of earlier releases. Raises
+    ForeignDirectoryError for a name that cannot be read."""
     path = directory / OWNER_FILE
     try:
         document = json.loads(path.read_bytes())
@@ -65,7 +65,7 @@ def check_owner(directories: Iterable[Path], owner: DirectoryOwner) -> None:
 
 
 def name_directories(directories: Iterable[Path], owner: DirectoryOwner) -> None:
-    """Those that have no name yet. Raises OSError."""
+    """Name the directories that have no name yet. Raises OSError."""
     content = json.dumps({"v": 1, **asdict(owner)}).encode()
     for directory in directories:
         if not (directory / OWNER_FILE).exists():

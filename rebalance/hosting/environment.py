@@ -1,4 +1,4 @@
-"""What a child process inherits of our own environment.
+"""Environment that a child process inherits from ours.
 
 A variable may hold a secret of somebody else's (a cloud key, the password of the catalog), and a process's
 environment can be read by all who may look at the process. So a child inherits what is on its list and nothing
@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 SYSTEM = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR")
-"""Where programs, the user and temporary files are, and how texts and times are written. No proxies: our
+"""Variables about programs, the user, temporary files, and how texts and times are written. No proxies: our
 processes talk to each other only, and never through one."""
 ETCD = (*SYSTEM, "ETCD_UNSUPPORTED_ARCH")
-"""Not the other ``ETCD_*``: etcd refuses to start when one of them says what a flag says."""
+"""Variables for etcd, without the other ``ETCD_*``: etcd refuses to start when one of them says what a flag
+says."""
 PYTHON = (
     *SYSTEM,
     # Where modules and shared libraries come from, also when this runs from a source tree.

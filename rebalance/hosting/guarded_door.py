@@ -17,15 +17,16 @@ from rebalance.hosting.stranger_share import HANDSHAKE_S, StrangerShare, Strange
 log = structlog.get_logger(__name__)
 
 SHUTDOWN_S = 5.0
-"""For the other side's part of the end of a TLS connection."""
+"""Time in seconds for the other side's part of the end of a TLS connection."""
 
 Make = Callable[[ConnectionPlace], asyncio.Protocol]
 """The protocol of a connection, which gives the place back."""
 
 
 class GuardedDoor(asyncio.Protocol):
-    """What arrives before the handshake is done is kept: a client may send its request along with its end.
-    ``tls`` None: there is none. ``strangers`` None: handshakes wait for nothing."""
+    """Protocol before a server's own, for the handshake; what arrives before that is done is kept: a client may
+    send its request along with its end. ``tls`` None: there is none. ``strangers`` None: handshakes wait for
+    nothing."""
 
     def __init__(
         self,

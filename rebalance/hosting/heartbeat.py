@@ -1,4 +1,4 @@
-"""How a process shows its parent that its event loop runs, and shows anybody where it stands.
+"""Signs of life of a process: to its parent that its event loop runs, and in its log where it stands.
 
 The parent gives a child the writing end of a pipe; the child's loop writes a byte to it every second. A loop
 that is blocked writes nothing, and neither does a process that is stopped. ``DUMP_SIGNAL`` makes a process
@@ -27,7 +27,7 @@ def dump_on_signal() -> None:
 
 
 class Heart:
-    """Of a child: beats from the loop that ``start`` is called in, for as long as the loop runs."""
+    """Heart of a child: beats from the loop that ``start`` is called in, for as long as the loop runs."""
 
     def __init__(self) -> None:
         given = os.environ.pop(VARIABLE, "")
@@ -61,7 +61,7 @@ class Pulse:
         os.close(self.given)
 
     def heard(self) -> bool:
-        """Whether anything has come since the last call."""
+        """Check that anything has come since the last call."""
         try:
             return len(os.read(self._read, 1 << 16)) > 0
         except OSError:

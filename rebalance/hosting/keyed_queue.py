@@ -92,7 +92,8 @@ class KeyedQueue(Generic[K]):
                     alarm.cancel()
 
     def done(self, key: K, again_s: float | None = None) -> None:
-        """Nothing failed. ``again_s``: the key wants to come up again by then; None: when it is added."""
+        """Note that the work on a key did not fail. ``again_s``: the key wants to come up again by then; None:
+        when it is added."""
         entry, now = self._entries[key], asyncio.get_running_loop().time()
         dates = [date for date in (entry.again, None if again_s is None else now + again_s) if date is not None]
         if not dates:
@@ -114,7 +115,7 @@ class KeyedQueue(Generic[K]):
         return due - now
 
     def give_back(self) -> None:
-        """Who worked on the taken keys is gone: they are due again at once."""
+        """Make the taken keys due again at once, as their worker is gone."""
         now = asyncio.get_running_loop().time()
         for key, entry in self._entries.items():
             if entry.running:
@@ -135,7 +136,7 @@ class KeyedQueue(Generic[K]):
         return key, since
 
     def _schedule(self, key: K, entry: _Entry, due: float) -> None:
-        """In place of the date that was set."""
+        """Schedule an entry in place of the date that was set."""
         entry.due, entry.ticket, entry.running, entry.again = due, next(self._tickets), False, None
         self._entries[key] = entry
         heapq.heappush(self._heap, (due, entry.ticket, key))
@@ -154,7 +155,7 @@ async def work_each(
     concurrency: int,
     on_error: Callable[[K, Exception, float], None],
 ) -> None:
-    """Until it is cancelled: each key in a task of its own, at most ``concurrency`` at a time.
+    """Work until cancelled: each key in a task of its own, at most ``concurrency`` at a time.
 
     The handler returns after how many seconds it wants to see the key again; None: when somebody adds it.
     ``on_error`` hears what it raised, and in how many seconds it is tried again; other keys go on meanwhile.

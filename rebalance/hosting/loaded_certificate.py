@@ -38,12 +38,12 @@ class _Loaded:
 
 
 class LoadedCertificate:
-    """What connections show that are made now; those that stand keep what they were made with. Files that do
+    """Certificate that connections made now show; those that stand keep what they were made with. Files that do
     not belong together leave the earlier ones in force. Safe for threads."""
 
     def __init__(self, certificate: Path, key: Path, authority: Path | None = None) -> None:
-        """With ``authority``, both sides show one that it has signed. Raises ValueError, naming the files, when
-        they do not belong together."""
+        """Load the files; with ``authority``, both sides show a certificate that it has signed. Raises
+        ValueError, naming the files, when they do not belong together."""
         self._certificate, self._key, self._authority = certificate, key, authority
         self._lock = Lock()
         self._marks = self._seen()
@@ -51,11 +51,11 @@ class LoadedCertificate:
         self._looked_s = time.monotonic()
 
     def server_context(self) -> ssl.SSLContext:
-        """Another object once other files are in force."""
+        """Return the context for servers; another object once other files are in force."""
         return self._present().server
 
     def client_context(self) -> ssl.SSLContext:
-        """As ``server_context``. Only with an authority."""
+        """Return the context for clients, as ``server_context``. Only with an authority."""
         client = self._present().client
         assert client is not None
         return client
@@ -65,7 +65,7 @@ class LoadedCertificate:
         return self._present().pem
 
     def ends(self) -> tuple[CertificateEnd, ...]:
-        """When each of those in force ends, the certificate's before the authority's."""
+        """Return when each of those in force ends, the certificate's before the authority's."""
         authority, _, certificate = self._present().pem
         read = zip(self.files, (certificate, authority), strict=False)
         ends = ((file, _end_in(pem)) for file, pem in read)
@@ -73,7 +73,7 @@ class LoadedCertificate:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those of certificates."""
+        """Return the files of certificates."""
         return (self._certificate, self._authority) if self._authority is not None else (self._certificate,)
 
     def _present(self) -> _Loaded:
@@ -129,7 +129,7 @@ class LoadedCertificate:
 
 
 def ends_of(certificate: Path) -> float | None:
-    """When the first certificate of a PEM file ends, in seconds since 1970; None: it cannot be read."""
+    """Return when the first certificate of a PEM file ends, in seconds since 1970; None: it cannot be read."""
     try:
         return _end_in(certificate.read_bytes())
     except OSError:

@@ -13,7 +13,8 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def write_privately() -> None:
-    """From now on: directories 0700 and files 0600, of this process and of its children."""
+    """Write files privately from now on: directories 0700 and files 0600, of this process and of its
+    children."""
     os.umask(OTHERS)
 
 

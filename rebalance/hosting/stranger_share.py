@@ -1,5 +1,5 @@
-"""What the event loop does for connections of which nobody knows yet whose they are: together a share of its
-time, and their addresses in turns.
+"""Limit of the event loop's work for connections of unknown users: together a share of its time, and their
+addresses in turns.
 
 Each piece of work is charged with what it took of the processor, and with what it has the loop do later
 (handshakes, answers). While more is spent than the share comes to, further pieces wait in a ``FairQueue``. So a
@@ -18,12 +18,13 @@ from rebalance.hosting.client_network import network_of
 from rebalance.hosting.fair_queue import FairQueue
 
 SHARE = 0.25
-"""Of the time that passes."""
+"""Share of the time that passes."""
 SAVED_S = 0.02
-"""So much of it is kept for when somebody comes: also the longest that the loop works for strangers at once."""
+"""Maximum saved time in seconds: also the longest that the loop works for strangers at once."""
 HANDSHAKE_S = 0.001
 REQUEST_S = 0.001
-"""Of an answer to a stranger, behind the parser: with its handshake, a connection takes 2.2 ms."""
+"""Cost in seconds of an answer to a stranger, behind the parser: with its handshake, a connection takes 2.2
+ms."""
 
 
 Act = Callable[[], None]
@@ -31,7 +32,7 @@ _LET_IN: ContextVar[Act | None] = ContextVar("what lets a connection in", defaul
 
 
 def let_in() -> None:
-    """Who sends on the connection that this runs for has logged in."""
+    """Note that the sender on the connection that this runs for has logged in."""
     act = _LET_IN.get()
     if act is not None:
         act()
@@ -39,7 +40,7 @@ def let_in() -> None:
 
 @contextmanager
 def knocking(act: Act) -> Iterator[None]:
-    """What the block begins runs for a connection that ``act`` lets in."""
+    """Run the block for a connection that ``act`` lets in."""
     before = _LET_IN.set(act)
     try:
         yield
@@ -68,7 +69,7 @@ class StrangerTurn:
 
 
 class StrangerShare:
-    """Of one event loop. ``clock`` and ``processor``: seconds."""
+    """Strangers' share of one event loop. ``clock`` and ``processor``: seconds."""
 
     def __init__(
         self,

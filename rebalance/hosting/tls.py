@@ -33,7 +33,7 @@ class TlsFiles:
             raise ValueError(f"TLS: {error}") from error
 
     def credentials(self) -> Any:
-        """For one gRPC channel, which keeps them: see ``TlsChannel``."""
+        """Return credentials for one gRPC channel, which keeps them: see ``TlsChannel``."""
         import grpc  # a tenth of a second, which commands that only know the settings need not spend
 
         return grpc.ssl_channel_credentials(*self.pem())
@@ -43,22 +43,24 @@ class TlsFiles:
         return loaded(self).pem()
 
     def context(self) -> ssl.SSLContext:
-        """For a connection that is made now, to who shows a certificate of the authority."""
+        """Return the context for a connection made now, to servers with a certificate of the authority."""
         return loaded(self).client_context()
 
     def server_context(self) -> ssl.SSLContext:
-        """For a connection that is made now, of who shows a certificate of the authority, and nobody else."""
+        """Return the context for a connection made now, from clients with a certificate of the authority
+        alone."""
         return loaded(self).server_context()
 
 
 @cache
 def loaded(files: TlsFiles) -> LoadedCertificate:
-    """What this process shows of them: one for all its connections. Raises ValueError."""
+    """Return the loaded certificate of the files: one for all connections of this process. Raises
+    ValueError."""
     return LoadedCertificate(files.certificate, files.key, files.ca)
 
 
 def tls_flags(files: TlsFiles) -> dict[str, object]:
-    """Of an etcd on whose ports both clients and peers show a certificate too."""
+    """Return the flags of an etcd on whose ports both clients and peers show a certificate too."""
     return {
         f"{peer}{flag}": value
         for peer in ("", "peer-")

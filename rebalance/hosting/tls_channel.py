@@ -15,7 +15,7 @@ from rebalance.hosting.tls import TlsFiles
 
 
 class TlsChannel:
-    """For stubs, in the place of gRPC's own. Calls that are under way, watches among them, end on the
+    """Channel for stubs, in the place of gRPC's own. Calls that are under way, watches among them, end on the
     connection where they began."""
 
     def __init__(self, address: str, tls: TlsFiles, options: Sequence[tuple[str, Any]] = ()) -> None:
@@ -25,7 +25,7 @@ class TlsChannel:
         self._pem = tls.pem()
         self._channel = self._open()
         self._calls: Counter[Any] = Counter()
-        """Under way, by channel."""
+        """Calls under way, by channel."""
         self._retired: set[Any] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -42,7 +42,7 @@ class TlsChannel:
         return _Method(self, "stream_stream", method, coding)
 
     async def close(self, grace: float | None = None) -> None:
-        """After ``grace`` seconds calls that are under way are cut off."""
+        """Close; after ``grace`` seconds calls that are under way are cut off."""
         closed = (channel.close(grace) for channel in (self._channel, *self._retired))
         await asyncio.gather(*self._closing, *closed)
 

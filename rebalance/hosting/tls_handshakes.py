@@ -1,4 +1,4 @@
-"""What httpcore leaves to its users in TLS handshakes.
+"""Corrections of what httpcore leaves to its users in TLS handshakes.
 
 - One that is cancelled, as it is by a limit on the whole request, leaves its connection open: httpcore closes
   it after errors and its own limits, and not then. Source: the events of its ``trace`` extension
@@ -35,7 +35,7 @@ def closed_handshakes() -> dict[str, Trace]:
 
 
 class SharedContext(ssl.SSLContext):
-    """For the clients of several threads: protocols that it names already are not named anew."""
+    """Context for the clients of several threads: protocols that it names already are not named anew."""
 
     _named: tuple[str, ...] = ()
 

@@ -80,12 +80,12 @@ class Watchdog:
         self._dog: _Dog | None = None
         self._again = AGAIN
         self._failure = ""
-        """Why the last one ended, where it never came so far as to guard anything: the next one may not either,
-        and nobody waits for it."""
+        """Reason of the last end, where it never came so far as to guard anything: the next one may not either,
+        and callers do not wait for it."""
 
     @property
     def is_watching(self) -> bool:
-        """Whether a process keeps the deadline of everything that is guarded."""
+        """Check that a process keeps the deadline of everything that is guarded."""
         return self._is_covered and self._dog is not None and not self._dog.ended.is_set()
 
     def listen(self, killed: Callable[[tuple[int, ...]], None]) -> None:
@@ -178,7 +178,7 @@ class Watchdog:
         dog.handed_over = dog.sent
 
     async def _replace(self) -> None:
-        """After a pause where the last one ended soon."""
+        """Replace the watchdog, after a pause where the last one ended soon."""
         if self._again.has_failed:
             await asyncio.sleep(self._again.delay_s(0.0))
         self._again = self._again.failed()
@@ -226,7 +226,8 @@ class Watchdog:
                 self.kill()
 
     async def _obeyed(self) -> None:
-        """Until a watchdog has obeyed all that was said up to now, or a later one has taken all of it over."""
+        """Wait until a watchdog has obeyed all that was said up to now, or a later one has taken all of it
+        over."""
         while True:
             dog = self._dog
             if dog is None:

@@ -14,6 +14,7 @@ DONE = (
     "rebalance/store",
     "rebalance/exchange",
     "rebalance/nodes",
+    "rebalance/hosting",
 )
 """Folders whose docstrings were rewritten; others follow."""
 REFUSED = re.compile(

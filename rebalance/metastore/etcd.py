@@ -215,7 +215,7 @@ class EtcdMetastore:
                 raise self._failed(error, endpoint) from error
 
     async def condition(self) -> Condition:
-        """As the member that answers knows it; alarms are the same on all members."""
+        """Return the condition as the member that answers knows it; alarms are the same on all members."""
         request = rpc.StatusRequest()
         reply = await self._retried(
             lambda channel, limit: rpc.MaintenanceStub(channel).Status(request, timeout=limit)
@@ -224,11 +224,12 @@ class EtcdMetastore:
         return Condition(f"{reply.header.cluster_id:x}", "; ".join(full), reply.header.revision)
 
     async def statuses(self) -> tuple[MemberHealth, ...]:
-        """Of each member that this process was told of, all asked at once and once each. It never raises."""
+        """Return the health of each member that this process was told of, all asked at once and once each. It
+        never raises."""
         return tuple(await asyncio.gather(*map(self._status_of, self._endpoints)))
 
     async def leases(self) -> int:
-        """How many there are. Raises MetastoreError."""
+        """Count the leases. Raises MetastoreError."""
         request = rpc.LeaseLeasesRequest()
         reply = await self._retried(
             lambda channel, limit: rpc.LeaseStub(channel).LeaseLeases(request, timeout=limit), small=True
@@ -282,7 +283,8 @@ class EtcdMetastore:
     async def _retried(
         self, call: Callable[[Any, float], Awaitable[Any]], *, small: bool = False, within_s: float = math.inf
     ) -> Any:
-        """For calls that may be repeated: rotates through the endpoints until the time limit, or ``within_s``.
+        """Repeat a call that may be repeated: rotates through the endpoints until the time limit, or
+        ``within_s``.
 
         A large one may need all of its time at one endpoint; a small one leaves some for each of the others.
         """
@@ -350,7 +352,8 @@ class EtcdMetastore:
         return TlsChannel(endpoint, self._tls, self._options)
 
     def _leave(self, endpoint: str) -> None:
-        """On to the next, unless another call that failed there has done so: together they would go round."""
+        """Go on to the next endpoint, unless another call that failed there has done so: together they would go
+        round."""
         if self._endpoints[self._current] == endpoint:
             self._current = (self._current + 1) % len(self._endpoints)
 

@@ -1,4 +1,4 @@
-"""Whether the metastore has a majority, by the word of its members one by one.
+"""Probe of the metastore's majority, by the word of its members one by one.
 
 While no leader is elected no lease can end, and all begin anew when one is. A member that refuses connections
 is not running; one that runs tells whether it knows a leader. Silence tells nothing: neither does an
@@ -29,7 +29,7 @@ OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0))
 
 
 class Word(Enum):
-    """Of one member."""
+    """Word of one member."""
 
     LEADERLESS = "LEADERLESS"  # it refuses the connection, or knows no leader
     LED = "LED"  # it names a leader
@@ -113,7 +113,7 @@ class EtcdMajority:
 
 
 async def _refuses(host: str, port: int) -> bool:
-    """Whether all addresses of ``host`` say that nothing listens there. Raises OSError and TimeoutError."""
+    """Check that all addresses of ``host`` say that nothing listens there. Raises OSError and TimeoutError."""
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for address in dict.fromkeys(str(entry[4][0]) for entry in addresses):

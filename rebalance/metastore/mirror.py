@@ -16,7 +16,8 @@ from rebalance.core.txn import KeyValue
 from rebalance.ports.metastore import Metastore, WatchBatch, WatchReset
 
 NOTED_S, KEPT_S = 0.5, 60.0
-"""How often it is noted what the revision is, and for how long; the last note before that stays, too."""
+"""Interval at which the revision is noted, and how long notes are kept, in seconds; the last note before that
+stays, too."""
 
 Listener = Callable[[frozenset[str]], None]
 """Called with the changed keys after each batch, in the event loop; it must not block or raise."""
@@ -64,8 +65,8 @@ class KeyspaceCopy:
         return item.value if item else None
 
     def below(self, prefix: str, after: str = "") -> Iterator[KeyValue]:
-        """In key order, beginning after the key ``after``. Over a mirror, the caller must not yield to the loop
-        while iterating."""
+        """Yield items in key order, beginning after the key ``after``. Over a mirror, the caller must not yield
+        to the loop while iterating."""
         for key in self._keys.irange(max(prefix, after), inclusive=(after < prefix, True)):
             if not key.startswith(prefix):
                 return
@@ -73,7 +74,7 @@ class KeyspaceCopy:
 
 
 def names_below(keys: KeyspaceCopy, prefix: str) -> frozenset[str]:
-    """What the keys below ``prefix`` are called."""
+    """Return the names of the keys below ``prefix``."""
     return frozenset(item.key.removeprefix(prefix) for item in keys.below(prefix))
 
 

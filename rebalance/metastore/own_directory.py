@@ -1,4 +1,4 @@
-"""Before a process uses a directory: is it its own?"""
+"""Check, before a process uses a directory, that it is its own."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class OwnDirectory:
         self._keyspace = keyspace
 
     async def name(self) -> None:
-        """Until all that are there have a name, which a metastore that was silent at the start gives later.
-        Raises ForeignDirectoryError if they turn out to be of another installation."""
+        """Name the directories, until all that are there have a name, which a metastore that was silent at the
+        start gives later. Raises ForeignDirectoryError if they turn out to be of another installation."""
         while True:
             try:
                 return await self._claim()

@@ -1,4 +1,4 @@
-"""What a process is and where its metrics are read: a key of its own, under a lease of its own."""
+"""Registration of a process, with the address of its metrics: a key of its own, under a lease of its own."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ProcessReport:
         background.is_registered = True
 
     async def run(self) -> None:
-        """Until cancelled; the key goes then, where the metastore answers."""
+        """Run until cancelled; the key goes then, where the metastore answers."""
         try:
             while True:
                 try:

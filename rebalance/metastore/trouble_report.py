@@ -1,4 +1,4 @@
-"""What goes wrong inside a process, for every server's /readyz: a key of its own, under the process's lease."""
+"""Troubles inside a process, for every server's /readyz: a key of its own, under the process's lease."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TroubleReport:
         self._written: tuple[int, bytes] | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             try:
                 await self.write_if_changed()
@@ -41,7 +41,7 @@ class TroubleReport:
             await asyncio.sleep(LOOK_S)
 
     async def write_if_changed(self) -> bool:
-        """Whether it was. Raises MetastoreError."""
+        """Write the troubles if they have changed; True if they were written. Raises MetastoreError."""
         lease, background = self._lease(), self._background
         troubles = background.troubles()
         if background.is_registered or not lease:

@@ -15,6 +15,7 @@ DONE = (
     "rebalance/exchange",
     "rebalance/nodes",
     "rebalance/hosting",
+    "rebalance/metastore",
 )
 """Folders whose docstrings were rewritten; others follow."""
 REFUSED = re.compile(

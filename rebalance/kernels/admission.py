@@ -1,4 +1,5 @@
-"""Which of many waiting moves have room on all their nodes: array code under ``rebalance.core.admission``."""
+"""Choice of the waiting moves that have room on all their nodes: array code under
+``rebalance.core.admission``."""
 
 from __future__ import annotations
 

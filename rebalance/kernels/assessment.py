@@ -1,4 +1,4 @@
-"""What a placement is worth: how even it is, what survives a loss, and what moves on the way there.
+"""Assessment of a placement: how even it is, what survives a loss, and what moves on the way there.
 
 Array code over whole zones, so that many candidate topologies can be compared in one job.
 
@@ -20,7 +20,7 @@ LEVELS = ("replicas", "voters", "primaries")
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of one level over the nodes: most minus least, and the standard deviation."""
+    """Spread of one level over the nodes: most minus least, and the standard deviation."""
 
     max_min: int
     stddev: float
@@ -74,7 +74,7 @@ def assess(
 
 
 def spread_of(count: npt.NDArray[np.int64]) -> Spread:
-    """Of what each node has; all zero where there are no nodes."""
+    """Return the spread of what each node has; all zero where there are no nodes."""
     return Spread(int(np.ptp(count)), float(count.std())) if count.size else Spread(0, 0.0)
 
 
@@ -92,7 +92,7 @@ def renumbered(names: Sequence[str], matrix: Matrix, nodes: Sequence[str]) -> Ma
 
 
 def held(cells: Matrix, by: Matrix) -> npt.NDArray[np.bool_]:
-    """Which of ``cells`` [P, A] stand somewhere in the same row of ``by`` [P, B]; -1 stands nowhere."""
+    """Return which of ``cells`` [P, A] stand somewhere in the same row of ``by`` [P, B]; -1 stands nowhere."""
     is_held = np.zeros(cells.shape, dtype=np.bool_)
     for column in range(by.shape[1]):
         is_held |= cells == by[:, column : column + 1]
@@ -112,7 +112,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def counted(nodes: int, matrix: Matrix, voters: int, held: Mapping[str, Counts]) -> dict[str, Counts]:
-    """What each of ``nodes`` holds of ``matrix`` int32 [P, R]: name -> int64 [N].
+    """Count what each of ``nodes`` holds of ``matrix`` int32 [P, R]: name -> int64 [N].
 
     ``held``: "keys", say -> int64 [P], what one copy of each partition holds. It is counted over all copies,
     and as "primary_keys" over those of primaries.

@@ -66,7 +66,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class PlacementProblem:
-    """What is asked for. ``nodes``: N data nodes. ``weights`` (N positive numbers, empty: all equal),
+    """Input of a placement. ``nodes``: N data nodes. ``weights`` (N positive numbers, empty: all equal),
     ``domains`` (N names of failure domains, empty: none). ``elsewhere`` float64 [3, N]: the sum of other zones'
     ``surplus``. ``previous`` None: the zone is new."""
 
@@ -193,7 +193,8 @@ def surplus_of(placed: Placed, weights: Sequence[float] = (), domains: Sequence[
 
 
 def _excess(cells: Cells, made: BalancedPlan, votes: int) -> int:
-    """How far the levels are outside their bounds, and how many voters share a domain that should not."""
+    """Return how far the levels are outside their bounds, and how many voters share a domain that should
+    not."""
     nodes = len(made.problem.nodes)
     far = 0
     for level, width in zip(made.levels, (cells.shape[1], votes, 1), strict=True):
@@ -275,7 +276,8 @@ class _Columns:
 def _settle_roles(
     cells: Cells, chosen: int, among: int, level: Level, order: Counts, *, may_move: bool
 ) -> None:
-    """Which ``chosen`` of the first ``among`` columns have the role; at worst two copies change places."""
+    """Settle which ``chosen`` of the first ``among`` columns have the role; at worst two copies change
+    places."""
     if chosen == among:
         return
     swap_directly(cells, chosen, among, level.targets, order)

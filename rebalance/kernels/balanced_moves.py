@@ -77,7 +77,7 @@ def contains(row: npt.NDArray[np.int32], node: int) -> bool:
 
 @compiled
 def fits(row: npt.NDArray[np.int32], stage: ColumnStage, slot: int, node: int) -> bool:
-    """Whether ``node`` may stand in ``slot`` instead of what stands there."""
+    """Check that ``node`` may stand in ``slot`` instead of what stands there."""
     inside = 0
     for column in range(len(row)):
         other = row[column]

@@ -16,7 +16,7 @@ from rebalance.kernels.compiled import compiled
 
 @compiled
 def swap_directly(cells: Cells, chosen: int, among: int, targets: Counts, order: Counts) -> None:
-    """In each row let the selected node that has most above its target change places with the one below it."""
+    """Let the selected node of each row that has most above its target change places with the one below it."""
     count = count_cells(cells, 0, chosen, len(targets))
     surplus = np.maximum(count - targets, 0).sum()
     for row in order:

@@ -22,8 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class KernelCacheLocator:
-    """Where numba keeps a kernel: in a folder that belongs to the digest, wherever the sources are. It has what
-    numba asks of a cache locator."""
+    """Place where numba keeps a kernel: in a folder that belongs to the digest, wherever the sources are. It
+    has what numba asks of a cache locator."""
 
     def __init__(self, function: Callable[..., object], folder: Path) -> None:
         self._folder = folder
@@ -43,7 +43,7 @@ class KernelCacheLocator:
 
     @classmethod
     def from_function(cls, py_func: Callable[..., object], py_file: str) -> KernelCacheLocator | None:
-        """None for other people's functions: numba then asks its own locators."""
+        """Return a locator for our functions; None for other people's: numba then asks its own locators."""
         if _CACHE is None or not py_func.__module__.startswith(f"{__package__}."):
             return None
         return cls(py_func, _CACHE)

@@ -74,9 +74,9 @@ class FullArrays:
 
 @dataclass(frozen=True, slots=True)
 class Conclusions:
-    """By partition: ``actual`` int64 [P] the highest counter of an owner, 0 without one; ``unowned`` bool [P].
-    By copy: ``outdated`` bool [C], owners below the actual counter. ``differing`` bool [P]: owners that do not
-    agree in counter or size."""
+    """Conclusions by partition: ``actual`` int64 [P] the highest counter of an owner, 0 without one;
+    ``unowned`` bool [P]. By copy: ``outdated`` bool [C], owners below the actual counter. ``differing`` bool
+    [P]: owners that do not agree in counter or size."""
 
     actual: Int64
     unowned: Flags

@@ -26,7 +26,7 @@ INTEGERS = struct.Struct("<BqI")
 CHECKSUM = struct.Struct("<I")
 LENGTH = struct.Struct("<I")
 LEVEL = 1
-"""Of compression: what is regular is found at once, and what is not would only take longer."""
+"""Level of compression: what is regular is found at once, and what is not would only take longer."""
 NO_IDEAL, WITH_IDEAL = 0, 1
 
 NAMES, COUNTS, LISTED, NODES, STATES, COUNTERS, LAGS, SIZES, LACKS, LEADERS, TERMS = range(1, 12)
@@ -46,7 +46,8 @@ _SECTION_NAMES = {
 
 
 class DamagedMapError(ValueError):
-    """These bytes are no partition map, or not a whole one; the message says what was found where."""
+    """Error for bytes that are not a partition map, or not a whole one; the message says what was found
+    where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,8 @@ def decode_integers(data: bytes, name: str = "integers") -> npt.NDArray[np.int64
 
 
 def _highest(full: FullArrays, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """By partition: copies of one partition mostly agree, and what they agree on is written once."""
+    """Return the highest value by partition: copies of one partition mostly agree, and what they agree on is
+    written once."""
     highest = np.zeros(full.partitions, dtype=np.int64)
     some = np.diff(full.starts) > 0
     if some.any():
@@ -234,7 +236,7 @@ def _is_ideal(full: FullArrays, ideal: Int32) -> npt.NDArray[np.bool_]:
 def _lists(
     sections: dict[int, bytes], listed: npt.NDArray[np.bool_], ideal: Int32 | None, copies: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where each partition's copies begin, and the node of each copy."""
+    """Return where each partition's copies begin, and the node of each copy."""
     partitions = len(listed)
     counts = np.zeros(partitions, dtype=np.int64)
     counts[listed] = _integers(sections, COUNTS, int(listed.sum()))
@@ -300,7 +302,7 @@ def _inflated(data: bytes, tag: int, limit: int) -> bytes:
 
 
 def _inflate(data: bytes, name: str, limit: int) -> bytes:
-    """At most ``limit`` bytes come out: a few damaged ones must not ask for all of the memory."""
+    """Decompress at most ``limit`` bytes: a few damaged ones must not ask for all of the memory."""
     stream = zlib.decompressobj()
     try:
         content = stream.decompress(data, limit + 1)

@@ -24,14 +24,14 @@ Matrix = npt.NDArray[np.int32]
 Partitions = range | npt.NDArray[np.int64]
 
 CHUNK_BYTES = 256 * 1024
-"""Of keys worked on at a time: small enough to stay in a core's second-level cache."""
+"""Bytes of keys worked on at a time: small enough to stay in a core's second-level cache."""
 
 ARGMIN_REPLICAS_MAX = 12
-"""Up to this many replicas are found by as many passes of argmin; beyond, one stable sort is faster."""
+"""Maximum number of replicas found by as many passes of argmin; beyond, one stable sort is faster."""
 
 COMPILED_KEYS_MIN = 1 << 21
-"""From so many keys on (about 10 ms of numpy) the compiled kernel is worth loading and, the first time on a
-machine, compiling."""
+"""Number of keys (about 10 ms of numpy) from which the compiled kernel is worth loading and, the first time on
+a machine, compiling."""
 
 PARTITION_LIMIT = 1 << 31
 """Partition numbers are non-negative int32 values."""
@@ -84,7 +84,7 @@ def effective_replicas(nodes: int, replicas: int) -> int:
 
 
 def voters(consensus: int, width: int) -> int:
-    """How many of the first columns are peers; the rest are learners (IEP-016, IEP-035, IEP-038).
+    """Return how many of the first columns are peers; the rest are learners (IEP-016, IEP-035, IEP-038).
 
     ``consensus`` is ``min(2q - 1, r)``, ``width`` the columns of the matrix. Column 0 is always a peer, so that
     a group has a voter even when asked for none.
@@ -154,7 +154,7 @@ def _checked_numbers(partitions: Partitions) -> npt.NDArray[np.int64]:
 
 
 def node_terms_of(hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    """What each node gives to the first mix step: uint64 [N].
+    """Return the nodes' parts of the first mix step: uint64 [N].
 
     ``~k + (k << 21)`` is ``k * (2^21 - 1) - 1``: linear, so what the node gives and what the partition gives
     can be computed apart and added.

@@ -37,7 +37,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 @compiled
 def mix(key: np.uint64) -> np.uint64:
-    """Everything behind the linear step, the sign bit flipped so that unsigned order is the signed one. The
+    """Mix everything behind the linear step, the sign bit flipped so that unsigned order is the signed one. The
     factors are written as shifts and sums, which vector units do without a 64-bit multiplication."""
     key ^= key >> np.uint64(24)
     key = key + (key << np.uint64(3)) + (key << np.uint64(8))
@@ -60,7 +60,7 @@ def unmix(key: np.uint64) -> np.uint64:
 
 @compiled
 def partition_term(number: np.int64) -> np.uint64:
-    """What a partition gives to the linear step."""
+    """Return a partition's part of the linear step."""
     return (np.uint64(number) << np.uint64(32)) * np.uint64(_STEP)
 
 
@@ -130,8 +130,8 @@ def _rank(term: np.uint64, terms: Keys, table: Numbers) -> int:
 
 
 def rank_table(terms: Keys) -> Numbers:
-    """Where each term stands among ``terms`` uint64 [N]: an open hash table, int64 [a power of two], at most a
-    quarter full. Of equal terms the first one is found; free places point to node 0 and do no harm."""
+    """Return where each term stands among ``terms`` uint64 [N]: an open hash table, int64 [a power of two], at
+    most a quarter full. Of equal terms the first one is found; free places point to node 0 and do no harm."""
     table = np.full(1 << (4 * len(terms) - 1).bit_length(), -1, dtype=np.int64)
     _enter(terms, table)
     return np.maximum(table, 0)

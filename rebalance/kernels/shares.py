@@ -1,4 +1,4 @@
-"""How many replicas, voters and primaries each node should hold: whole numbers next to exact quotas.
+"""Shares of replicas, voters and primaries that each node should hold: whole numbers next to exact quotas.
 
 A quota is a node's share of a level by weight, water-filled: nobody holds more copies of a zone than it has
 partitions, nor a failure domain more voters of a partition than its cap. Quotas are fractions, so that equal
@@ -51,8 +51,8 @@ class Quotas:
 
 
 def voters_per_domain(sizes: Sequence[int], voters: int) -> list[int]:
-    """How many voters of one partition each failure domain may hold: one while there are domains enough, else
-    the smallest number that places all of them. ``sizes`` are the domains' nodes."""
+    """Return how many voters of one partition each failure domain may hold: one while there are domains enough,
+    else the smallest number that places all of them. ``sizes`` are the domains' nodes."""
     cap = 1
     while sum(min(cap, size) for size in sizes) < voters:
         cap += 1
@@ -130,17 +130,17 @@ def _filled(
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What counts when nodes compete for a level's ceilings: ``held`` int64 [N] is what each holds of this
-    zone already, ``elsewhere`` float64 [N] how far other zones' copies on it are above their
-    shares. With ``fresh`` nothing is held yet in truth, and other zones decide first."""
+    """Standing of nodes that compete for a level's ceilings: ``held`` int64 [N] is what each holds of this zone
+    already, ``elsewhere`` float64 [N] how far other zones' copies on it are above their shares. With ``fresh``
+    nothing is held yet in truth, and other zones decide first."""
 
     held: Counts
     elsewhere: Shares
     fresh: bool
 
     def slack(self, low: Counts, partitions: int) -> int:
-        """How many ceilings may go to another node than the cheapest, one more move each, so that totals over
-        all zones are even: a small part of what moves anyway, so none where nothing does. A newcomer holds
+        """Return how many ceilings may go to another node than the cheapest, one more move each, so that totals
+        over all zones are even: a small part of what moves anyway, so none where nothing does. A newcomer holds
         nothing, and would otherwise get the floor of every zone."""
         moves = int(np.maximum(low - self.held, 0).sum())
         if partitions >= LARGE_ZONE:
@@ -206,7 +206,7 @@ def _rank(at: Standing, node: int, floor: int) -> tuple[float, ...]:
 
 
 def _nested(levels: list[Level]) -> list[Level]:
-    """Where unequal weights left an inner target above the outer one, another node gets the inner ceiling."""
+    """Give an inner ceiling to another node where unequal weights left an inner target above the outer one."""
     for outer, inner in pairwise(levels):
         for node in np.flatnonzero(inner.targets > outer.targets):
             takers = np.flatnonzero((inner.targets < inner.high) & (inner.targets < outer.targets))

@@ -1,4 +1,5 @@
-"""From one placement to another: which node gives what to which, per partition and in total.
+"""Transfers from one placement to another: the copies that each node gives to each, per partition and in
+total.
 
 In a partition the n-th node that loses its copy is the *donor* of the n-th that gains one, the *stealer*. A
 copy that is added has no donor (NOBODY: it is copied from within its group), one that ends has no stealer. A
@@ -32,7 +33,7 @@ class Transfers:
 
     @property
     def unknown(self) -> int:
-        """How many copies are made of partitions of no known size."""
+        """Count the copies of partitions of no known size."""
         return int(np.count_nonzero((self.size == 0) & (self.stealer != NOBODY)))
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> Transfers:
@@ -42,7 +43,7 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """By donor, then stealer: node numbers int32 [K], replicas and bytes int64 [K]."""
+    """Totals by donor, then stealer: node numbers int32 [K], replicas and bytes int64 [K]."""
 
     donor: npt.NDArray[np.int32]
     stealer: npt.NDArray[np.int32]
@@ -71,8 +72,8 @@ def transfers(before: Matrix, after: Matrix, sizes: Sizes | None = None, first: 
 
 
 def copies(before: Matrix, after: Matrix, voters: tuple[int, int], sizes: Sizes | None = None) -> Transfers:
-    """As ``transfers``, with the copies that change their role; ``voters``: how many columns vote, before and
-    after. It is what a change is estimated by, and the same wherever it is."""
+    """Return the transfers, as ``transfers``, with the copies that change their role; ``voters``: how many
+    columns vote, before and after. It is what a change is estimated by, and the same wherever it is."""
     moved = transfers(before, after, sizes)
     cut = [min(count, matrix.shape[1]) for count, matrix in zip(voters, (before, after), strict=True)]
     # Voters that are learners then, and learners that are voters then.

@@ -16,6 +16,7 @@ DONE = (
     "rebalance/nodes",
     "rebalance/hosting",
     "rebalance/metastore",
+    "rebalance/kernels",
 )
 """Folders whose docstrings were rewritten; others follow."""
 REFUSED = re.compile(

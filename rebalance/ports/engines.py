@@ -18,9 +18,9 @@ ENTRY_POINTS = "zonekeeper.engines"
 
 @dataclass(frozen=True, slots=True)
 class EngineRoom:
-    """What a node gives one of its engines: a directory of its own, which exists; ports of its own, two a
-    member; the address that its members listen on; and the most members at once.
-    ``guard`` is called before each start of a member, and gets its process before that serves."""
+    """Room that a node gives one of its engines: a directory of its own, which exists; ports of its own, two a
+    member; the address that its members listen on; and the most members at once. ``guard`` is called before
+    each start of a member, and gets its process before that serves."""
 
     data_dir: Path
     ports: range

@@ -13,15 +13,15 @@ from rebalance.core.keys import PartitionId
 
 
 class WatchLostError(Exception):
-    """Nobody would kill the process at its deadline: it must not become a member."""
+    """Error where nothing would kill the process at its deadline: it must not become a member."""
 
 
 class MemberGuard(Protocol):
-    """What a group host asks before and after it starts a member's process. Members that the fence does not
-    concern are always let through."""
+    """Guard that a group host asks before and after it starts a member's process. Members that the fence does
+    not concern are always let through."""
 
     async def refusal(self, partition: PartitionId, generation: int) -> str:
-        """Why no member with data of ``generation`` may start now; empty: it may. Bounded in time."""
+        """Return why no member with data of ``generation`` may start now; empty: it may. Bounded in time."""
         ...
 
     async def guard(self, partition: PartitionId, pid: int) -> None:
@@ -42,7 +42,7 @@ class MemberKiller(Protocol):
         ...
 
     def until(self, deadline_ns: int) -> None:
-        """From ``deadline_ns`` on no guarded process runs. Replaces what was said before."""
+        """Set the deadline: from ``deadline_ns`` on no guarded process runs. Replaces what was said before."""
         ...
 
     async def guard(self, pid: int) -> None:
@@ -55,11 +55,11 @@ class MemberKiller(Protocol):
         ...
 
     def kill(self) -> None:
-        """What is guarded ends now."""
+        """Kill what is guarded now."""
         ...
 
     async def run(self) -> None:
-        """Until cancelled; what is guarded stays so afterwards."""
+        """Run until cancelled; what is guarded stays so afterwards."""
         ...
 
     async def close(self) -> None:
@@ -68,7 +68,7 @@ class MemberKiller(Protocol):
 
 
 class MajorityProbe(Protocol):
-    """Whether the metastore can end a lease now."""
+    """Probe for a majority of the metastore, without which it cannot end a lease."""
 
     async def remember(self) -> None:
         """Read, while the metastore answers, who its members are. Raises MetastoreError."""

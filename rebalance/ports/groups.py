@@ -36,7 +36,7 @@ class GroupError(Exception):
 
 
 class NoPlaceError(GroupError):
-    """No free port pair, no space on the disk, or the node's member limit is reached."""
+    """Error of a full node: no free port pair, no space on the disk, or its member limit is reached."""
 
 
 class MemberUnavailableError(GroupError):
@@ -48,8 +48,8 @@ class DataDirectoryInUseError(GroupError):
 
 
 class OutcomeUnknownError(GroupError):
-    """No answer within the time limit. The same operation id may be used to repeat the put safely for as long
-    as ids are kept (see ``rebalance/tech-notes/etcd-group.md``)."""
+    """Error of a request without an answer within the time limit. The same operation id may be used to repeat
+    the put safely for as long as ids are kept (see ``rebalance/tech-notes/etcd-group.md``)."""
 
     code = 40003
 
@@ -86,7 +86,7 @@ class RevisionGoneError(GroupError):
 
 
 class MemberLife(Enum):
-    """What the node's own files and processes say of one member."""
+    """State of a member by the node's own files and processes."""
 
     RESERVED = "RESERVED"  # a directory and ports, nothing was ever started
     STOPPED = "STOPPED"  # there is data, no process runs
@@ -99,7 +99,7 @@ class MemberLife(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberEndpoints:
-    """Both stay the same for the life of the member: the peer URL is in the group's membership."""
+    """Endpoints of a member, which stay the same for its life: the peer URL is in the group's membership."""
 
     peer_url: str
     client_url: str
@@ -119,7 +119,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class PeerSight:
-    """What the agent knows of the member behind a peer URL. ``down``: its node is gone or has given it up.
+    """Knowledge of the agent about the member behind a peer URL. ``down``: its node is gone or has given it up.
     ``serving``: its own node says that it answers clients. ``mirror_missing``: its node lives and keeps no
     mirror of the partition that runs, so it cannot become a learner yet."""
 
@@ -144,7 +144,7 @@ class ChangeAnswer(Enum):
 
 
 class Intention(Enum):
-    """Whether a target is still the newest."""
+    """Standing of a target: the newest, or not."""
 
     CURRENT = "CURRENT"
     REPLACED = "REPLACED"  # by another one: the change ends
@@ -159,7 +159,8 @@ class CancelAnswer(Enum):
 
 
 class FailureCode(Enum):
-    """Why an attempt at a change ended. All but LEADER_STEPPED_DOWN and CANCELLED are tried again."""
+    """Reason for the end of an attempt at a change. All but LEADER_STEPPED_DOWN and CANCELLED are tried
+    again."""
 
     LEADER_STEPPED_DOWN = "LEADER_STEPPED_DOWN"
     CANCELLED = "CANCELLED"
@@ -203,14 +204,15 @@ class MemberStatus:
     changing: bool = False
     """A change of peers that this host drives is under way."""
     waiting: ReconfigurationFailure | None = None
-    """What that change waits for; None when it goes on or when there is none."""
+    """Reason why that change waits; None when it goes on or when there is none."""
     generation: int = 0
-    """Of the group that the member's data belongs to."""
+    """Generation of the group that the member's data belongs to."""
     founding_revision: int = 0
     """Data revision that this member founded the group of its generation with; 0 where it did not."""
     received: int = 0
-    """While it catches up, whether it answers or not: bytes and entries so far; 0: it does not. Of one that is
-    STARTING it is above 0 only where that was started to join a running group and has never answered."""
+    """Bytes and entries received so far while it catches up, whether it answers or not; 0: it does not catch
+    up. Of one that is STARTING it is above 0 only where that was started to join a running group and has never
+    answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,16 +225,17 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Before a step that touches a voter or ends the change, after one that did not (``tryCatchUpFinish``).
-    ``joiner``: id of the member that is in sync and votes next. The change ends unless it is CURRENT."""
+    """Event before a step that touches a voter or ends the change, after one that did not
+    (``tryCatchUpFinish``). ``joiner``: id of the member that is in sync and votes next. The change ends unless
+    it is CURRENT."""
 
     joiner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class VotersLeftAlone:
-    """Before a step that touches no voter, after one that did: another target may take this one's place now.
-    Unless the target is CURRENT, the change ends."""
+    """Event before a step that touches no voter, after one that did: another target may take this one's place
+    now. Unless the target is CURRENT, the change ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +245,7 @@ class IntentionNeeded:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Nothing is to be done for ``delay_s`` seconds."""
+    """Pause of ``delay_s`` seconds, in which nothing is to be done."""
 
     delay_s: float
 
@@ -264,8 +267,8 @@ GroupEvent = Committed | CaughtUp | VotersLeftAlone | IntentionNeeded | Paused |
 
 @dataclass(frozen=True, slots=True)
 class StepInput:
-    """What the agent knows when it asks for the next step. ``sights``: of each known peer URL; ``intention``
-    and ``published`` answer the event before."""
+    """Input of the agent when it asks for the next step. ``sights``: of each known peer URL; ``intention`` and
+    ``published`` answer the event before."""
 
     sights: Mapping[str, PeerSight]
     intention: Intention = Intention.UNKNOWN
@@ -280,7 +283,7 @@ class GroupChange(Protocol):
         ...
 
     async def close(self) -> None:
-        """No step is taken any more once this returns, and the host takes up another change."""
+        """Close the change: no step is taken any more once this returns, and the host takes up another one."""
         ...
 
 
@@ -324,12 +327,13 @@ class GroupHost(Protocol):
     async def found_from_mirror(
         self, partition: PartitionId, generation: int, client_url: str, complete_revision: int
     ) -> bool:
-        """As ``found_alone`` for a reserved member without data, on that of the node's mirror: its store
-        answers at ``client_url``, has its group's data up to ``complete_revision``, and stays as it is."""
+        """Found the group, as ``found_alone``, with a reserved member without data, on that of the node's
+        mirror: its store answers at ``client_url``, has its group's data up to ``complete_revision``, and stays
+        as it is."""
         ...
 
     async def log_position(self, partition: PartitionId) -> LogPosition | None:
-        """How far the own member's copy goes; None when it has none."""
+        """Return how far the own member's copy goes; None when it has none."""
         ...
 
     async def restart(self, partition: PartitionId) -> None:
@@ -354,7 +358,7 @@ class GroupHost(Protocol):
         ...
 
     async def status(self, partition: PartitionId) -> MemberStatus | None:
-        """None when nothing is reserved."""
+        """Return the member's status; None when nothing is reserved."""
         ...
 
     async def configuration(
@@ -398,7 +402,7 @@ class GroupHost(Protocol):
         ...
 
     async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:
-        """True when ``node``'s member leads afterwards."""
+        """Transfer leadership; True when ``node``'s member leads afterwards."""
         ...
 
     async def take_leadership(self, partition: PartitionId, leader_url: str) -> bool:
@@ -412,7 +416,7 @@ class GroupHost(Protocol):
 
 
 class ServingProbe(Protocol):
-    """Whether a group serves, whatever the metastore says of it."""
+    """Probe that asks whether a group serves, whatever the metastore says of it."""
 
     async def serving(self, partition: PartitionId, client_urls: Mapping[str, str]) -> str:
         """The node whose member has answered a linearizable read; empty: none did. ``client_urls``: of members
@@ -422,7 +426,7 @@ class ServingProbe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one partition's group is, and which life of it. ``voters``: client URLs of those that stay, the
+    """Address and generation of one partition's group. ``voters``: client URLs of those that stay, the
     preferred one first; empty while none is known. ``generation``: 0 is the group's first life, each reset
     begins a later one; None: not known, and members of any are taken. ``engine``: what keeps the copies; of a
     store zone ``voters`` are the servers of its owners, the primary's first."""
@@ -433,7 +437,7 @@ class Route:
 
 
 class EndpointSource(Protocol):
-    """Where clients find a partition's group."""
+    """Source of the addresses of groups, for clients."""
 
     def route(self, partition: PartitionId) -> Route: ...
 

@@ -1,4 +1,4 @@
-"""What a process measures: shells name a row of the table of metrics, and know nothing of who collects it.
+"""Measurements of a process: shells name a row of the table of metrics, and know nothing of who collects it.
 
 In the simulator, and wherever nobody collects, ``NO_MEASURES`` takes everything and keeps nothing.
 """

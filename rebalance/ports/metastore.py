@@ -26,7 +26,8 @@ class MetastoreError(Exception):
 
 
 class MetastoreUnavailableError(MetastoreError):
-    """No answer in time. After ``commit`` the outcome may be unknown: read back, never repeat blindly."""
+    """Error of a metastore that did not answer in time. After ``commit`` the outcome may be unknown: read back,
+    never repeat blindly."""
 
     def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
         super().__init__(message)
@@ -38,7 +39,7 @@ class LeaseLostError(MetastoreError):
 
 
 class ContendedError(MetastoreError):
-    """Others changed what was read during each attempt; the same again may succeed."""
+    """Error where others changed what was read during each attempt; the same again may succeed."""
 
 
 class HistoryGoneError(MetastoreError):
@@ -46,7 +47,8 @@ class HistoryGoneError(MetastoreError):
 
 
 class KeysUnreadableError(MetastoreError):
-    """For work that goes on without the metastore: as if it had not answered about these keys."""
+    """Error of unreadable keys, for work that goes on without the metastore: as if it had not answered about
+    these keys."""
 
     def __init__(self, unreadable: Unreadable) -> None:
         super().__init__(unreadable.cause)
@@ -63,8 +65,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """How many ``keys`` a range has and the highest ``mod_revision`` among them, 0 where there is none. What
-    is put or deleted in the range makes another one of it."""
+    """Number of ``keys`` in a range and the highest ``mod_revision`` among them, 0 where there is none. What is
+    put or deleted in the range makes another one of it."""
 
     keys: int
     mod_revision: int
@@ -163,6 +165,6 @@ class MemberHealth:
 
 
 class MetastoreCondition(Protocol):
-    """What a store tells of itself besides its keys."""
+    """Condition of a store besides its keys."""
 
     async def condition(self) -> Condition: ...

@@ -18,7 +18,7 @@ from rebalance.ports.groups import MemberLife
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """What the node knows of its mirror of one partition.
+    """Status of a node's mirror of one partition.
 
     ``life``: RESERVED (nothing copied yet), STARTING (the first copy is fetched, or the store starts), RUNNING
     (it may be read), STOPPED, FAILED (``reason`` says why; following goes on being tried).
@@ -27,7 +27,7 @@ class MirrorStatus:
     life: MemberLife
     client_url: str = ""
     safe_revision: int = 0
-    """It may be read up to here: the revision of the last event of the group that was repeated."""
+    """Revision up to which it may be read: that of the last event of the group that was repeated."""
     safe_time_ms: int = 0
     """Time that the group's leader had written before ``safe_revision``; 0 before the first one."""
     size_bytes: int = 0
@@ -37,9 +37,10 @@ class MirrorStatus:
     complete_revision: int = 0
     """The last revision of the group that the copy has completely; 0: it has none, or nobody has looked yet."""
     is_silent: bool = False
-    """No voter has reported anything for a while: a group that has a leader reports the time at least."""
+    """True if no voter has reported anything for a while: a group that has a leader reports the time at
+    least."""
     generation: int = 0
-    """Of the group whose data the copy holds."""
+    """Generation of the group whose data the copy holds."""
 
 
 class MirrorHost(Protocol):
@@ -77,7 +78,7 @@ class MirrorHost(Protocol):
         ...
 
     async def status(self, partition: PartitionId) -> MirrorStatus | None:
-        """None when the node holds no mirror of it."""
+        """Return the mirror's status; None when the node holds no mirror of it."""
         ...
 
     async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
@@ -93,8 +94,8 @@ class SafeTimes(Protocol):
     """Tells groups the time, so that their mirrors know how far they are when nothing is written."""
 
     async def run(self, led: Callable[[], Mapping[PartitionId, str]]) -> None:
-        """Until it is cancelled. ``led``: partitions that this node leads and that have learners, with
-        the client URL of its own member."""
+        """Run until cancelled. ``led``: partitions that this node leads and that have learners, with the client
+        URL of its own member."""
         ...
 
     async def close(self) -> None: ...

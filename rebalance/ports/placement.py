@@ -43,7 +43,7 @@ class PlacementRequest:
     consensus: int
     algorithm: str = "rendezvous"
     previous: PreviousPlacement | None = None
-    """Where the replicas are or were meant to be: what the balanced algorithm starts from."""
+    """Places where the replicas are or were meant to be: what the balanced algorithm starts from."""
     weights: tuple[float, ...] = ()
     """One positive number a node, empty: all equal. Balanced only."""
     domains: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class EngineState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """Whether Spark would take a batch now; ``since_s`` is how long it has been in this state."""
+    """State of Spark, which takes a batch or not; ``since_s`` is how long it has been in this state."""
 
     state: EngineState
     since_s: float

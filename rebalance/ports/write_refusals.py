@@ -1,4 +1,4 @@
-"""Why a request is not carried out that the group itself would take."""
+"""Refusals of requests that the group itself would take."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ DONE = (
     "rebalance/hosting",
     "rebalance/metastore",
     "rebalance/kernels",
+    "rebalance/ports",
 )
 """Folders whose docstrings were rewritten; others follow."""
 REFUSED = re.compile(

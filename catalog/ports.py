@@ -1,4 +1,4 @@
-"""What the catalog's service needs of its store: versions in transactions, and an outbox beside them."""
+"""Ports of the catalog's service to its store: versions in transactions, and an outbox beside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HashPassword = Callable[[str], str]
 
 
 class CommitOutcome(Enum):
-    """How a commit ended. Expected races are outcomes, not exceptions."""
+    """Outcome of a commit. Expected races are outcomes, not exceptions."""
 
     COMMITTED = "committed"
     """The versions, their zones and their outbox rows are durable."""

@@ -46,7 +46,8 @@ RESOLVE_ATTEMPTS_MAX = 10
 RESOLVE_PAUSE_S = 0.5
 """Together 5 s: about what a database needs to come back, or its stand-by to take over."""
 VERSIONS_MAX = 64
-"""Of one transaction: enough for all that wait, and one that must be repeated is repeated soon."""
+"""Maximum versions of one transaction: enough for all that wait, and one that must be repeated is repeated
+soon."""
 
 ChangeCheck = Callable[[Change, CatalogSnapshot, Topology], None]
 """Refuses (by RefusedError) a change that the catalog would accept, as the limits of the engine do.
@@ -86,7 +87,8 @@ class CatalogService:
         return self._unit_of_work.snapshot(version)
 
     def judge(self, snapshot: CatalogSnapshot, command: Command, topology: Topology) -> Change:
-        """What a command would change of ``snapshot``, after every check that it would meet; nothing is stored.
+        """Return what a command would change of ``snapshot``, after every check that it would meet; nothing is
+        stored.
 
         Raises StatementError."""
         change = apply_command(snapshot, command, topology, self._defaults, filters=self._filters)

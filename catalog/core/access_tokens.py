@@ -28,7 +28,7 @@ DAY_US = 86_400 * 1_000_000
 LIFETIME_DAYS = 30
 LIFETIME_DAYS_MAX = 90
 TOKENS_MAX = 50
-"""Of one user, that are valid at once."""
+"""Maximum number of valid tokens of one user."""
 
 _CLAUSE = re.compile(
     r"\s*([A-Z]+(?:\s*,\s*[A-Z]+)*)\s+ON\s+(SYSTEM|ALL\s+ZONES|ZONE\s+(\d{1,9}))\s*", re.IGNORECASE
@@ -37,8 +37,8 @@ _CLAUSE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """As the catalog keeps it. ``digest`` is the SHA-256 of the secret, in hex. ``scope`` None: all that its
-    owner may. ``revoked_us`` None: it was not revoked."""
+    """Token as the catalog keeps it. ``digest`` is the SHA-256 of the secret, in hex. ``scope`` None: all that
+    its owner may. ``revoked_us`` None: it was not revoked."""
 
     token_id: str
     digest: str
@@ -54,7 +54,7 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True)
 class LoginBasis:
-    """What somebody was let in with who makes a token, a link or a session, which outlives the request: the
+    """Proof that the maker of a token, a link or a session was let in with, as these outlive the request: the
     digest of a token, or the catalog version that changed the user last as the password was compared. Servers
     know both up to two seconds late; the transaction asks again. Both None: it stands for itself."""
 
@@ -108,7 +108,7 @@ def issue(
 
 
 def is_within(scope: Held | None, outer: Held | None) -> bool:
-    """Whether everything that ``scope`` allows, ``outer`` allows, too."""
+    """Check that everything that ``scope`` allows, ``outer`` allows, too."""
     if outer is None:
         return True
     if scope is None:
@@ -119,13 +119,13 @@ def is_within(scope: Held | None, outer: Held | None) -> bool:
 
 
 def reaches(by: AccessToken | None, token: AccessToken) -> bool:
-    """Whether who is logged in by ``by`` may look at ``token`` and end it: by a password all of its own, by a
-    token that one and those that it could have requested."""
+    """Check that a caller who is logged in by ``by`` may look at ``token`` and end it: by a password all of its
+    own, by a token that one and those that it could have requested."""
     return by is None or by.token_id == token.token_id or is_within(token.scope, by.scope)
 
 
 def scope_text(scope: Held | None) -> str:
-    """As ``scope_of`` reads it; empty: no limit."""
+    """Write a scope as ``scope_of`` reads it; empty: no limit."""
     clauses = (
         f"{', '.join(sorted(privilege.value for privilege in privileges))} ON {target}"
         for target, privileges in sorted((scope or {}).items(), key=lambda item: str(item[0]))
@@ -134,8 +134,8 @@ def scope_text(scope: Held | None) -> str:
 
 
 def scope_of(text: str) -> Held | None:
-    """Of ``SEE, READ ON ALL ZONES; OPERATE ON SYSTEM; WRITE ON ZONE 7``, where a zone is given by its id.
-    Empty: no limit. Raises RefusedError (INVALID_REQUEST), naming the part that is wrong."""
+    """Read a scope such as ``SEE, READ ON ALL ZONES; OPERATE ON SYSTEM; WRITE ON ZONE 7``, where a zone is
+    given by its id. Empty: no limit. Raises RefusedError (INVALID_REQUEST), naming the part that is wrong."""
     if not text.strip():
         return None
     scope: dict[GrantObject, frozenset[Privilege]] = {}

@@ -1,4 +1,4 @@
-"""Who did what: the people behind changes, and what is kept of each change."""
+"""Audit: the people behind changes, and what is kept of each change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REASON_MAX = 500
 
 
 class Channel(Enum):
-    """Which way a request came. CLI and console speak REST, and say so."""
+    """Way that a request came. CLI and console speak REST, and say so."""
 
     REST = "REST"
     CLI = "CLI"
@@ -48,14 +48,14 @@ class Actor:
         return (self.name, self.address) if self.caller is None else self.caller.principal
 
     def named(self, stated: str | None) -> Actor:
-        """With the name that a request states; a verified one is not replaced."""
+        """Return the actor with the name that a request states; a verified one is not replaced."""
         if self.verified or not stated:
             return self
         return replace(self, name=stated[:NAME_MAX], verified=False)
 
     def because(self, reason: str) -> Actor:
-        """With the reason that a request gives for what it asks; empty: the one that is known stays. Raises
-        RefusedError."""
+        """Return the actor with the reason that a request gives for what it asks; empty: the one that is known
+        stays. Raises RefusedError."""
         return replace(self, reason=checked_reason(reason)) if reason else self
 
 
@@ -75,7 +75,7 @@ def checked_reason(text: str) -> str:
 
 
 class Action(Enum):
-    """What was done that is no statement of its own; a statement's action is its first words."""
+    """Action that is not a statement of its own; a statement's action is its first words."""
 
     DRAIN_NODE = "DRAIN NODE"
     UNDRAIN_NODE = "UNDRAIN NODE"
@@ -122,7 +122,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """As it is kept: ``number`` grows with each."""
+    """Record as it is kept: ``number`` grows with each."""
 
     number: int
     at_us: int
@@ -131,7 +131,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which records are read; empty: all. Names of actions and subjects are compared without case."""
+    """Filter of the records to read; empty: all. Names of actions and subjects are compared without case."""
 
     action: str = ""
     subject: str = ""

@@ -1,4 +1,4 @@
-"""Who may do what: the grants of one catalog version as a value, and the one function that decides on them.
+"""Authorisation: the grants of one catalog version as a value, and the one function that decides on them.
 
 Pure. Nothing else in the project compares privileges; whoever asks names a principal, a privilege and an
 object, and gets a decision with its reason in words.
@@ -102,7 +102,7 @@ class Grants:
         return self._by_name.get(name)
 
     def user(self, name: str) -> User | None:
-        """Of the catalog, in lower case."""
+        """Return the catalog's user of that name, in lower case."""
         principal = self._by_name.get(name)
         return None if principal is None else self.users.get(principal)
 
@@ -137,7 +137,7 @@ class Grants:
         return replace(self, roles={**self.roles, one.principal: one})
 
     def without(self, principal: Principal) -> Grants:
-        """Without the user or role, all that it was granted, and its memberships."""
+        """Return the grants without the user or role, all that it was granted, and its memberships."""
         members = {user: roles - {principal} for user, roles in self.roles_of.items() if user != principal}
         return Grants(
             self.version,
@@ -148,7 +148,7 @@ class Grants:
         )
 
     def without_zone(self, zone_id: ZoneId) -> Grants:
-        """Without what was granted on a zone that is gone."""
+        """Return the grants without those on a zone that is gone."""
         gone = GrantObject(ObjectKind.ZONE, zone_id)
         if not any(gone in held for held in self.held.values()):
             return self
@@ -159,7 +159,7 @@ class Grants:
         return replace(self, held={grantee: held for grantee, held in left.items() if held})
 
     def with_grant(self, grant: Grant, *, is_held: bool) -> Grants:
-        """With the grant, or without it."""
+        """Return the grants with the grant, or without it."""
         objects = dict(self.held.get(grant.grantee, {}))
         before = objects.pop(grant.object, _NOTHING)
         after = before | {grant.privilege} if is_held else before - {grant.privilege}
@@ -169,7 +169,7 @@ class Grants:
         return replace(self, held={**held, grant.grantee: objects} if objects else held)
 
     def with_member(self, membership: Membership, *, is_member: bool) -> Grants:
-        """With the membership, or without it."""
+        """Return the grants with the membership, or without it."""
         before = self.roles_of.get(membership.user, frozenset())
         after = before | {membership.role} if is_member else before - {membership.role}
         roles_of = {user: roles for user, roles in self.roles_of.items() if user != membership.user}
@@ -186,14 +186,15 @@ READY_GRANTS = Grants(
     roles={role(name): UserRole(role(name), is_ready=True) for name in READY_PRIVILEGES},
     held={role(name): held for name, held in READY_PRIVILEGES.items()},
 )
-"""Of a catalog in which nobody has made a user yet."""
+"""Grants of a catalog in which no user was made yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, once it is known. ``roles`` are those that another source vouches for, besides those of the
-    catalog. ``scope`` is the most that its token or its session lets it do; None: all that it is granted.
-    ``enabled``: those of its roles that count, besides what the principal itself is granted; None: all."""
+    """Caller of a request, once it is known. ``roles`` are those that another source vouches for, besides those
+    of the catalog. ``scope`` is the most that its token or its session lets it do; None: all that it is
+    granted. ``enabled``: those of its roles that count, besides what the principal itself is granted; None:
+    all."""
 
     principal: Principal
     roles: tuple[Principal, ...] = ()
@@ -227,14 +228,14 @@ class Caller:
         return held
 
     def rights(self, grants: Grants) -> tuple[bool, Mapping[Principal, Held]]:
-        """What decisions on it are made from: where two are equal, so is every decision."""
+        """Return the basis of decisions on the caller: where two are equal, so is every decision."""
         user = grants.users.get(self.principal)
         subjects = {self.principal, *self.roles, *grants.roles_of.get(self.principal, ())}
         held = {subject: grants.held.get(subject, {}) for subject in subjects}
         return user is not None and user.is_active, held
 
     def seen_zones(self, grants: Grants, zone_ids: Iterable[ZoneId]) -> frozenset[ZoneId] | None:
-        """Those of the zones that it may see; None: all, also those that are gone."""
+        """Return those of the zones that the caller may see; None: all, also those that are gone."""
         if self.may(grants, Privilege.SEE, ALL_ZONES):
             return None
         seen = (one for one in zone_ids if self.may(grants, Privilege.SEE, GrantObject(ObjectKind.ZONE, one)))
@@ -251,7 +252,7 @@ def decide(
     scope: Held | None = None,
     enabled: Collection[Principal] | None = None,
 ) -> AccessDecision:
-    """Whether ``principal`` may do what ``privilege`` stands for with ``target``; ``roles``, ``scope``
+    """Decide on what ``principal`` asks, which ``privilege`` stands for, with ``target``; ``roles``, ``scope``
     and ``enabled`` as a ``Caller`` has them.
 
     A user of the catalog that is gone or not active may do nothing. ADMIN ON SYSTEM implies everything. On
@@ -280,7 +281,7 @@ def may(grants: Grants, principal: Principal, privilege: Privilege, target: Gran
 
 
 def holds(held: Held, privilege: Privilege, target: GrantObject) -> bool:
-    """Whether what is granted to one subject, or what a scope lists, includes a privilege."""
+    """Check that what is granted to one subject, or what a scope lists, includes a privilege."""
     if Privilege.ADMIN in held.get(SYSTEM, _NOTHING):
         return True
     privileges = held.get(target, _NOTHING)
@@ -291,8 +292,8 @@ def holds(held: Held, privilege: Privilege, target: GrantObject) -> bool:
 
 
 def lost_privileges(before: Held, now: Held) -> tuple[tuple[Privilege, GrantObject], ...]:
-    """What ``before`` includes and ``now`` does not, sorted. What was granted on one object may follow by now
-    from what is granted on another."""
+    """Return what ``before`` includes and ``now`` does not, sorted. What was granted on one object may follow
+    by now from what is granted on another."""
     lost = (
         (privilege, target)
         for target, privileges in before.items()

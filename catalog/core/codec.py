@@ -21,7 +21,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 
 FORMAT = 1
 LEVELLED = 2
-"""Of a record that holds a release level: builds that know of no levels cannot read it."""
+"""Version of a record that holds a release level: builds that know of no levels cannot read it."""
 INTEGER_MAX = (1 << 63) - 1
 TIME_MAX_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, which is as far as dates go."""
@@ -83,7 +83,8 @@ class Record(Extensible):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How values of one type are written where the type does not say it: ``read`` raises ValueError."""
+    """Form in which values of one type are written where the type does not say it: ``read`` raises
+    ValueError."""
 
     read: Read
     write: Callable[[Any], Any]
@@ -160,7 +161,7 @@ class Codec(Generic[T]):
             raise RecordNotReadableError(f"{error} in {_shown(value)}") from error
 
     def document(self, value: T) -> dict[str, Any]:
-        """Without the version."""
+        """Return the document without the version."""
         values: dict[str, Any] = {}
         for name, codec in self._inline.items():
             values |= codec.document(getattr(value, name))
@@ -194,7 +195,7 @@ class Codec(Generic[T]):
 
     @property
     def form(self) -> Form:
-        """As a field of another record."""
+        """Return the form of a record as a field of another one."""
         return Form(self.value, self.document)
 
 
@@ -225,7 +226,7 @@ def dump(document: Mapping[str, Any]) -> bytes:
 
 
 def optional(form: Form) -> Form:
-    """What ``form`` reads, or none."""
+    """Return a form that reads what ``form`` reads, or none."""
     return Form(
         lambda value: None if value is None else form.read(value),
         lambda held: None if held is None else form.write(held),

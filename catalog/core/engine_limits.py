@@ -1,4 +1,4 @@
-"""What the data nodes of today cannot hold, apart from what a zone may be at all.
+"""Limits of today's data nodes, apart from what a zone may be at all.
 
 Kept out of ``apply_command`` on purpose: a statement that these checks refuse is a good statement, and a check
 of a script without a cluster leaves them out.

@@ -61,12 +61,13 @@ def lacking_option(zone: Zone, engines: Iterable[str]) -> EngineOption | None:
 
 
 def has_options(zone: Zone, node: Node) -> bool:
-    """Whether what keeps the zone's profiles on the node has all of the zone's options."""
+    """Check that what keeps the zone's profiles on the node has all of the zone's options."""
     return lacking_option(zone, map(node.engine, zone.storage_profiles)) is None
 
 
 def option_in_the_way(zone: Zone, nodes: Iterable[Node]) -> str:
-    """Why living ``nodes`` that hold a zone's profiles keep no data of it; empty: no option is the reason."""
+    """Return why living ``nodes`` that hold a zone's profiles keep no data of it; empty: no option is the
+    reason."""
     engines = (
         node.engine(name)
         for node in nodes

@@ -1,4 +1,4 @@
-"""What one row of the table of errors (``catalog.core.errors``) holds."""
+"""Rows of the table of errors (``catalog.core.errors``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ProtocolType(Enum):
     """Good, but there is not enough room."""
 
     EXTERNAL = "EXTERNAL"
-    """Something that the service depends on is to blame."""
+    """Fault of something that the service depends on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class StoreError(StatementError):
 
 
 class SchemaTooNewError(StoreError):
-    """Of a catalog that this build cannot write: starting it again changes nothing."""
+    """Error of a catalog that this build cannot write: starting it again changes nothing."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorKind.CATALOG_UNAVAILABLE, message)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LEVEL = 1
-"""Of this build."""
+"""Release level of this build."""
 NO_LEVEL = 0
-"""Of builds that register none, which is 0.2.0 and what was before it."""
+"""Level of builds that register none: 0.2.0 and earlier."""
 BELOW_LEVEL_CODE = 6
-"""How a process ends that is below the level in force: starting it again changes nothing."""
+"""Exit code of a process that is below the level in force: starting it again changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ LEVELS = (
 
 
 def inactive(in_force: int) -> tuple[str, ...]:
-    """What this build brings and what the level in force keeps back, in words."""
+    """Return, in words, what this build brings and the level in force keeps back."""
     return tuple(gain for level in LEVELS if in_force < level.number for gain in level.gains)
 
 
@@ -52,12 +52,13 @@ def schema_of(number: int) -> str:
 
 
 def level_of(schema: str) -> int:
-    """Of a catalog that builds of that schema may write, and no earlier ones: the inverse of ``schema_of``."""
+    """Return the level of a catalog that builds of that schema may write, and no earlier ones: the inverse of
+    ``schema_of``."""
     return max(level.number for level in LEVELS if level.schema <= schema)
 
 
 def below_level(in_force: int, what: str) -> str:
-    """Why a build may not run, in words that name both levels."""
+    """Return why a build may not run, in words that name both levels."""
     known = next((level.since for level in LEVELS if level.number == in_force), "")
     least = f"{known} or later" if known else "a later version"
     return (

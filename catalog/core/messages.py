@@ -240,7 +240,8 @@ class CreateUser(SourcedCommand):
 
 @dataclass(frozen=True, slots=True)
 class AlterUser(SourcedCommand):
-    """At least one change: another ``password``, none from now on (``drops_password``), ``is_active``."""
+    """Change of a user, in at least one way: another ``password``, none from now on (``drops_password``),
+    ``is_active``."""
 
     name: Name
     password: Secret | None = None
@@ -269,7 +270,7 @@ class DropRole(SourcedCommand):
 
 @dataclass(frozen=True, slots=True)
 class GrantTarget:
-    """What follows ON: SYSTEM, ZONE and a name, or ALL ZONES (neither of the two)."""
+    """Target that follows ON: SYSTEM, ZONE and a name, or ALL ZONES (neither of the two)."""
 
     is_system: bool = False
     zone: Name | None = None
@@ -297,7 +298,7 @@ class ChangeMembers(SourcedCommand):
 ZoneCommand = CreateZone | AlterZone | RenameZone | SetDefaultZone | DropZone
 TableCommand = CreateTable | AddColumns | DropColumns | DropTable
 SchemaCommand = ZoneCommand | TableCommand
-"""What DDL files declare, and what plans are made of."""
+"""Commands that DDL files declare and plans are made of."""
 UserCommand = CreateUser | AlterUser | DropUser | CreateRole | DropRole
 PrincipalCommand = UserCommand | ChangeGrants | ChangeMembers
 Command = SchemaCommand | PrincipalCommand

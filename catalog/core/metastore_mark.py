@@ -1,4 +1,4 @@
-"""What the catalog remembers of the metastore, so that each can tell when the other went back in time."""
+"""The catalog's memory of the metastore, so that each can tell when the other went back in time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MetastoreMark:
 
 @dataclass(frozen=True, slots=True)
 class SentIntent:
-    """Which version of which zone."""
+    """Version of a zone that was published."""
 
     zone_id: ZoneId
     version: int

@@ -12,7 +12,8 @@ RESERVED = (".", "..")
 
 
 def check_name(name: Name, what: str = "a zone") -> None:
-    """Not blank, at most 128 characters, and in double quotes where it needs them. Raises RefusedError."""
+    """Check a name: not blank, at most 128 characters, and in double quotes where it needs them. Raises
+    RefusedError."""
     if name.malformed:
         message = (
             f"{_shown(name.text)} is not a valid name: use letters, digits and underscores, no leading digit; "
@@ -54,7 +55,7 @@ def written(name: str) -> str:
 
 
 def is_confusable(name: str, other: str) -> bool:
-    """Whether two names differ, and by case only."""
+    """Check that two names differ, and by case only."""
     return name != other and name.upper() == other.upper()
 
 

@@ -1,4 +1,4 @@
-"""What the catalog asks of a NODES FILTER, without knowing its language: this folder is pure.
+"""The catalog's port to NODES FILTER, without knowing its language: this folder is pure.
 
 The language (JSONPath) is behind ``NodeFilters``, which the composition hands in; see ``catalog.filters``.
 """
@@ -19,7 +19,8 @@ class NodeFilters(Protocol):
     """Evaluates filters. Pure: the same filter and node have the same answer for ever."""
 
     def matches(self, expression: str, node: Node) -> bool:
-        """Whether the filter selects the node. Raises FilterError, and does so for every node or for none."""
+        """Check that the filter selects the node. Raises FilterError, and does so for every node or for
+        none."""
         ...
 
     def negated_attributes(self, expression: str) -> tuple[str, ...]:
@@ -29,7 +30,7 @@ class NodeFilters(Protocol):
 
 
 def may_use(zone: Zone, node: Node, filters: NodeFilters) -> bool:
-    """Whether a zone may use a node: its filter, and all of its profiles, kept by an engine that has the zone's
-    options (IEP-012). Raises FilterError."""
+    """Check that a zone may use a node: its filter, and all of its profiles, kept by an engine that has the
+    zone's options (IEP-012). Raises FilterError."""
     has_profiles = node.holds_profiles(zone.storage_profiles) and has_options(zone, node)
     return has_profiles and filters.matches(zone.nodes_filter, node)

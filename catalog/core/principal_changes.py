@@ -1,4 +1,4 @@
-"""What each command on users, roles and grants changes.
+"""Changes made by each command on users, roles and grants.
 
 Checks come in this order: names, password, privileges and their object; existence; what is protected; and last
 that an administrator is left, on the grants as they would be (U12).
@@ -58,7 +58,7 @@ RESERVED_NAMES = frozenset({"public", "none"})
 PASSWORD_CHARS_MIN = 8
 PASSWORD_CHARS_MAX = 256
 HIDDEN_PASSWORD = "********"
-"""What stands in a statement's text in the place of a password."""
+"""Text that stands in a statement in the place of a password."""
 
 
 def change_principals(snapshot: CatalogSnapshot, command: PrincipalCommand) -> Change:
@@ -224,7 +224,7 @@ def _target(snapshot: CatalogSnapshot, command: ChangeGrants) -> GrantObject:
 
 
 def _check_administrator_left(snapshot: CatalogSnapshot, change: Change) -> None:
-    """Where nobody is an administrator yet, nobody has to stay one."""
+    """Check that an administrator is left, if there was one."""
     before = snapshot.grants.administrators()
     if not before or not change.entries or snapshot.after(change.entries).grants.administrators():
         return

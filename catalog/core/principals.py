@@ -1,4 +1,4 @@
-"""Who may do something, and what is granted to whom: users, roles, privileges and the objects they are about.
+"""Principals and grants: users, roles, privileges and the objects they are about.
 
 A principal is (source, name): two sources that both know an ANNA know two people (U1). So are two users of the
 catalog of whom the second was made after the first was dropped. Roles are principals of a source of their own,
@@ -40,7 +40,7 @@ class Principal:
 
 
 def local_user(name: str, version: int = 0) -> Principal:
-    """That this version of the catalog has made; 0: none of a catalog."""
+    """Return the principal that this version of the catalog has made; 0: none of a catalog."""
     return Principal(LOCAL, name, version)
 
 
@@ -80,7 +80,8 @@ class UserRole:
 
 
 class Privilege(Enum):
-    """What may be granted. Each but ADMIN is about its object alone; on a zone each implies SEE of it."""
+    """Privilege that may be granted. Each but ADMIN is about its object alone; on a zone each implies SEE of
+    it."""
 
     SEE = "SEE"
     """Zones: everything about them but their keys. System: nodes, health, metrics, documents."""
@@ -124,8 +125,8 @@ class ObjectKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GrantObject:
-    """What a privilege is about. ``zone_id`` is set exactly when ``kind`` is ZONE. ALL ZONES includes zones
-    that are made later."""
+    """Object of a privilege. ``zone_id`` is set exactly when ``kind`` is ZONE. ALL ZONES includes zones that
+    are made later."""
 
     kind: ObjectKind
     zone_id: ZoneId | None = None
@@ -156,7 +157,7 @@ _OF_ZONES = frozenset(Privilege) - {Privilege.AUDIT, Privilege.IMPERSONATE, Priv
 
 
 def privileges_of(kind: ObjectKind) -> frozenset[Privilege]:
-    """Those that mean something on an object of this kind; no others are granted on it."""
+    """Return the privileges that mean something on an object of this kind; no others are granted on it."""
     return _OF_SYSTEM if kind is ObjectKind.SYSTEM else _OF_ZONES
 
 

@@ -1,4 +1,4 @@
-"""How many replicas vote: quorum bounds, defaults and consensus sizes (IEP-133; decisions 1, 2 and 4).
+"""Number of replicas that vote: quorum bounds, defaults and consensus sizes (IEP-133; decisions 1, 2 and 4).
 
 Words: *replicas* is the declared number (``ALL_REPLICAS`` for ALL), *data nodes* the nodes that the zone may
 use, *effective replicas* ``r`` what is possible now, *quorum size* ``q`` the size of a majority of the

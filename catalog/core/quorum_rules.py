@@ -1,4 +1,4 @@
-"""When a QUORUM SIZE is refused (IEP-022..026; decisions 1-3). Each conflict has a code of its own."""
+"""Refusals of a QUORUM SIZE (IEP-022..026; decisions 1-3). Each conflict has a code of its own."""
 
 from __future__ import annotations
 

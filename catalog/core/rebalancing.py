@@ -1,4 +1,4 @@
-"""Which changes of a zone move data that is there, and their refusal while rebalancing is off (VOL-097)."""
+"""Changes of a zone that move its data, and their refusal while rebalancing is off (VOL-097)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from catalog.core.snapshot import Change
 from catalog.core.zone import Zone
 
 PLACED = ("replicas", "quorum_size", "nodes_filter", "algorithm")
-"""What of a zone decides where its data is, and can be altered."""
+"""Fields of a zone that decide where its data is, and can be altered."""
 TIMERS = ("auto_scale_up", "auto_scale_down")
 """Shorter ones apply what waits for them."""
 

@@ -1,4 +1,4 @@
-"""For how long the catalog keeps what is over."""
+"""Retention of what is over in the catalog."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEEP_ALL = Retention(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """How many versions cannot be read any more, and how many audit records are gone, since the call."""
+    """Numbers of versions that cannot be read any more, and of audit records that are gone, since the call."""
 
     versions: int = 0
     audit_records: int = 0

@@ -17,7 +17,7 @@ LIFETIME_US = 8 * 60 * MINUTE_US
 IDLE_US = 30 * MINUTE_US
 LINK_US = 5 * MINUTE_US
 LINKS_MAX = 10
-"""Of one user, that can be used at once."""
+"""Maximum number of usable links of one user."""
 ID_CHARS = 12
 USE_NOTED_US = MINUTE_US
 """A use is written down when the one that is known is older: not each request writes."""
@@ -25,8 +25,8 @@ USE_NOTED_US = MINUTE_US
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """As the catalog keeps it. ``digest`` and ``csrf`` are SHA-256, in hex: of the secret in the browser's
-    cookie, and of what its pages send with a logout."""
+    """Session as the catalog keeps it. ``digest`` and ``csrf`` are SHA-256, in hex: of the secret in the
+    browser's cookie, and of what its pages send with a logout."""
 
     digest: str
     owner: Principal
@@ -37,7 +37,7 @@ class ConsoleSession:
 
     @property
     def session_id(self) -> str:
-        """What it is listed by. Says nothing of the secret."""
+        """Return the id that it is listed by. Says nothing of the secret."""
         return self.digest[:ID_CHARS]
 
     @property
@@ -60,8 +60,8 @@ class OneTimeLink:
 
 
 def csrf_of(secret: str) -> str:
-    """What a page proves that it is one of ours with: follows from the secret in the cookie, which no page can
-    read, and says nothing about it."""
+    """Return the value by which a page proves that it is one of ours: it follows from the secret in the cookie,
+    which no page can read, and says nothing about it."""
     return digest_of(f"csrf of {secret}")
 
 

@@ -1,4 +1,4 @@
-"""What a command would change in the catalog: pure, so that it can be tried anywhere.
+"""Changes that a command would make in the catalog: pure, so that it can be tried anywhere.
 
 ``apply_command`` is the only judge of a statement. The service commits what it returns, an offline checker
 only shows it; both get the same answer for the same snapshot, command and nodes.
@@ -71,7 +71,8 @@ def apply_command(
     *,
     filters: NodeFilters,
 ) -> Change:
-    """What the command changes, or RefusedError: the first refusal in the documents' order of checks.
+    """Return what the command changes, or raise RefusedError: the first refusal in the documents' order of
+    checks.
 
     Identifiers; options (unknown, duplicate, alterable, type, sign, mode); profiles exist; the filter matches
     a live node; static ranges, and CREATE's quorum bounds; existence; ALTER's quorum bounds; enough data nodes

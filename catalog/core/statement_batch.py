@@ -29,14 +29,14 @@ Authorise = Callable[[CatalogSnapshot, Command, Caller], CatalogSnapshot]
 
 
 def allow_nobody(_snapshot: CatalogSnapshot, command: Command, caller: Caller) -> CatalogSnapshot:
-    """Where nobody was told who may do what."""
+    """Authorise no caller: for a service that was given no rules."""
     message = f"{caller.principal} cannot be authorised here"
     raise RefusedError(ErrorKind.PRIVILEGE_MISSING, message, command.position)
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutedStatement:
-    """What a command did. ``version`` is the catalog's after it, also when the command added none."""
+    """Result of a command. ``version`` is the catalog's after it, also when the command added none."""
 
     change: Change
     version: int
@@ -82,7 +82,7 @@ class NewVersion:
 
 @dataclass(slots=True)
 class ScriptRun:
-    """How far a script is: ``done`` has happened, and ``error`` ended it.
+    """Progress of a script: ``done`` has happened, and ``error`` ended it.
 
     ``decided`` and ``refusal`` are not committed yet; ``stamps`` are of its versions in the transaction.
     ``at_once``: commands that are decided in one transaction. ``conflicts``: transactions in a row of which
@@ -177,9 +177,9 @@ def decide(
 
 
 def fair_round(waiting: Sequence[ScriptRun], commands_max: int) -> list[ScriptRun]:
-    """Those that go into the next transaction, in their order, with ``at_once`` set: all users share
-    ``commands_max``, whatever each has sent. What was planned on a version goes on alone once it has begun, as
-    every other version would end it."""
+    """Return the scripts that go into the next transaction, in their order, with ``at_once`` set: all users
+    share ``commands_max``, whatever each has sent. What was planned on a version goes on alone once it has
+    begun, as every other version would end it."""
     for run in waiting:
         if run.script.base_version is not None and run.done:
             run.at_once = commands_max
@@ -220,7 +220,7 @@ def fail(runs: Sequence[ScriptRun], error: StoreError) -> None:
 
 
 def outcome_unknown(stamp: StatementStamp) -> StoreError:
-    """Of the statement that was to be committed under this stamp."""
+    """Return the error of the statement that was to be committed under this stamp."""
     message = (
         "the catalog's database was lost while committing, and cannot be asked whether it did; "
         f"if it did, statement id {stamp.statement_id} is in the catalog's history"

@@ -1,4 +1,4 @@
-"""What is remembered of a statement that a client sent: its states, and the row as a value."""
+"""Log of statements that clients sent: their states, and the row as a value."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class StatementState(Enum):
     """Logged, not begun."""
 
     RUNNING = "RUNNING"
-    """Its owner works on it, or has died: the lease tells."""
+    """The owner works on it, or has died: the lease tells."""
 
     SUCCEEDED = "SUCCEEDED"
-    """It has results."""
+    """The statement has results."""
 
     FAILED = "FAILED"
-    """It has an error, and perhaps results of the statements before the refused one."""
+    """The statement has an error, and perhaps results of those before the refused one."""
 
     CANCELED = "CANCELED"
     """Ended on a client's wish. What had been committed before stays; the error says so."""
 
     CLOSED = "CLOSED"
-    """Its client is done with it: no results any more, but its idempotency key still counts."""
+    """The client is done with it: no results any more, but its idempotency key still counts."""
 
     @property
     def is_over(self) -> bool:
@@ -78,8 +78,8 @@ class StatementProgress:
 
 @dataclass(frozen=True, slots=True)
 class LoggedOutcome:
-    """How a statement ended. ``heads`` are its results without rows; ``pages`` the rows, by result (from 1)
-    and page (from 0), as compressed JSON. ``error`` is a problem document."""
+    """End of a statement. ``heads`` are its results without rows; ``pages`` the rows, by result (from 1) and
+    page (from 0), as compressed JSON. ``error`` is a problem document."""
 
     state: StatementState
     heads: tuple[Json, ...] = ()
@@ -117,21 +117,21 @@ class StatementRow:
     scope: str = ""
 
     def is_of(self, principal: Principal) -> bool:
-        """Whether this principal sent it."""
+        """Check that this principal sent it."""
         return Principal(self.principal_source, self.principal_name, self.principal_version) == principal
 
     def is_within(self, caller: Caller) -> bool:
-        """Whether it is the caller's, and was sent with no broader scope than the caller has."""
+        """Check that it is the caller's, and was sent with no broader scope than the caller has."""
         return self.is_of(caller.principal) and is_within(scope_of(self.scope), caller.scope)
 
     def is_abandoned(self, now_us: int) -> bool:
-        """Nobody works on it any more, and nobody has said how it ended."""
+        """Check that the lease has ended without an outcome."""
         return not self.state.is_over and self.lease_until_us < now_us
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedStatement:
-    """What the catalog's history says of a statement of a script: ``n`` counts from 1."""
+    """Statement of a script in the catalog's history: ``n`` counts from 1."""
 
     n: int
     version: int

@@ -60,8 +60,8 @@ def type_text(name: str, arguments: tuple[int, ...]) -> str:
 
 
 def type_problem(name: str, arguments: tuple[int, ...], written: tuple[str, ...] = ()) -> str | None:
-    """What is wrong with a type, as a sentence for a message; None when nothing is. ``written``: the arguments'
-    texts, which messages show."""
+    """Return what is wrong with a type, as a sentence for a message; None when nothing is. ``written``: the
+    arguments' texts, which messages show."""
     ranges = _ARGUMENTS.get(name)
     if ranges is None:
         return f"there is no type {name}; known: {', '.join(KNOWN_TYPES)}"

@@ -1,4 +1,4 @@
-"""What each command on tables changes. Order of the checks: names, columns and their types, primary key,
+"""Changes made by each command on tables. Order of the checks: names, columns and their types, primary key,
 colocation, profile's text; then existence of the table; then the zone and its profile.
 
 A table that already exists hides a missing zone (IF NOT EXISTS looks no further), nothing before that.

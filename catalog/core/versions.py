@@ -27,14 +27,14 @@ Topology = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class ZoneDefaults:
-    """What a statement leaves out and a setting decides."""
+    """Defaults that a setting decides for what a statement leaves out."""
 
     partitions: int = 25
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a command is judged against besides the catalog."""
+    """Surroundings that a command is judged against besides the catalog."""
 
     topology: Topology
     defaults: ZoneDefaults
@@ -42,7 +42,7 @@ class Surroundings:
 
 
 class EntryKind(Enum):
-    """What one entry does to the catalog."""
+    """Kind of change that one entry makes in the catalog."""
 
     WRITTEN = "written"
     DROPPED = "dropped"
@@ -66,7 +66,7 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class DefaultZoneEntry:
-    """From this version on tables without a ZONE go to this zone."""
+    """Entry by which, from this version on, tables without a ZONE go to this zone."""
 
     zone_id: ZoneId
 
@@ -109,7 +109,7 @@ CatalogEntry = ZoneEntry | TableEntry | DefaultZoneEntry | PrincipalEntry
 
 @dataclass(frozen=True, slots=True)
 class StatementWarning:
-    """Something a person should know although the statement was applied."""
+    """Warning about a statement that was applied."""
 
     name: str
     message: str
@@ -134,7 +134,7 @@ class CatalogSnapshot:
     """The same zones sorted by name, None until somebody asks: carried from version to version, so that a
     statement costs the same with ten zones and with ten thousand."""
     grants: Grants = field(default=NO_GRANTS, compare=False)
-    """Of the newest version; of an earlier one, which nobody is authorised on, none."""
+    """Grants of the newest version; none for an earlier one, on which no caller is authorised."""
 
     def zone(self, name: str) -> Zone | None:
         by_name = self.zones_by_name
@@ -227,7 +227,7 @@ def _table_id(table: Table) -> int:
 
 
 def _find(items: tuple[V, ...], key: K, key_of: Callable[[V], K]) -> V | None:
-    """In ``items`` that are sorted by ``key_of``."""
+    """Find an item in ``items`` that are sorted by ``key_of``."""
     at = bisect_left(items, key, key=key_of)
     return items[at] if at < len(items) and key_of(items[at]) == key else None
 
@@ -247,7 +247,7 @@ def _spliced(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a command does to a snapshot.
+    """Change of a snapshot by a command.
 
     ``applied`` is false, and ``entries`` empty, for an IF [NOT] EXISTS that has nothing to do and for a change
     to what is already: no new version, so that a statement sent twice starts nothing (decision 12).

@@ -15,7 +15,7 @@ HIDDEN = (
 width or no ink. Halves of surrogate pairs are hidden, too; not every engine lets a class name them."""
 
 VISIBLE_PATTERN = f"^[^{HIDDEN}]*$"
-"""For schemas of texts that are names."""
+"""Pattern for schemas of texts that are names."""
 
 _HIDDEN = re.compile(f"[{HIDDEN}\ud800-\udfff]")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -28,7 +28,8 @@ def hidden_character(text: str) -> str | None:
 
 
 def visible(text: str) -> str:
-    """On one line, with each hidden character written as an escape; other texts are what they were."""
+    """Return the text on one line, with each hidden character written as an escape; other texts are what they
+    were."""
     return _HIDDEN.sub(_escape, text)
 
 

@@ -30,8 +30,8 @@ class ConsistencyMode(Enum):
 
 
 class LossPolicy(Enum):
-    """What may be done with a zone of store servers while partitions of it are lost, after Ignite 2. ``SAFE``
-    refuses what touches a lost partition; ``ALL`` serves it with what is left (PME-095).
+    """Policy for a zone of store servers while partitions of it are lost, after Ignite 2. ``SAFE`` refuses what
+    touches a lost partition; ``ALL`` serves it with what is left (PME-095).
 
     - IGNORE: nothing is ever lost: the new copies own at once, empty, and everything is allowed.
     - READ_ONLY_SAFE: no write to the zone, reads of the partitions that are there.
@@ -48,7 +48,7 @@ class LossPolicy(Enum):
 
 
 DEFAULT_LOSS_POLICY = LossPolicy.READ_WRITE_SAFE
-"""As Ignite has it where data is on disks: an owner that comes back has every acknowledged write."""
+"""Default of Ignite where data is on disks: an owner that comes back has every acknowledged write."""
 
 
 class DistributionAlgorithm(Enum):
@@ -57,7 +57,7 @@ class DistributionAlgorithm(Enum):
 
 
 class Strategy(Enum):
-    """What a new target does to a move that runs."""
+    """Effect of a new target on a move that runs."""
 
     QUEUE = "queue"  # it waits in planned until the move has ended
     UPDATE = "update"  # it replaces pending until the leader has locked pending, then it waits in planned
@@ -116,7 +116,7 @@ class Node:
     """Profile -> engine, where it is another than ``DEFAULT_ENGINE``."""
 
     def engine(self, profile: str) -> str:
-        """What keeps the members of groups in this profile."""
+        """Return what keeps the members of groups in this profile."""
         return dict(self.engines).get(profile, DEFAULT_ENGINE)
 
     def holds_profiles(self, profiles: tuple[str, ...]) -> bool:
@@ -125,8 +125,8 @@ class Node:
 
 
 def zone_engine(zone: Zone, nodes: Iterable[Node]) -> str:
-    """What keeps the zone's copies on all ``nodes`` that have its profiles; empty where they differ, or where
-    there is none."""
+    """Return what keeps the zone's copies on all ``nodes`` that have its profiles; empty where they differ, or
+    where there is none."""
     profiles = zone.storage_profiles
     engines = {node.engine(name) for node in nodes if node.holds_profiles(profiles) for name in profiles}
     return engines.pop() if len(engines) == 1 else ""
@@ -134,7 +134,7 @@ def zone_engine(zone: Zone, nodes: Iterable[Node]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin(Extensible):
-    """Who asked for a version of the catalog and why; ``verified``: somebody has checked the name.
+    """User and reason of a version of the catalog; ``verified``: the name was checked.
 
     ``restores`` asks for a stored target instead of a new placement: that of this event revision, which was in
     force before the operation ``reverses`` (0 and empty: an ordinary version).
@@ -150,7 +150,7 @@ class Origin(Extensible):
 
 @dataclass(frozen=True, slots=True)
 class ZoneIntent(Record):
-    """What the catalog wants of one zone as of ``version``; ``dropped`` keeps the last parameters.
+    """Wish of the catalog for one zone as of ``version``; ``dropped`` keeps the last parameters.
 
     The outbox publishes it to the zone's intent key, which only ever moves to a higher version.
     """

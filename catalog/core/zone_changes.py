@@ -1,4 +1,4 @@
-"""What each command on zones changes, in the order of checks that ``apply_command`` promises."""
+"""Changes made by each command on zones, in the order of checks that ``apply_command`` promises."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def _check_engines(zone: Zone, surroundings: Surroundings, position: Position | 
 
 
 def has_twin(snapshot: CatalogSnapshot, zone: Zone) -> bool:
-    """Whether another zone's name differs by case only; such were made before that was refused."""
+    """Check for another zone whose name differs by case only; such were made before that was refused."""
     return any(is_confusable(zone.name, other.name) for other in snapshot.zones)
 
 

@@ -39,7 +39,7 @@ PARTITIONS_MAX = 65_000
 
 
 class OptionKind(IntEnum):
-    """What the value of an option is, in the order in which values are checked."""
+    """Kind of an option's value, in the order in which values are checked."""
 
     NUMBER = 0
     TEXT = 1
@@ -76,12 +76,12 @@ class ZoneOptionRow:
 
     @property
     def key(self) -> str:
-        """Of ``KEY=value``, the old form."""
+        """Return the key of ``KEY=value``, the old form."""
         return self.old_key or self.name
 
     @property
     def name(self) -> str:
-        """As DESCRIBE and EXPLAIN write it."""
+        """Return the name as DESCRIBE and EXPLAIN write it."""
         return self.option.value.replace(" ", "_")
 
     @property
@@ -95,12 +95,12 @@ class ZoneOptionRow:
 
     @property
     def word_value(self) -> OptionValue:
-        """What a statement has where it says ``word``."""
+        """Return the value of a statement that says ``word``."""
         return Keyword.ALL if self.word == Keyword.ALL.value else self.word_number
 
     @property
     def grammar(self) -> str:
-        """Of the new form."""
+        """Return the grammar of the new form."""
         value = "n" if self.kind is OptionKind.NUMBER else "'s'"
         return f"{self.option.value} {value}" + (f"|{self.word}" if self.word else "")
 
@@ -111,7 +111,7 @@ class ZoneOptionRow:
 
     @property
     def accepted(self) -> str:
-        """For documents: what a statement may say."""
+        """Return, for documents, what a statement may say."""
         if self.choices is not None:
             return ", ".join(f"`'{name}'`" for name in self.choice_names)
         bounds = self.bounds or f"{self.lowest} to {self.highest}"
@@ -211,15 +211,15 @@ ZONE_OPTIONS = (
         alterable=False,
     ),
 )
-"""In the order of the grammar."""
+"""Options in the order of the grammar."""
 ROWS = {row.option: row for row in ZONE_OPTIONS}
 OLD_FORM_KEYS = {row.key: row.option for row in ZONE_OPTIONS}
 """The keys of ``KEY=value``, which is also how an unknown one is answered."""
 
 
 def value_of(zone: Zone, row: ZoneOptionRow) -> OptionValue | None:
-    """As a statement says it; None where it says nothing: a derived quorum, the controllers' strategy. Filters
-    are trimmed, which means the same."""
+    """Return the value as a statement says it; None where it says nothing: a derived quorum, the controllers'
+    strategy. Filters are trimmed, which means the same."""
     value = getattr(zone, row.field)
     if isinstance(value, Enum):
         return str(value.value)
@@ -240,12 +240,12 @@ def option_text(row: ZoneOptionRow, value: OptionValue | None) -> str:
 
 
 Given = Mapping[str, Any]
-"""What a statement says, typed, by the fields of ``Zone``; what it does not say is left out. ``strategy`` None:
+"""Values of a statement, typed, by the fields of ``Zone``; what it does not say is left out. ``strategy`` None:
 the zone is to have none of its own."""
 
 
 def clause_position(command: CreateZone | AlterZone, *options: ZoneOption) -> Position | None:
-    """Where the first of these options is that the statement has; else where the zone is named."""
+    """Return the place of the first of these options that the statement has; else of the zone's name."""
     for option in options:
         for clause in command.options:
             if clause.option is option:

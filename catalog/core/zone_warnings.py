@@ -1,4 +1,4 @@
-"""What a person should know about a zone that was accepted. Programs can rely on the names of warnings."""
+"""Warnings about a zone that was accepted. Programs can rely on the names of warnings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def zone_warnings(
 
 
 def survives_loss(zone: Zone, quorum: int, data_nodes: int) -> bool:
-    """Whether a partition still has a majority when one of its voters is gone."""
+    """Check that a partition still has a majority when one of its voters is gone."""
     voters = consensus_size(quorum, zone.replicas, data_nodes)
     return voters - 1 >= majority(voters)
 

@@ -73,7 +73,7 @@ MISSING = Missing()
 
 
 class FilterLexer(Lexer):
-    """Only the tokens that the Java library has."""
+    """Lexer of the tokens that the Java library has."""
 
     def compile_rules(self) -> re.Pattern[str]:
         key = r"[\w\u0080-\uFFFF-]+"
@@ -110,7 +110,8 @@ class FilterLexer(Lexer):
         return re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in rules), re.DOTALL)
 
     def tokenize(self, path: str) -> Iterator[Token]:
-        """Also refuses what the parser would take: names and blanks where the Java library has none."""
+        """Tokenize; also refuses what the parser would take: names and blanks where the Java library has
+        none."""
         before: Token | None = None
         depth = nesting = 0
         for token in super().tokenize(path):
@@ -241,7 +242,8 @@ class FilterEnvironment(JSONPathEnvironment):
         super().__init__(filter_caching=False, well_typed=False)
 
     def setup_function_extensions(self) -> None:
-        """None: the Java library's functions work on arrays, and on a map of attributes they only fail."""
+        """Register no functions: the Java library's work on arrays, and on a map of attributes they only
+        fail."""
 
     def compare(self, left: object, operator: str, right: object) -> bool:
         if operator == "&&":

@@ -53,8 +53,8 @@ class SqlAudit:
 
 
 def insert_audit(connection: Connection, entries: Iterable[AuditEntry], at_us: int) -> None:
-    """In the caller's transaction. What is too long is cut, and what no database takes is replaced: an audit
-    that refuses is none."""
+    """Insert audit entries in the caller's transaction. What is too long is cut, and what no database takes is
+    replaced: an audit that refuses is none."""
     rows = [
         {
             "at_us": at_us,

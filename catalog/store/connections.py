@@ -1,4 +1,4 @@
-"""How the catalog's database is opened: SQLite for one writer process, PostgreSQL for several.
+"""Connections to the catalog's database: SQLite for one writer process, PostgreSQL for several.
 
 SQLite: write-ahead log, synchronous=FULL (a committed version survives a power cut), foreign keys checked, and
 transactions that mean to write take the write lock at once. PostgreSQL: psycopg 3, with limits on how long a
@@ -37,7 +37,7 @@ _POSTGRESQL_ARGS = {
 
 
 REFUSED = "password authentication failed"
-"""In PostgreSQL's words."""
+"""PostgreSQL's words for a wrong password."""
 
 
 def parse_url(url: str) -> URL:
@@ -81,7 +81,7 @@ def open_engine(url: URL) -> Engine:
 
 
 def _read_password(engine: Engine, file: Path) -> None:
-    """For each connection anew: it is replaced while all runs."""
+    """Read the password for each connection anew: it is replaced while all runs."""
 
     def connect(dialect: Dialect, _: object, args: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         failure = dialect.loaded_dbapi.OperationalError
@@ -133,7 +133,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def available() -> Iterator[None]:
-    """What the database's driver raises, as our error: 58000, try again."""
+    """Raise errors of the database's driver as ours: 58000, try again."""
     try:
         yield
     except SQLAlchemyError as error:

@@ -66,7 +66,7 @@ def require_current(engine: Engine) -> None:
 
 
 def known_schemas() -> tuple[str, ...]:
-    """Those of this build, the newest first."""
+    """Return the schemas of this build, the newest first."""
     return tuple(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
@@ -85,7 +85,7 @@ def _upgrade(connection: Connection) -> tuple[str | None, str]:
 
 
 def _is_writer(connection: Connection, config: Config) -> bool:
-    """Whether a schema that this build does not know names it, or an earlier build, as able to write."""
+    """Check that a schema that this build does not know names it, or an earlier build, as able to write."""
     return oldest_writer(connection) in _known(config)
 
 

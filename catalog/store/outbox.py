@@ -33,7 +33,7 @@ class SqlOutbox:
         return tuple(OutboxRow(row.version, ZoneId(row.zone_id), bytes(row.payload)) for row in rows)
 
     def mark_sent(self, rows: tuple[OutboxRow, ...]) -> int:
-        """How many of the rows were not marked before: a second relay's call counts none."""
+        """Mark rows as sent; returns how many were not marked before: a second relay's call counts none."""
         if not rows:
             return 0
         keys = [(row.version, row.zone_id) for row in rows]

@@ -47,7 +47,8 @@ _NO_ZONE = 0
 
 
 def read_grants(connection: Connection, version: int) -> Grants:
-    """As they are now: the caller has read ``version`` before, so they are never older than that."""
+    """Read the grants as they are now: the caller has read ``version`` before, so they are never older than
+    that."""
     rows = connection.execute(select(USERS)).mappings().all()
     users = {(row["source"], row["name"]): _user(row) for row in rows}
     roles = connection.execute(select(ROLES)).mappings()
@@ -71,7 +72,8 @@ def read_grants(connection: Connection, version: int) -> Grants:
 
 
 def write_principal(connection: Connection, entry: CatalogEntry) -> None:
-    """What one entry of a version changes in these tables; a zone that is dropped takes its grants along."""
+    """Write what one entry of a version changes in these tables; a zone that is dropped takes its grants
+    along."""
     if isinstance(entry, UserEntry):
         _write_user(connection, entry)
     elif isinstance(entry, RoleEntry):

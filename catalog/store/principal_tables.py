@@ -100,7 +100,7 @@ Index("ix_one_time_links_owner", ONE_TIME_LINKS.c.owner_source, ONE_TIME_LINKS.c
 
 
 def user_version(source: Column[str], name: Column[str]) -> ColumnElement[int]:
-    """Which of the users that had the name the row belongs to; 0: none of the catalog's."""
+    """Select which of the users that had the name the row belongs to; 0: none of the catalog's."""
     same = USERS.c.source == source, USERS.c.name == name
     return func.coalesce(select(USERS.c.created_version).where(*same).scalar_subquery(), 0)
 

@@ -174,7 +174,7 @@ def _version_row(version: NewVersion, committed_at_us: int) -> dict[str, Any]:
 
 
 def _audit_entry(version: NewVersion) -> AuditEntry:
-    """What was done is the statement's first words, without its comments."""
+    """Return the audit entry of a version: the action is the statement's first words, without its comments."""
     stamp, entries, number = version.stamp, version.entries, version.after.version
     words = _COMMENT.sub(" ", stamp.text).upper().split()[:2] or [Action.ADOPT_METASTORE.value]
     words = words[:1] if words[0] in ("GRANT", "REVOKE") else words
@@ -212,7 +212,7 @@ def _tables_at(connection: Connection, version: int) -> tuple[core.Table, ...]:
 
 
 def _newest(table: Table, key: str, version: int) -> Select[Any]:
-    """For each key its newest row up to the version, without the dropped."""
+    """Select for each key its newest row up to the version, without the dropped."""
     newest = (
         select(table.c[key], func.max(table.c.version).label("version"))
         .where(table.c.version <= version)
@@ -264,8 +264,8 @@ def _json(value: Sequence[Any]) -> str:
 def _origin(
     connection: Connection, entry: ZoneEntry, stamp: StatementStamp, base: CatalogSnapshot, last: Origin | None
 ) -> Origin:
-    """Who asked for what the zone's data does by this version: of one that changes nothing about that (a new
-    name, say) whoever asked for the version before, which may not have been taken up yet.
+    """Return the origin of what the zone's data does by this version: where that changes nothing (a new name,
+    say) the origin of the version before, which may not have been taken up yet.
 
     ``base`` is the catalog before this version; ``last`` the zone's origin by a version of the same
     transaction."""
@@ -281,7 +281,7 @@ def _origin(
 
 
 def _last_origin(connection: Connection, zone_id: ZoneId) -> Origin | None:
-    """As the zone's newest version was published with."""
+    """Return the origin that the zone's newest version was published with."""
     newest = select(func.max(ZONE_VERSIONS.c.version)).where(ZONE_VERSIONS.c.zone_id == zone_id)
     sent = select(OUTBOX.c.payload).where(
         OUTBOX.c.version == newest.scalar_subquery(), OUTBOX.c.zone_id == zone_id

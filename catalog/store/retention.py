@@ -1,4 +1,4 @@
-"""What the catalog forgets: versions, what was published of them, and audit records, each after its own time.
+"""Removal of old versions, of what was published of them, and of audit records, each after its own time.
 
 What stays can be read as before: the newest version of that age and all after it, with every zone and table as
 of then. Of a version before, only the rows stay that later ones refer to; it is marked, and not read any more.

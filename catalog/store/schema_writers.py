@@ -1,4 +1,4 @@
-"""Which builds can still write a catalog whose schema is newer than theirs: one row, filled by migrations.
+"""Builds that can still write a catalog whose schema is newer than theirs: one row, filled by migrations.
 
 So builds of two ages may run side by side, and the newer one may migrate first. A migration that an earlier
 build can live with leaves the row as it is; any other sets it to its own revision, and earlier builds are

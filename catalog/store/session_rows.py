@@ -24,7 +24,7 @@ class SqlSessions:
         self._engine = engine
 
     def by_digest(self, digest: str) -> ConsoleSession | None:
-        """Also one that has expired."""
+        """Find a session, also one that has expired."""
         query = _SESSIONS.where(SESSIONS.c.secret_hash == digest)
         with reading(self._engine) as connection:
             row = connection.execute(query).mappings().first()
@@ -75,8 +75,8 @@ class SqlSessions:
             connection.commit()
 
     def add_link(self, link: OneTimeLink, basis: LoginBasis = NO_BASIS) -> None:
-        """Those that are over are deleted. Raises RefusedError (UNAUTHENTICATED) as ``add`` does, and
-        (LOGIN_PROOF_LIMIT)."""
+        """Add a link, and delete those that are over. Raises RefusedError (UNAUTHENTICATED) as ``add`` does,
+        and (LOGIN_PROOF_LIMIT)."""
         with writing(self._engine) as connection:
             require_active(connection, link.owner, basis)
             connection.execute(delete(ONE_TIME_LINKS).where(ONE_TIME_LINKS.c.expires_us <= link.created_us))
@@ -94,7 +94,7 @@ class SqlSessions:
             connection.commit()
 
     def use_link(self, digest: str, now_us: int) -> Principal | None:
-        """Whose it is, once: None for one that does not exist, was used or has expired."""
+        """Use a link once and return its owner: None for one that does not exist, was used or has expired."""
         usable = (
             ONE_TIME_LINKS.c.secret_hash == digest,
             ONE_TIME_LINKS.c.used_us.is_(None),

@@ -54,7 +54,7 @@ def unpack(body: bytes) -> Any:
 
 
 def part_id(statement_id: str, n: int) -> str:
-    """Under which id the n-th DDL statement of a logged script is in the catalog's history."""
+    """Return the id under which the n-th DDL statement of a logged script is in the catalog's history."""
     return f"{statement_id}-{n}"
 
 
@@ -146,7 +146,7 @@ class SqlStatementLog:
         warnings: Sequence[Json],
         progress: StatementProgress | None,
     ) -> None:
-        """What is known before the end: a DDL statement has happened and its data is on the way."""
+        """Store what is known before the end: a DDL statement has happened and its data is on the way."""
         self._update(
             *_owned(statement_id, owner),
             head=pack(list(heads)),
@@ -155,7 +155,8 @@ class SqlStatementLog:
         )
 
     def finish(self, statement_id: str, owner: str, outcome: LoggedOutcome, ttl_s: float) -> bool:
-        """False when the statement is not this server's any more: then its outcome is what the log says."""
+        """Store the outcome; False when the statement is not this server's any more: then its outcome is what
+        the log says."""
         now = self.now_us()
         with self._writing() as connection:
             ended = connection.execute(
@@ -184,7 +185,7 @@ class SqlStatementLog:
         return True
 
     def take_over(self, statement_id: str, owner: str, lease_s: float) -> bool:
-        """True when the statement was abandoned and is this server's now, to say how it ended."""
+        """Take over an abandoned statement; True when it is this server's now, to say how it ended."""
         now = self.now_us()
         abandoned = (
             STATEMENT_LOG.c.statement_id == statement_id,
@@ -194,7 +195,7 @@ class SqlStatementLog:
         return self._update(*abandoned, owner=owner, lease_until_us=now + int(lease_s * US_PER_S)) == 1
 
     def committed(self, statement_id: str) -> tuple[CommittedStatement, ...]:
-        """Which DDL statements of a logged script are in the catalog's history, in order."""
+        """Return the DDL statements of a logged script that are in the catalog's history, in order."""
         numbers = {part_id(statement_id, n): n for n in range(1, COMMITTED_AT_MOST + 1)}
         query = (
             select(
@@ -277,7 +278,7 @@ class SqlStatementLog:
             return gone.rowcount
 
     def _update(self, *conditions: ColumnElement[bool], **values: object) -> int:
-        """How many statements there were of which these hold."""
+        """Update, and return the number of statements of which these hold."""
         with self._writing() as connection:
             return connection.execute(update(STATEMENT_LOG).where(*conditions).values(**values)).rowcount
 

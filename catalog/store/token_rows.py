@@ -60,7 +60,7 @@ class SqlTokens:
             connection.commit()
 
     def revoke(self, token_id: str, now_us: int) -> None:
-        """Once: a later call changes nothing."""
+        """Revoke a token once: a later call changes nothing."""
         same = (TOKENS.c.token_id == token_id, TOKENS.c.revoked_us.is_(None))
         with writing(self._engine) as connection:
             connection.execute(update(TOKENS).where(*same).values(revoked_us=now_us))
@@ -68,7 +68,7 @@ class SqlTokens:
 
 
 def require_active(connection: Connection, owner: Principal, basis: LoginBasis = NO_BASIS) -> None:
-    """Until the transaction ends. Raises RefusedError (UNAUTHENTICATED)."""
+    """Require an active owner until the transaction ends. Raises RefusedError (UNAUTHENTICATED)."""
     named = (USERS.c.source == owner.source, USERS.c.name == owner.name)
     same = (*named, USERS.c.created_version == owner.version, USERS.c.is_active)
     version = connection.scalar(select(USERS.c.changed_version).where(*same).with_for_update(read=True))

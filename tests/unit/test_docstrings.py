@@ -18,12 +18,13 @@ DONE = (
     "rebalance/metastore",
     "rebalance/kernels",
     "rebalance/ports",
+    "catalog",
 )
 """Folders whose docstrings were rewritten; others follow."""
 REFUSED = re.compile(
     r"(What|Of|Whether|As|How|Where|Why|Which|Who|Whom|Whose|Whoever|Whatever|Nobody|Somebody|Nothing|Something|"
     r"Until|When|While|If|For|In|On|At|By|To|From|With|Without|Before|After|Behind|Under|Since|Because|Once|So|"
-    r"Such|Those|These|They|It|Its|Also|Only|Not|Both)\b"
+    r"Such|Those|These|They|It|Its|Also|Only|Not|Both)\b(?!-)"
 )
 """First words of fragments."""
 

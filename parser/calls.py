@@ -32,7 +32,7 @@ DIGITS_MAX = 9
 
 
 class Procedure(Enum):
-    """Those that CALL knows, all in the schema SYSTEM."""
+    """Procedures that CALL knows, all in the schema SYSTEM."""
 
     RESET_PARTITIONS = "RESET_PARTITIONS"
     RESTART_PARTITIONS = "RESTART_PARTITIONS"
@@ -42,7 +42,8 @@ class Procedure(Enum):
 
     @property
     def is_of_groups(self) -> bool:
-        """Of partitions that are replication groups; the others are of zones of store servers."""
+        """Check that it is about partitions that are replication groups; the others are about zones of store
+        servers."""
         return self in (Procedure.RESET_PARTITIONS, Procedure.RESTART_PARTITIONS)
 
 

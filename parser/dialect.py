@@ -32,7 +32,7 @@ _OBJECTS = """
     TEMPORARY TEMP MATERIALIZED CACHE
 """
 OTHER_OBJECTS = frozenset(_OBJECTS.split())
-"""What other SQL creates, alters and drops; refused as not supported rather than as misspelt."""
+"""Objects that other SQL creates, alters and drops; refused as not supported rather than as misspelt."""
 
 _STATEMENTS = """
     SELECT WITH VALUES TABLE EXPLAIN DESCRIBE INSERT UPDATE DELETE MERGE COPY CALL SET RESET

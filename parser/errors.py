@@ -1,4 +1,4 @@
-"""From a place in the text to a coded error: offsets become lines and columns here and nowhere else.
+"""Coded errors from places in the text: offsets become lines and columns here and nowhere else.
 
 Lines end at a line feed (a carriage return before it belongs to the line it ends). Columns count characters,
 not bytes, from 1.
@@ -16,7 +16,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Lines:
-    """Where the lines of a whole script are. Indexed once, when first asked for."""
+    """Lines of a whole script. Indexed once, when first asked for."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -52,7 +52,7 @@ class OptionRules(RuleParser):
     """Rules for options. A rule starts at its first token and ends behind its last one."""
 
     def new_form_options(self) -> list[OptionClause]:
-        """Behind the opening parenthesis, up to and with the closing one."""
+        """Read options behind the opening parenthesis, up to and with the closing one."""
         clauses = self.new_form_option()
         while self.take(TokenType.COMMA):
             clauses += self.new_form_option()
@@ -88,7 +88,7 @@ class OptionRules(RuleParser):
         self.refuse(ErrorKind.OPTION_UNKNOWN, message, self._curr)
 
     def _new_form_value(self, row: ZoneOptionRow, position: Position | None) -> OptionClause:
-        """What stands behind the words of an option."""
+        """Read what stands behind the words of an option."""
         name = row.option.value
         if row.kind is not OptionKind.NUMBER:
             return OptionClause(row.option, self.text(f"a single-quoted string for {name}"), position)

@@ -43,34 +43,34 @@ class PrincipalRules(TableRules):
     """Rules for users, roles and grants. A rule ends behind the statement's last token."""
 
     def create_user(self, exists: bool) -> Command:
-        """Behind ``CREATE USER [IF NOT EXISTS]``."""
+        """Read what is behind ``CREATE USER [IF NOT EXISTS]``."""
         name = self._principal("a user name")
         options = self._user_options(is_needed=False)
         is_active = options.get("is_active", True)
         return CreateUser(name, options.get("password"), is_active, exists, **self._hidden_origin())
 
     def alter_user(self, exists: bool) -> Command:
-        """Behind ``ALTER USER [IF EXISTS]``."""
+        """Read what is behind ``ALTER USER [IF EXISTS]``."""
         name = self._principal("a user name")
         options = self._user_options(is_needed=True)
         password, drops = options.get("password"), "password" in options and options["password"] is None
         return AlterUser(name, password, drops, options.get("is_active"), exists, **self._hidden_origin())
 
     def drop_principal(self, what: str, exists: bool) -> Command:
-        """Behind ``DROP USER | ROLE [IF EXISTS]``."""
+        """Read what is behind ``DROP USER | ROLE [IF EXISTS]``."""
         name = self._principal(f"a {what.lower()} name")
         self.expect_end()
         kind = DropUser if what == "USER" else DropRole
         return kind(name, exists, **self.origin())
 
     def create_role(self, exists: bool) -> Command:
-        """Behind ``CREATE ROLE [IF NOT EXISTS]``."""
+        """Read what is behind ``CREATE ROLE [IF NOT EXISTS]``."""
         name = self._principal("a role name")
         self.expect_end()
         return CreateRole(name, exists, **self.origin())
 
     def grant(self, *, is_granted: bool) -> Command:
-        """Behind GRANT or REVOKE."""
+        """Read what is behind GRANT or REVOKE."""
         towards = "TO" if is_granted else "FROM"
         names = [self._privilege_or_role()]
         while self.take(TokenType.COMMA):

@@ -120,7 +120,7 @@ class QueryPiece:
 
     @property
     def changes(self) -> bool:
-        """Whether it would change the catalog or the partitions."""
+        """Check that it would change the catalog or the partitions."""
         return isinstance(self.statement, Ddl | Call)
 
 

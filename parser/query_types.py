@@ -16,7 +16,7 @@ from parser.time_zones import offset_minutes, zone_of
 
 DECIMAL_DIGITS_MAX = 38
 _QUOTIENTS = Context(prec=4 * DECIMAL_DIGITS_MAX, rounding=ROUND_HALF_UP)
-"""As many digits as a quotient of two decimals can have."""
+"""Context with as many digits as a quotient of two decimals can have."""
 _MICROS_DIGITS = 6
 _INTEGER_DIGITS, _BIGINT_DIGITS, _INTEGER_MAX = 10, 19, 2**31 - 1
 _ZONE = re.compile(r"[0-9)]\s+([A-Za-z][\w/+:-]*)$|([+-]\d\d:\d\d)$")
@@ -27,12 +27,12 @@ _OF_WALL_TIME = (
     *(exp.Extract, exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second, exp.Week, exp.Quarter),
     *(exp.DayOfWeek, exp.DayOfYear, exp.TimeToStr, exp.DateTrunc, exp.TimestampTrunc, exp.Cast),
 )
-"""What asks a timestamp for what its zone's clock shows."""
+"""Functions that ask a timestamp for what its zone's clock shows."""
 
 
 class Inner(exp.Expression):
-    """In what ``trino_value`` makes of a node: the node itself, which stays as it is. Copying it would cost its
-    size again for each level of a nested text."""
+    """Stand-in for the node itself, which stays as it is, in what ``trino_value`` makes of it. Copying it would
+    cost its size again for each level of a nested text."""
 
 
 _NAMES = {
@@ -52,15 +52,15 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class TrinoColumn:
-    """What is known of a column besides what DuckDB says: its type, and the zone that its instants are shown
-    in; empty: nothing."""
+    """Knowledge of a column besides DuckDB's: its type, and the zone that its instants are shown in; empty:
+    nothing."""
 
     name: str = ""
     zone: str = ""
 
 
 def column_type(node: exp.Expr) -> TrinoColumn:
-    """Of a projection, before ``trino_value`` changes it."""
+    """Return the column of a projection, before ``trino_value`` changes it."""
     node = node.this if isinstance(node, exp.Alias) else node
     if isinstance(node, exp.AtTimeZone) and isinstance(node.args["zone"], exp.Literal):
         inner = column_type(node.this)
@@ -89,7 +89,8 @@ def _size(kind: exp.DataType) -> int | None:
 
 
 def trino_value(node: exp.Expr) -> exp.Expr:
-    """What stands in the place of ``node`` so that DuckDB makes of it what Trino does: itself, if it does.
+    """Return what stands in the place of ``node`` so that DuckDB makes of it what Trino does: itself, if it
+    does.
 
     Parts of ``node`` may have moved there; ``Inner`` stands for the whole."""
     if isinstance(node, exp.AtTimeZone):
@@ -106,7 +107,7 @@ def trino_value(node: exp.Expr) -> exp.Expr:
 
 
 def _wall_time(instant: exp.Expr, zone: exp.Expr) -> exp.Expr:
-    """What the zone's clock shows. DuckDB knows names of zones only."""
+    """Return what the zone's clock shows. DuckDB knows names of zones only."""
     minutes = offset_minutes(zone_of(zone.name)) if zone.is_string else None
     if minutes is None:
         return exp.AtTimeZone(this=instant, zone=zone.copy())
@@ -159,7 +160,7 @@ def type_name(node: exp.Typeof) -> exp.Expr:
 
 
 def _quotient(node: exp.Div) -> exp.Expr | None:
-    """Of two numbers that are written there, one of them with a point: a decimal."""
+    """Return the quotient of two numbers that are written there, one of them with a point: a decimal."""
     left, right = _digits(node.this), _digits(node.expression)
     if left is None or right is None or not (left[2] or right[2]) or right[0] == 0:
         return None

@@ -31,7 +31,7 @@ Refuse = Callable[[exp.Expr, str], Any]
 
 
 def exact(node: exp.Expr, refuse: Refuse) -> exp.Expr:
-    """What stands in the place of ``node``: itself, or the same value in other words."""
+    """Return what stands in the place of ``node``: itself, or the same value in other words."""
     if isinstance(node, exp.Cast):
         return _cast(node, refuse)
     if isinstance(node, exp.Literal) and not node.is_string:
@@ -102,7 +102,7 @@ def _check_fraction(node: exp.Cast, digits_max: int, refuse: Refuse) -> None:
 
 
 def _round_to_micros(node: exp.Cast) -> None:
-    """Of an instant, which has no more here; programs send clocks of nanoseconds."""
+    """Round an instant to microseconds, the most it has here; programs send clocks of nanoseconds."""
     text = node.this.name
     match = _SECONDS.search(text)
     if match is not None and MICROS_DIGITS < len(match[1]) <= NANOS_DIGITS:

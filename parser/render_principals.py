@@ -82,7 +82,8 @@ def _change(what: str, names: tuple[Name, ...], is_granted: bool) -> str:
 
 
 def _privilege(name: Name) -> str:
-    """Also one that does not exist; the words of those that do stand alone, reserved or not."""
+    """Render a privilege, also one that does not exist; the words of those that do stand alone, reserved or
+    not."""
     return name.text if _PLAIN_NAME.fullmatch(name.text) else _in_quotes(name.text)
 
 

@@ -46,7 +46,7 @@ class RuleParser(Parser):
             self.stop.check()
 
     def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
-        """Whatever sqlglot itself would refuse, in our form."""
+        """Raise what sqlglot itself would refuse, in our form."""
         raise ParseError(ErrorKind.SYNTAX_ERROR, message, self.place(token or self._curr))
 
     def _parse_as_command(self, start: Token) -> exp.Command:
@@ -57,7 +57,7 @@ class RuleParser(Parser):
         return self._parse_as_command(self._prev)
 
     def place(self, token: Token | None) -> Position:
-        """Where a token starts; past the last token of the statement, where the statement ends."""
+        """Return where a token starts; past the last token of the statement, where the statement ends."""
         if token:
             return self.source.position(token.start)
         return self.source.position(self._prev.end + 1 if self._prev else 0)

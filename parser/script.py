@@ -42,7 +42,8 @@ _LEXEME = re.compile(
     _LEXEMES.replace("COMMENT", r"| /\*(?!\+).*?\*/").replace("HINT", r"| (?P<hint> /\*\+.*?\*/ )"), _FLAGS
 )
 _BEHIND_OPEN_COMMENT = re.compile(_LEXEMES.replace("COMMENT", "").replace("HINT", ""), _FLAGS)
-"""No comment ends behind one that is never closed: looking for the end again and again would be quadratic."""
+"""Lexemes behind an open comment: none ends behind one that is never closed, and looking for the end again and
+again would be quadratic."""
 
 _KEYWORDS = {"CREATE": TokenType.CREATE, "ALTER": TokenType.ALTER, "DROP": TokenType.DROP}
 """Few on purpose: all other words stay plain words, so that an option's name can also name a zone."""
@@ -101,7 +102,7 @@ def first_words(text: str, count: int) -> str:
 
 
 def update_type(text: str) -> str:
-    """What clients call a statement that changes something: CREATE ZONE, GRANT."""
+    """Return the clients' name of a statement that changes something: CREATE ZONE, GRANT."""
     words = first_words(text, 2)
     return words.split()[0] if words.startswith(("GRANT", "REVOKE")) else words
 

@@ -30,8 +30,8 @@ from parser.query_values import exact, is_not_finite
 from parser.script import unclosed
 
 VERSION = "450-zonekeeper"
-"""What ``version()`` answers. The number is the generation of the protocol: clients ask for it to know what
-they may send."""
+"""Answer of ``version()``. The number is the generation of the protocol: clients ask for it to know what they
+may send."""
 
 USER_NAME = "CURRENT_USER"
 """A column that the engine knows in every query: who asks."""
@@ -39,7 +39,7 @@ USER_NAME = "CURRENT_USER"
 QUERY_CHARS_MAX = 100_000
 QUERY_TOKENS_MAX = 10_000
 NESTING_MAX = 100
-"""Of parentheses: the parser and DuckDB's binder recurse."""
+"""Maximum depth of parentheses: the parser and DuckDB's binder recurse."""
 
 _FUNCTIONS = """
     Abs AnyValue And Or Not Xor ApproxDistinct ArgMax ArgMin ArrayAgg ArrayContains ArraySize
@@ -70,7 +70,8 @@ STEPS_MORE_MAX = 2_000
 READING_S = 0.5
 READING_S_PER_TOKEN = 0.000_2
 SUBSCRIPTS_MAX = 100
-"""Of one query, right behind another one: the type of what stands before is looked for again for each."""
+"""Maximum subscripts of one query, right behind another one: the type of what stands before is looked for again
+for each."""
 
 
 class TooManyStepsError(Exception):
@@ -78,7 +79,7 @@ class TooManyStepsError(Exception):
 
 
 class ReadingBudget:
-    """Of the processor's time that this thread may spend on a query of ``tokens`` words."""
+    """Budget of the processor's time that this thread may spend on a query of ``tokens`` words."""
 
     def __init__(self, tokens: int) -> None:
         self._until_s = time.thread_time() + READING_S + READING_S_PER_TOKEN * tokens
@@ -96,7 +97,7 @@ class _PlacedError(SqlglotParseError):
 
 
 class QueryDialect(Trino):
-    """What the SQL clients speak, with the comments of zone DDL."""
+    """Dialect of the SQL clients, with the comments of zone DDL."""
 
     class Tokenizer(Trino.Tokenizer):
         COMMENTS: ClassVar = ["--", "//", ("/*", "*/")]
@@ -151,12 +152,12 @@ class PreparedQuery:
     is_simple: bool = False
     text: str = ""
     columns: tuple[TrinoColumn, ...] = ()
-    """Of a prefix of the columns: what the text says of them."""
+    """Columns, or a prefix of them: what the text says of them."""
 
 
 NO_SESSION: Mapping[str, str] = {}
 Resolve = Callable[[QueryName], str]
-"""From a table's name to the name under which the engine will find it. Raises a coded error."""
+"""Resolver from a table's name to the name under which the engine will find it. Raises a coded error."""
 
 
 def prepare_query(
@@ -218,7 +219,8 @@ def _parse(source: SourceMap) -> tuple[exp.Query | exp.Values, ReadingBudget]:
 
 
 def _check_nesting(source: SourceMap, tokens: list[Token]) -> None:
-    """Before anything recurses: the parser may run as native code, where too deep is a crash."""
+    """Check the nesting before anything recurses: the parser may run as native code, where too deep is a
+    crash."""
     if len(tokens) > QUERY_TOKENS_MAX:
         message = f"a query has at most {QUERY_TOKENS_MAX} words, this one has {len(tokens)}"
         raise source.fail(tokens[0].start, message, ErrorKind.QUERY_INVALID)
@@ -301,7 +303,7 @@ class _Rewriter:
             inner.replace(node)
 
     def _place_session(self, tree: exp.Expr) -> None:
-        """What is asked of the session by a name without parentheses."""
+        """Place what is asked of the session by a name without parentheses."""
         for node in list(tree.find_all(exp.Column, exp.CurrentCatalog, exp.CurrentSchema)):
             name = node.sql_name() if isinstance(node, exp.Func) else node.name.upper()
             is_quoted = isinstance(node, exp.Column) and (node.table or node.this.args.get("quoted"))
@@ -354,7 +356,7 @@ class _Rewriter:
         raise ParseError(ErrorKind.QUERY_NOT_ALLOWED, message, self._place(node))
 
     def _place(self, node: exp.Expr) -> Position:
-        """Where the first token of the node is that sqlglot kept a place of."""
+        """Return where the first token of the node is that sqlglot kept a place of."""
         offsets = [part.meta["start"] for part in node.walk() if "start" in part.meta]
         return self._source.position(min(offsets) if offsets else _first_visible(self._source.text))
 
@@ -385,8 +387,8 @@ def _visible_ctes(node: exp.Expr) -> set[str]:
 
 
 def _name_columns(tree: exp.Expr) -> tuple[TrinoColumn, ...]:
-    """What has no name of its own gets one that tells its place, as Trino names it. What is known of the
-    columns up to the first star."""
+    """Give columns without a name one that tells their place, as Trino names them. What is known of the columns
+    up to the first star."""
     first: exp.Expr = tree
     while isinstance(first, exp.SetOperation | exp.Subquery):
         first = first.this

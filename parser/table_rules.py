@@ -43,7 +43,7 @@ class TableRules(OptionRules):
     """Rules for tables. A rule starts at its first token and ends behind its last one."""
 
     def create_table(self, exists: bool) -> Command:
-        """Behind ``CREATE TABLE [IF NOT EXISTS]``."""
+        """Read what is behind ``CREATE TABLE [IF NOT EXISTS]``."""
         name = self.read_name("a table name")
         columns: list[ColumnClause] = []
         keys: list[tuple[Name, ...]] = []
@@ -74,7 +74,7 @@ class TableRules(OptionRules):
         return CreateTable(*parts, **self.origin())
 
     def alter_table(self, exists: bool) -> Command:
-        """Behind ``ALTER TABLE [IF EXISTS]``: ADD or DROP of columns, in parentheses or one."""
+        """Read what is behind ``ALTER TABLE [IF EXISTS]``: ADD or DROP of columns, in parentheses or one."""
         name = self.read_name("a table name")
         if self.take_word("ADD"):
             self.take_word("COLUMN")

@@ -1,4 +1,4 @@
-"""How much of a text is read, and how its reading is given up.
+"""Limits of the text that is read, and the way its reading is given up.
 
 Work grows with the text and with nothing else; these bounds say how large it can get. They hold for all the
 texts of one request together.
@@ -28,11 +28,12 @@ class ScriptLimits:
 
 DEFAULT_LIMITS = ScriptLimits()
 OWN_TEXT = ScriptLimits(_ANY, _ANY, _ANY)
-"""For what no client sent: a user's own file on the user's own machine, and statements of this program."""
+"""Limits for texts that no client sent: a user's own file on the user's own machine, and statements of this
+program."""
 
 
 class ReadingStoppedError(Exception):
-    """Nobody waits for the result any more. What set the flag handles it."""
+    """Error of a reading whose result is not waited for any more. What set the flag handles it."""
 
 
 class StopFlag:
@@ -51,4 +52,4 @@ class StopFlag:
 
 
 NEVER = StopFlag()
-"""Of a caller who waits to the end."""
+"""Flag of a caller who waits to the end."""

@@ -13,7 +13,7 @@ def zone_of(text: str) -> str:
 
 
 def offset_minutes(zone: str) -> int | None:
-    """Of ``+05:30``; None for a name."""
+    """Return the minutes of ``+05:30``; None for a name."""
     match = _OFFSET.fullmatch(zone)
     if match is None:
         return None

@@ -67,7 +67,7 @@ def parse_each(
 
 
 def nothing_found(text: str) -> ParseError:
-    """What is said of a text that holds no statement."""
+    """Return the error of a text that holds no statement."""
     source = SourceMap(text)
     try:
         check_characters(source)

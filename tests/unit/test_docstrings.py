@@ -19,6 +19,7 @@ DONE = (
     "rebalance/kernels",
     "rebalance/ports",
     "catalog",
+    "parser",
 )
 """Folders whose docstrings were rewritten; others follow."""
 REFUSED = re.compile(

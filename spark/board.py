@@ -1,4 +1,4 @@
-"""What a driver process tells about itself: one state, changed by its main thread and read by its server's."""
+"""Report of a driver process about itself: one state, changed by its main thread and read by its server's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class DriverState(Enum):
 
 
 class JobExitCode(IntEnum):
-    """Of the driver process. NOT_STARTED: it posted why. JVM_LOST: the JVM ended, however. CONTEXT_STOPPED:
-    Spark shut down by itself, as it does when its master has been gone for a while."""
+    """Exit code of the driver process. NOT_STARTED: it posted why. JVM_LOST: the JVM ended, however.
+    CONTEXT_STOPPED: Spark shut down by itself, as it does when its master has been gone for a while."""
 
     NOT_STARTED = 3
     JVM_LOST = 4
@@ -62,6 +62,6 @@ class Board:
             return self._report
 
     def wait_read(self, timeout_s: float) -> bool:
-        """Whether the present report was read within ``timeout_s``."""
+        """Wait; True if the present report was read within ``timeout_s``."""
         with self._changed:
             return self._changed.wait_for(lambda: self._read, timeout_s)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Job = Callable[["SparkSession", pa.Table, int], pa.Table]
 
 JOBS_MAX = 4
-"""At a time; more wait for a thread."""
+"""Maximum jobs at a time; more wait for a thread."""
 
 
 class PlacementJob(NamedTuple):
@@ -56,20 +56,20 @@ class SparkCluster:
         return PlacementJob(group, self._jobs.submit(self._run, group, table, run))
 
     def cancel(self, job: PlacementJob) -> None:
-        """Also one that Spark has not heard of yet, because its tasks are still being made."""
+        """Cancel a job, also one that Spark has not heard of yet, because its tasks are still being made."""
         if not job.result.cancel():
             self._questions.submit(self._context._jsc.sc().cancelJobGroupAndFutureJobs, job.group)
 
     def is_moving(self, timeout_s: float) -> bool:
-        """Whether any task runs now, or none waits to. False also when the JVM does not answer in time."""
+        """Check that any task runs now, or none waits to. False also when the JVM does not answer in time."""
         try:
             return self._questions.submit(self._tasks_move).result(timeout_s)
         except TimeoutError:
             return False
 
     def is_stopped(self, timeout_s: float) -> bool:
-        """Whether Spark has shut its context down (its master is lost, for example). Raises TimeoutError when
-        the JVM does not answer, and py4j's errors when it is gone."""
+        """Check that Spark has shut its context down (its master is lost, for example). Raises TimeoutError
+        when the JVM does not answer, and py4j's errors when it is gone."""
         is_stopped: Future[bool] = self._questions.submit(self._context._jsc.sc().isStopped)
         return is_stopped.result(timeout_s)
 

@@ -1,4 +1,5 @@
-"""How a Spark driver, its master and its executors reach each other, and what keeps strangers out of them.
+"""Network of a Spark cluster: how driver, master and executors reach each other, and what keeps strangers out
+of them.
 
 Whoever reaches a master, a worker or a driver of a cluster without authentication runs code there. So all of
 them have one file of Spark's properties: it holds the secret that they share, and is given to master and
@@ -18,7 +19,7 @@ ENDS = {
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.saslFallback": "false",
 }
-"""Of every process: who lacks the secret is refused, and what is sent is encrypted with it."""
+"""Properties of every process: one that lacks the secret is refused, and what is sent is encrypted with it."""
 SHARED = {**ENDS, "spark.master.rest.enabled": "false"}
 """The submission of applications over REST knows no login."""
 FILE_BYTES_MAX = 1 << 16
@@ -41,7 +42,8 @@ def is_local(master: str) -> bool:
 
 
 def master_hosts(master: str) -> frozenset[str]:
-    """Of Spark's own masters. Others (yarn, k8s) make a secret for each application themselves."""
+    """Return the hosts of Spark's own masters. Others (yarn, k8s) make a secret for each application
+    themselves."""
     if not master.startswith(MASTER):
         return frozenset()
     addresses = master.removeprefix(MASTER).split(",")
@@ -49,7 +51,7 @@ def master_hosts(master: str) -> frozenset[str]:
 
 
 def network_settings(master: str, network: SparkNetwork) -> dict[str, str]:
-    """Of the driver, beside what the file of properties says."""
+    """Return the settings of the driver, beside what the file of properties says."""
     if is_local(master):
         # Its ports are open to everybody on the machine: who lacks the secret that the JVM makes is refused.
         return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", **ENDS}

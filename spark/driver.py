@@ -28,7 +28,7 @@ from spark.serving import DriverServer
 from spark.session import SessionConfig, launch_jvm, open_session
 
 REPORT_LIMIT_S = 10.0
-"""How long a driver that could not start waits for its engine to read why."""
+"""Time, in seconds, that a driver that could not start waits for its engine to read why."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ class DriverLostError(SparkUnavailableError):
 
 
 class SparkStalledError(SparkUnavailableError):
-    """Not one task ran for the time that a placement waits for Spark."""
+    """Error where not one task ran for the time that a placement waits for Spark."""
 
 
 class JobFailedError(SparkUnavailableError):
@@ -35,4 +35,4 @@ class SessionError(RuntimeError):
 
 
 class JavaMissingError(SessionError):
-    """There is no Java that this Spark runs on."""
+    """Error where there is no Java that this Spark runs on."""

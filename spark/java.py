@@ -1,4 +1,4 @@
-"""Which Java a Spark started from here would run on, and what to install when there is none."""
+"""Choice of the Java for a Spark started from here, and what to install when there is none."""
 
 from __future__ import annotations
 

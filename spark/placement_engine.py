@@ -32,7 +32,8 @@ T = TypeVar("T")
 
 SPARK_WAIT_S = 10.0
 ATTEMPTS_MAX = 2
-"""On Spark; then the kernel runs here. A batch that takes two drivers down is not given a third."""
+"""Maximum attempts on Spark; then the kernel runs here. A batch that takes two drivers down is not given a
+third."""
 
 THREADS = 2
 

@@ -95,7 +95,7 @@ def _pieces(zone: Row, share: int) -> Iterator[Row]:
 
 
 def place_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What an executor runs: *ranges* to *cells*, one row at a time so that memory holds one range."""
+    """Place on an executor: *ranges* to *cells*, one row at a time so that memory holds one range."""
     for batch in batches:
         for row in batch.to_pylist():
             yield pa.RecordBatch.from_pylist([_place_range(row)], CELLS_SCHEMA)

@@ -1,4 +1,4 @@
-"""What a change of placement moves: per partition, and in total by donor and stealer (VOL-085, VOL-087).
+"""Moves of a change of placement: per partition, and in total by donor and stealer (VOL-085, VOL-087).
 
 The job finds donors and stealers of every partition between two placements of one zone. Its tables:
 
@@ -73,7 +73,7 @@ def run(session: SparkSession, pieces: pa.Table, parallelism: int) -> pa.Table:
 
 
 def transfer_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What an executor runs: *pieces* to *transfers*."""
+    """Find transfers on an executor: *pieces* to *transfers*."""
     for batch in batches:
         for row in batch.to_pylist():
             arrays = unpack(row["arrays"])

@@ -27,7 +27,7 @@ JOBS: dict[FrameKind, Job] = {
     FrameKind.SKEW: skew.run,
     FrameKind.VALIDATE: copies.run,
 }
-"""What each request asks the cluster to do with its table."""
+"""Job of each request on the cluster, with its table."""
 
 
 class DriverServer:

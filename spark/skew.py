@@ -1,4 +1,4 @@
-"""How even a placement is: replicas, voters, primaries, keys and bytes of each node (VOL-084, VOL-086).
+"""Evenness of a placement: replicas, voters, primaries, keys and bytes of each node (VOL-084, VOL-086).
 
 The job counts what each node of a placement holds, with generated keys spread over the partitions. Its tables:
 
@@ -98,7 +98,7 @@ def in_two_steps(pieces: pa.Table, step: Callable[[pa.Table], pa.Table]) -> pa.T
 
 
 def count_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What an executor runs: *pieces* to *counts*."""
+    """Count on an executor: *pieces* to *counts*."""
     for batch in batches:
         for row in batch.to_pylist():
             arrays = unpack(row["arrays"])

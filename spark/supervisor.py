@@ -40,8 +40,8 @@ STEADY_S = 20.0
 PAUSE_STEADY_S = 0.1
 PAUSE_SHAKY_S = 1.0
 NEVER_READY = Backoff(PAUSE_SHAKY_S, 30.0)
-"""Before the next driver: after one that was ready for STEADY_S, for less, and, doubling up to the maximum,
-after each one that never was."""
+"""Pause before the next driver: after one that was ready for STEADY_S, for less, and, doubling up to the
+maximum, after each one that never was."""
 
 DRIVER_MODULE = "spark.driver"
 POLL_S = 0.05
@@ -251,7 +251,8 @@ class DriverSupervisor:
             await asyncio.to_thread(rotate_open_log, self._config.log, self._config.log_bytes_max)
 
     async def _connect(self, connection: socket.socket, process: subprocess.Popen[bytes]) -> bool:
-        """Whether the driver listened before it ended. The socket of the driver before may still be there."""
+        """Connect; True if the driver listened before it ended. The socket of the driver before may still be
+        there."""
         loop = asyncio.get_running_loop()
         deadline = time.monotonic() + LISTEN_LIMIT_S
         while not _has_ended(process) and time.monotonic() < deadline:
@@ -295,7 +296,8 @@ class DriverSupervisor:
         return self._config.work_dir / "spark-scratch"
 
     def _socket_path(self) -> Path:
-        """In the work directory, or, where that path is too long for a socket, in a temporary one."""
+        """Return the socket's path in the work directory, or, where that path is too long for a socket, in a
+        temporary one."""
         path = self._config.work_dir / "spark.sock"
         if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
             return path
@@ -305,8 +307,8 @@ class DriverSupervisor:
 
 
 def _wait_status(process: subprocess.Popen[bytes]) -> os.waitid_result | None:
-    """How the process ended, without reaping it: until it is reaped its process group's id is not given to
-    another. None while it runs."""
+    """Return how the process ended, without reaping it: until it is reaped its process group's id is not given
+    to another. None while it runs."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
 
@@ -315,7 +317,7 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
-    """As subprocess gives it: minus the signal's number when a signal ended it."""
+    """Return the exit code as subprocess gives it: minus the signal's number when a signal ended it."""
     if process.returncode is not None:
         return process.returncode
     status = _wait_status(process)

@@ -109,7 +109,7 @@ def run(session: SparkSession, candidates: pa.Table, parallelism: int) -> pa.Tab
 
 
 def assessed(before: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What an executor runs: *candidates* to *assessments*."""
+    """Assess on an executor: *candidates* to *assessments*."""
     placed = decode_problem(before).previous
     assert placed is not None, "the row of the placement as it is"
     for batch in batches:

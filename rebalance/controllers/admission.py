@@ -1,4 +1,5 @@
-"""Under limits, begins the moves that wait as others end; without limits it does nothing (core: ``admission``).
+"""Admission of moves: under limits, begins those that wait as others end; without limits it does nothing (core:
+``admission``).
 
 A zone's writer hands over the partitions whose move would begin (``hold``) and writes all others itself. Every
 request that begins moves is guarded by the limits as read and, under limits, by the last admission: of two
@@ -89,7 +90,7 @@ class MoveAdmission:
 
     @property
     def is_holding(self) -> bool:
-        """Whether moves may have to wait now: a zone's writer begins none then."""
+        """Check that moves may have to wait now: a zone's writer begins none then."""
         return self._limits.holds(self._clock.now_ms())
 
     async def follow(self) -> None:
@@ -106,7 +107,7 @@ class MoveAdmission:
     def hold(
         self, zone_id: ZoneId, named: NamedTarget, decisions: BulkDecisions, moves: Mapping[int, Move]
     ) -> None:
-        """What waits of the zone now, in place of what waited before."""
+        """Hold the zone's waiting moves, in place of what waited before."""
         self.drop(zone_id)
         if zone_id in self._stored():
             moves = {number: without_members(move) for number, move in moves.items()}
@@ -116,11 +117,11 @@ class MoveAdmission:
             self._wake.set()
 
     def drop(self, zone_id: ZoneId) -> None:
-        """Nothing of the zone waits."""
+        """Drop what waits of the zone."""
         self._lines.pop(zone_id, None)
 
     def look_again(self) -> None:
-        """There may be room that was not: nodes have changed."""
+        """Look again, as nodes have changed: there may be room now."""
         self._wake.set()
 
     def on_stored(self, zone_ids: Collection[ZoneId]) -> None:
@@ -131,11 +132,11 @@ class MoveAdmission:
         self._wake.set()
 
     def forget(self) -> None:
-        """Nothing waits: every zone is written anew."""
+        """Forget all that waits: every zone is written anew."""
         self._lines.clear()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             self._wake.clear()
             if self.is_holding:
@@ -153,7 +154,7 @@ class MoveAdmission:
         self._wake.set()
 
     def _release(self) -> None:
-        """No limits hold: the writers begin everything themselves."""
+        """Release all that waits, as no limits hold: the writers begin everything themselves."""
         lines, self._lines = self._lines, {}
         for zone_id in lines:
             self._rewrite(zone_id)
@@ -176,7 +177,7 @@ class MoveAdmission:
             mirror.cancel()
 
     def _next_look_ms(self, moving: MovingPartitions) -> int | None:
-        """When there may be room without that anything else happens."""
+        """Return when there may be room without that anything else happens."""
         now_ms, rates = self._clock.now_ms(), self._limits.rates
         ends = [self._limits.next_end_ms(now_ms)]
         if self._lines and rates.is_limiting:
@@ -262,7 +263,7 @@ class MoveAdmission:
                     line.due.add(number)
 
     def _give_back(self, line: WaitingLine) -> None:
-        """Its target, or the epoch, is another one by now."""
+        """Give a line back whose target, or the epoch, is another one by now."""
         if self._lines.get(line.zone_id) is line:
             self.drop(line.zone_id)
             self._rewrite(line.zone_id)
@@ -290,11 +291,11 @@ class _Admission:
         self._begins = begins
         self._revision = moving.admissions_revision
         self.is_replaced = False
-        """Whether the last line was refused because its target, or the epoch, is another one by now."""
+        """True if the last line was refused because its target, or the epoch, is another one by now."""
 
     async def write(self, line: WaitingLine, numbers: list[int]) -> bool:
-        """What the line's target asks for. False: it was refused; unless ``is_replaced``, because of the limits
-        or of another admission, and the mirror that brings those wakes us."""
+        """Write what the line's target asks for. False: it was refused; unless ``is_replaced``, because of the
+        limits or of another admission, and the mirror that brings those wakes us."""
         writes = [write for number in numbers for write in self._decided(line, number)]
         for start in range(0, len(writes), PARTITIONS_PER_REQUEST):
             if not await self._commit(line, writes[start : start + PARTITIONS_PER_REQUEST]):
@@ -304,7 +305,8 @@ class _Admission:
         return True
 
     def _record(self, line: WaitingLine, writes: list[tuple[int, Txn]]) -> bytes:
-        """Of an admission that makes these writes. One whose write fails after all has taken its bytes, too."""
+        """Return the record of an admission that makes these writes. One whose write fails after all has taken
+        its bytes, too."""
         last = self._moving.admission
         unknown = last.unknown if isinstance(last, AdmissionRecord) else None
         if self._buckets is None:

@@ -42,15 +42,15 @@ from rebalance.ports.metastore import Metastore
 log = structlog.get_logger(__name__)
 
 AGAIN_MS = 1_000
-"""Until a zone is looked at again whose survivors did not tell yet how far they go."""
+"""Milliseconds until a zone is looked at again whose survivors did not tell yet how far they go."""
 EVER_MS = 1 << 62
 SILENT_MS = 5_000
-"""For so long silent copies are waited for."""
+"""Milliseconds for which silent copies are waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """What one look judges by. ``heard_since_ms``: the metastore has answered without a break since then."""
+    """Basis of one look. ``heard_since_ms``: the metastore has answered without a break since then."""
 
     absent: Mapping[str, AbsentNode]
     rule: ResetRule
@@ -171,8 +171,8 @@ class AutomaticReset:
         return len(reset)
 
     async def _sight(self, reading: ZoneReading) -> _Sight | None:
-        """None: the metastore is silent, or a node has come since ``reading``. Raises MetastoreError and
-        RecordNotReadableError."""
+        """Take the basis of a look; None: the metastore is silent, or a node has come since ``reading``. Raises
+        MetastoreError and RecordNotReadableError."""
         limits = await self._metastore.get(self._keyspace.limits)
         reset_s = (readable(limits, Limits.decode) or Limits()).ha_reset_s or RESET_S
         fences = {
@@ -205,7 +205,8 @@ class AutomaticReset:
     async def _carry_out(
         self, reading: ZoneReading, sight: _Sight, plans: Mapping[PartitionId, _Due], times: list[int]
     ) -> dict[PartitionId, _Due]:
-        """Those that are written. ``times`` grows by when the others are looked at again."""
+        """Carry plans out, and return those that are written. ``times`` grows by when the others are looked at
+        again."""
         serving = await self._recovery.serving(reading, plans)
         done = {}
         for partition, due in plans.items():
@@ -219,7 +220,7 @@ class AutomaticReset:
         return done
 
     def _serves(self, partition: PartitionId, due: _Due, refusal: RefusedError) -> None:
-        """Nobody may take these nodes for silent yet, whatever they have published."""
+        """Hold a reset back while these nodes may not be taken for silent, whatever they have published."""
         log.error(
             "partition not reset: it serves after the fences of its lost nodes",
             partition=str(partition),
@@ -229,8 +230,8 @@ class AutomaticReset:
         self._losses = self._losses.noticed(self._steady.now_ms(), due.loss.silent)
 
     async def _force(self, reading: ZoneReading, sight: _Sight, partition: PartitionId, due: _Due) -> bool:
-        """Only while all of it still holds: the metastore has answered ever since, limits and fences are those
-        that were read."""
+        """Force pending, only while all of it still holds: the metastore has answered ever since, limits and
+        fences are those that were read."""
         if self._heard_since_ms() != sight.heard_since_ms:
             return False
         fences = (
@@ -280,7 +281,7 @@ class AutomaticReset:
         return _Due(plan, loss)
 
     def _tell(self, partition: PartitionId, loss: Loss | None) -> None:
-        """Why a partition is never reset by itself, once for each cause."""
+        """Log why a partition is never reset automatically, once for each cause."""
         cause = loss.cause if loss is not None else ""
         if cause and self._causes.get(partition) != cause:
             log.warning("partition not reset", partition=str(partition), reason=cause)
@@ -290,7 +291,7 @@ class AutomaticReset:
             self._causes.pop(partition, None)
 
     def _has_waited(self, partition: PartitionId, silent: Collection[str], now_ms: int) -> bool:
-        """Whether silent copies of the partition were waited for by now."""
+        """Check that silent copies of the partition were waited for by now."""
         if not silent:
             self._silent_since.pop(partition, None)
             return False

@@ -41,7 +41,7 @@ class SteadyClock:
 
 
 async def sleep_unless(clock: Clock, until_ms: int | None, event: asyncio.Event) -> None:
-    """Until ``event`` is set, at the latest until ``until_ms``; it may return early."""
+    """Sleep until ``event`` is set, at the latest until ``until_ms``; it may return early."""
     waiting: list[asyncio.Future[object]] = [asyncio.ensure_future(event.wait())]
     if until_ms is not None:
         waiting.append(asyncio.ensure_future(clock.sleep_until(until_ms)))

@@ -36,20 +36,21 @@ class Contact:
         self._silent_ms: int | None = None
 
     def silent_ms(self) -> int | None:
-        """When the last silence ended (wall clock, milliseconds): now, while it lasts. None: there was none."""
+        """Return when the last silence ended (wall clock, milliseconds): now, while it lasts. None: there was
+        none."""
         if self._hearing.is_silent(self._steady.now_ms()):
             return self._clock.now_ms()
         return self._silent_ms
 
     def heard_since_ms(self) -> int | None:
-        """Since when the metastore has answered without a break and under one leader (``steady``); None: it
-        does not answer now. 0 without a grace period, where nothing is noticed."""
+        """Return since when the metastore has answered without a break and under one leader (``steady``); None:
+        it does not answer now. 0 without a grace period, where nothing is noticed."""
         if not self._hearing.limit_ms:
             return 0
         return self._hearing.unbroken_since_ms(self._steady.now_ms())
 
     async def run(self) -> None:
-        """Until cancelled; without a grace period there is nothing to notice."""
+        """Run until cancelled; without a grace period there is nothing to notice."""
         if not self._hearing.limit_ms:
             await asyncio.get_running_loop().create_future()
         while True:

@@ -46,7 +46,8 @@ class ControllerLeadership:
         return self.lease is not None
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Until cancelled; gives the lease back on the way out, so that a successor need not wait for it."""
+        """Run until cancelled; gives the lease back on the way out, so that a successor need not wait for
+        it."""
         while True:
             try:
                 lease = await self._campaign()
@@ -82,8 +83,8 @@ class ControllerLeadership:
                     await asyncio.sleep(RETRY_S)
 
     async def _replace(self, leader: KeyValue) -> bool:
-        """Whether it was below the level in force, and leads no more. One that is not registered may be about
-        to be."""
+        """Replace a leader below the level in force; True if it was one, and leads no more. One that is not
+        registered may be about to be."""
         in_force = self._in_force()
         if in_force == NO_LEVEL:
             return False

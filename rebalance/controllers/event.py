@@ -1,4 +1,5 @@
-"""What a zone's intent and data nodes ask for, and whether its newest target is that already."""
+"""Event of a zone: the wish of its intent and data nodes, and the check that its newest target is that
+already."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from rebalance.ports.placement import PlacementRequest
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What must be placed: intent and data nodes as of ``revision``, and the pointer as it was then."""
+    """Placement that is due: intent and data nodes as of ``revision``, and the pointer as it was then."""
 
     zone_id: ZoneId
     intent: ZoneIntent
@@ -53,7 +54,7 @@ class Event:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether the placement starts from the one before."""
+        """Check that the placement starts from the one before."""
         return self.intent.zone.algorithm is DistributionAlgorithm.BALANCED
 
     def request(self) -> PlacementRequest:

@@ -1,4 +1,4 @@
-"""Which zone ids are taken by what lies on nodes' disks, whatever catalog and metastore know of it."""
+"""Zone ids that are taken by what lies on nodes' disks, whatever catalog and metastore know of it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from rebalance.ports.metastore import Metastore, MetastoreError
 log = structlog.get_logger(__name__)
 
 AGAIN_MS = 1_000
-"""Until a zone is looked at again that could not be asked now."""
+"""Milliseconds until a zone is looked at again that could not be asked now."""
 
 
 NOTES_PER_REQUEST = 60
@@ -73,7 +73,7 @@ class JoinersAgain:
         self.due = DueTimes(clock)
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         await self._mirror.run()
 
     def begin(self) -> None:
@@ -136,7 +136,7 @@ class JoinersAgain:
             await self._metastore.commit(Txn((), tuple(writes[start : start + NOTES_PER_REQUEST])))
 
     async def _ask_again(self, zone_id: ZoneId) -> bool:
-        """Whether it has to be looked at again."""
+        """Ask again for what the zone lacks; True if it has to be looked at again."""
         keys = self._keyspace
         names = keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
         result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
@@ -185,7 +185,7 @@ class JoinersAgain:
         return records
 
     def _incarnations(self) -> dict[str, str]:
-        """Of the nodes that live and whose records can be read."""
+        """Return the incarnations of the nodes that live and whose records can be read."""
         prefix = self._keyspace.nodes
         incarnations = {}
         for item in self._nodes.below(prefix):
@@ -196,7 +196,8 @@ class JoinersAgain:
 
 
 def _note(reading: ZoneReading, partition: PartitionId) -> Iterator[Txn]:
-    """Nothing for a partition that was left without nobody, or is not as it was read any more."""
+    """Yield the note for a partition; nothing for one that lacks no node, or is not as it was read
+    any more."""
     observed, item = reading.observed(partition), reading.given_up.get(partition)
     processed = readable(observed.trigger, decode_trigger) or 0
     names = left_without_note(reading.view(partition), processed)

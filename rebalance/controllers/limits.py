@@ -16,7 +16,7 @@ from rebalance.ports.metastore import Metastore
 
 
 class LimitsChangedError(Exception):
-    """Somebody else changed the limits; ``revision`` is theirs now."""
+    """Error where somebody else changed the limits; ``revision`` is theirs now."""
 
     def __init__(self, revision: int) -> None:
         super().__init__(f"the limits were changed: they are at revision {revision} now")

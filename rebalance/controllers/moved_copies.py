@@ -44,7 +44,8 @@ class PlacedRows:
 
 
 def standing_of(before: StoredTarget, stable: Mapping[int, Assignments]) -> Standing:
-    """Of ``stable``, by the numbers of partitions, what is not as ``before`` wants it. Raises ValueError."""
+    """Return what of ``stable`` is not as ``before`` wants it, by the numbers of partitions. Raises
+    ValueError."""
     pairs: dict[tuple[bytes, Assignments], bool] = {}
     standing = []
     for number, row in enumerate(before.rows()):
@@ -87,7 +88,7 @@ def moved_copies(
 def _of_standing(
     after: PlacedRows, standing: Standing, names: tuple[str, ...], sizes: Sizes
 ) -> Iterator[Transfers]:
-    """Those of one shape at once: as many voters and learners before and after."""
+    """Yield the transfers of one shape at once: as many voters and learners before and after."""
     index = {name: number for number, name in enumerate(names)}
     shapes: dict[tuple[int, ...], list[tuple[int, list[int], list[int]]]] = {}
     for number, stands in standing:

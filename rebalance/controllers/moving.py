@@ -1,4 +1,4 @@
-"""What moves now, in the whole cluster, counted from a mirror of the partitions as it changes."""
+"""Partitions that move now, in the whole cluster, counted from a mirror as it changes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class MovingPartitions:
         self._keyspace = keyspace
         self._changed: set[str] = set()
         self.partitions: set[PartitionId] = set()
-        """Those that move."""
+        """Partitions that move."""
         self.unreadable: dict[PartitionId, RecordNotReadableError] = {}
         self.mended: set[PartitionId] = set()
-        """Those that could not be read before, and can be now."""
+        """Partitions that could not be read before, and can be now."""
         self._known: dict[PartitionId, tuple[Move | None, frozenset[str]]] = {}
         self._held: dict[ZoneId, Counter[str]] = {}
         self._decoded = cache(Assignments.decode)
@@ -43,7 +43,7 @@ class MovingPartitions:
 
     @property
     def admissions_revision(self) -> int:
-        """Of the last admission that ``loads`` knows; 0: there was none."""
+        """Return the revision of the last admission that ``loads`` knows; 0: there was none."""
         item = self.mirror.get(self._keyspace.admissions)
         return item.mod_revision if item else 0
 
@@ -54,7 +54,7 @@ class MovingPartitions:
 
     @property
     def buckets(self) -> TokenBuckets:
-        """As the last admission has left them."""
+        """Return the buckets as the last admission has left them."""
         admission = self.admission
         return TokenBuckets() if isinstance(admission, Unreadable) else buckets_of(admission)
 
@@ -97,8 +97,8 @@ class MovingPartitions:
         self._changed.update(key for key in changed if "/assignments/" in key)
 
     def _recount(self, partition: PartitionId) -> None:
-        """As the mirror has it now: what changes meanwhile is counted again. A partition of which a key cannot
-        be read counts as it did before."""
+        """Count the partition as the mirror has it now: what changes meanwhile is counted again. A partition of
+        which a key cannot be read counts as it did before."""
         try:
             require_readable(self.observed(partition))
         except RecordNotReadableError as error:

@@ -54,7 +54,7 @@ class NodeRemover:
 
 
 def node_alive(node: str) -> RefusedError:
-    """Of one that is to be removed."""
+    """Return the refusal to remove a living node."""
     return RefusedError(
         ErrorKind.NODE_ALIVE,
         f"node {node} is alive; accepted: one that is gone for good. To take {node} out of service: "

@@ -1,4 +1,4 @@
-"""What people ask of operations: pause, resume, cancel, and whether one can be reversed.
+"""Control of operations for people: pause, resume, cancel, and the check that one can be reversed.
 
 For servers; no leadership is needed. Every write is guarded by the operation as it was read, so that a cancel
 which races with the end of the operation has one winner. Methods raise RefusedError and MetastoreError.
@@ -68,8 +68,8 @@ class OperationControl:
         return readable(item, Operation.decode), item
 
     async def pause(self, name: str, pause: Pause) -> Operation:
-        """Nothing more of it begins until ``resume`` or the pause's own end. A pause that is given again begins
-        anew."""
+        """Pause the operation: nothing more of it begins until ``resume`` or the pause's own end. A pause that
+        is given again begins anew."""
 
         def changed(limits: Limits, zone_id: ZoneId) -> Limits:
             return replace(limits, zone_pauses={**limits.zone_pauses, zone_id: replace(pause, operation=name)})
@@ -96,9 +96,9 @@ class OperationControl:
         return await self._change(name, "resumed", _without_pause, resumed, note, anew=True)
 
     async def cancel(self, name: str, by: str, reason: str) -> Operation:
-        """What it has not begun stays where it is; what has begun goes back as long as no voter of before is
-        gone (``cancelled`` tells), and else on to its end. The answer is either a cancelled operation, or a
-        refusal because it has ended otherwise."""
+        """Cancel the operation: what it has not begun stays where it is; what has begun goes back as long as no
+        voter of before is gone (``cancelled`` tells), and else on to its end. The answer is either a cancelled
+        operation, or a refusal because it has ended otherwise."""
         cause = f"cancelled by {by}" + (f": {reason}" if reason else "")
 
         async def decide() -> tuple[None, Txn | None]:
@@ -117,7 +117,7 @@ class OperationControl:
         return await self._carry_out(name)
 
     async def cancelled(self, operation: Operation) -> CancelledPartitions:
-        """What the cancel of ``operation`` has come to by now, partition by partition."""
+        """Return what the cancel of ``operation`` has come to by now, partition by partition."""
         return await self._keeper.cancelled(operation)
 
     async def cancel_partitions(

@@ -66,7 +66,7 @@ Owners = Callable[[ZoneId, int], StoreOwners | None]
 
 @dataclass(frozen=True, slots=True)
 class _Still:
-    """What a look that found nothing new was taken from."""
+    """Basis of a look that found nothing new."""
 
     newest: tuple[Newest, ...]
     limits: Limits
@@ -74,7 +74,7 @@ class _Still:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What one look found. ``moving``: some partition moves to the target now. ``leaving``: drained nodes that
+    """Findings of one look. ``moving``: some partition moves to the target now. ``leaving``: drained nodes that
     do not live."""
 
     steps: tuple[PartitionStep, ...]
@@ -126,7 +126,7 @@ class OperationKeeper:
         self._mirror.listen(lambda _changed: changed())
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         await self._mirror.run()
 
     async def loaded(self) -> None:
@@ -138,7 +138,7 @@ class OperationKeeper:
         return min(moving, key=lambda operation: (operation.event_revision, operation.zone_id), default=None)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self._still.clear()
         queue = self._queue = KeyedQueue[str](RETRY, random.Random("operations"))
         for key in self._not_over:
@@ -189,7 +189,8 @@ class OperationKeeper:
             self._background.defect("an operation's look", error, operation=key)
 
     async def _newest(self, zone_id: ZoneId) -> tuple[Newest, ...]:
-        """Of all that a look reads. Taken before it: what changes during the look is seen the next time."""
+        """Return the newest revisions of all that a look reads. Taken before it: what changes during the look
+        is seen the next time."""
         keys = self._keyspace
         zone = (
             *(keys.zone_partitions(zone_id), keys.zone_members(zone_id), keys.zone_targets(zone_id)),
@@ -199,7 +200,7 @@ class OperationKeeper:
         return tuple([await self._metastore.newest(prefix) for prefix in (*zone, *shared)])
 
     def _hastens(self, operation: Operation, limits: Limits) -> bool:
-        """Whether time alone changes it: a pause that ends by itself, or the limit of how long it may take."""
+        """Check that time alone changes it: the end of a pause, or the limit of how long it may take."""
         now_ms = self._clock.now_ms()
         timed = limits.operation_s is not None and not operation.is_over
         return timed or operation.state is OperationState.PAUSED or limits.next_end_ms(now_ms) is not None
@@ -252,8 +253,8 @@ class OperationKeeper:
     async def cancelled(
         self, operation: Operation, numbers: Collection[int] | None = None
     ) -> CancelledPartitions:
-        """What a cancel has come to by now, of partitions ``numbers`` (None: of all). Raises RefusedError
-        (PARTITION_NOT_FOUND)."""
+        """Return what a cancel has come to by now, of partitions ``numbers`` (None: of all). Raises
+        RefusedError (PARTITION_NOT_FOUND)."""
         reading = await self._reader.read(operation.zone_id)
         if numbers is None:
             numbers = _numbers(operation, reading.pointer) if reading.pointer is not None else ()
@@ -308,7 +309,8 @@ class OperationKeeper:
         return (counted.after(Step.PAUSED, now_ms, paused) or counted) if paused else counted
 
     def _ended(self, operation: Operation, why: str) -> Operation:
-        """Its target is not the zone's any more. A stopped one keeps its state."""
+        """Return the operation as ended, as its target is not the zone's any more. A stopped one keeps its
+        state."""
         now_ms = self._clock.now_ms()
         return operation.after(Step.SUPERSEDED, now_ms, why) or operation.closed(now_ms)
 
@@ -328,7 +330,7 @@ class OperationKeeper:
         return _Seen(tuple(steps), moving, frozenset(self._drained()) - reading.alive)
 
     async def _copies_of(self, operation: Operation, reading: ZoneReading) -> tuple[int, ...]:
-        """How many copies the operation makes of each partition; empty: not known."""
+        """Return how many copies the operation makes of each partition; empty: not known."""
         key = self._keyspace.operation(operation.operation_id)
         known = self._copies.get(key)
         if known is None:
@@ -361,7 +363,7 @@ class OperationKeeper:
 def _step(
     operation: Operation, reading: ZoneReading, number: int, copies: int, owners: Owners
 ) -> tuple[PartitionStep, bool]:
-    """Where the partition is, and whether it moves by the operation now."""
+    """Return where the partition is, and True if it moves by the operation now."""
     partition = PartitionId(reading.zone_id, number)
     view, pointer = reading.view(partition), reading.pointer
     assert pointer is not None
@@ -394,7 +396,7 @@ def _numbers(operation: Operation, pointer: TargetPointer) -> Sequence[int]:
 def _withdrawals(
     operation: Operation, reading: ZoneReading, untouched: Sequence[int], begun: Collection[int]
 ) -> Iterator[Txn]:
-    """What can be called back is; the rest of ``untouched`` is withdrawn."""
+    """Yield writes that call back what can be; the rest of ``untouched`` is withdrawn."""
     event, back = operation.event_revision, frozenset(begun)
     for number in sorted(back.union(untouched)):
         observed = reading.observed(PartitionId(reading.zone_id, number))

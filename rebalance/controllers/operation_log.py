@@ -45,7 +45,7 @@ TIMERS = ", AUTO SCALE UP "
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What goes into the transaction that names the target."""
+    """Entry for the transaction that names the target."""
 
     guards: tuple[Compare, ...]
     writes: tuple[Write, ...]
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What an operation begins from. ``before`` None: there is no target before it."""
+    """Start of an operation. ``before`` None: there is no target before it."""
 
     before: StoredTarget | None
     sizes: tuple[int, ...]
@@ -203,7 +203,7 @@ class OperationLog:
         return _Start(before, tuple(sizes), standing)
 
     async def _moves(self, event: Event, result: PlacementResult, start: _Start) -> tuple[int, int]:
-        """How many partitions are not where they are to be, and the estimate of the bytes that are copied for
+        """Count the partitions that are not where they are to be, and estimate the bytes that are copied for
         it; of a new zone all of them, and none."""
         partitions = len(result.matrix)
         if start.before is None:
@@ -225,7 +225,7 @@ def _moved(start: _Start, after: PlacedRows) -> tuple[int, int]:
 
 
 def parameters_of(zone: Zone) -> str:
-    """What of a zone decides where its data is, and when that follows the nodes."""
+    """Return the parameters of a zone that decide where its data is, and when that follows the nodes."""
     replicas = "ALL" if zone.all_replicas else str(zone.replicas)
     quorum = f", QUORUM SIZE {zone.quorum_size}" if zone.quorum_size is not None else ""
     placed = f"REPLICAS {replicas}{quorum}, NODES FILTER {zone.nodes_filter}, {zone.algorithm.value}"

@@ -1,4 +1,4 @@
-"""From the catalog's outbox to the zones' intent keys: step 5 of a statement.
+"""Relay from the catalog's outbox to the zones' intent keys: step 5 of a statement.
 
 A row may be sent twice or by two relays at once: an intent only ever moves to a higher version.
 """
@@ -78,7 +78,8 @@ class OutboxRelay:
         self._woken.set()
 
     def lag_s(self) -> float:
-        """For how long there have been rows that could not be sent; 0: there are none, as far as is known."""
+        """Return how long, in seconds, there have been rows that could not be sent; 0: there are none, as far
+        as is known."""
         return 0.0 if self._late_since is None else asyncio.get_running_loop().time() - self._late_since
 
     async def run(self) -> None:
@@ -152,7 +153,7 @@ class OutboxRelay:
         return published
 
     async def _publish_again(self, row: OutboxRow) -> bool:
-        """Somebody else wrote the zone's intent in between. False: it cannot be read."""
+        """Publish again after another write of the zone's intent in between. False: it cannot be read."""
 
         def payload(stored: KeyValue | None) -> bytes | None:
             return row.payload if _is_newer(row, stored) else None

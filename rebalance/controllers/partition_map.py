@@ -40,10 +40,10 @@ from rebalance.ports.metastore import Metastore, MetastoreError
 log = structlog.get_logger(__name__)
 
 EVERY_S = 30.0
-"""Also without a report: a node that is gone writes none."""
+"""Seconds between maps without a report: a node that is gone writes none."""
 QUIET_PERIODS = 10
-"""Between two maps that differ in counters and sizes only: they grow with every update, and nobody routes by
-them."""
+"""Periods between two maps that differ in counters and sizes only: they grow with every update, and no client
+routes by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ class PartitionMapKeeper:
         self._unreadable = UnreadableLog()
 
     async def run(self) -> None:
-        """Until cancelled; a change is published one period later at the latest, changes within it together."""
+        """Run until cancelled; a change is published one period later at the latest, changes within it
+        together."""
         forget = [mirror.listen(self._notice) for mirror in (self._reports, self._nodes)]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -103,7 +104,7 @@ class PartitionMapKeeper:
         self._changed.set()
 
     async def _next_change(self) -> None:
-        """At the latest when counters that were not worth a map of their own are due."""
+        """Wait for a change, at the latest until counters that were not worth a map of their own are due."""
         quiet_s = QUIET_PERIODS * self._period_s
         try:
             async with asyncio.timeout(quiet_s if self._put_off else EVERY_S):
@@ -161,7 +162,8 @@ class PartitionMapKeeper:
             log.info("partition map published", zone=zone_id, version=str(version), sequence=sequence)
 
     def _can_wait(self, zone_id: ZoneId, zone: MergedZone, before: ZoneMapPointer) -> bool:
-        """Nothing changed; or counters and sizes only, which wait for ``QUIET_PERIODS``."""
+        """Check that a map can wait: nothing changed; or counters and sizes only, which wait for
+        ``QUIET_PERIODS``."""
         if zone.content == before.content:
             return True
         quiet_s = asyncio.get_running_loop().time() - self._written_at.get(zone_id, -math.inf)

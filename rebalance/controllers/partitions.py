@@ -25,7 +25,8 @@ from rebalance.ports.metastore import ContendedError, Metastore, MetastoreUnavai
 log = structlog.get_logger(__name__)
 
 PARTITIONS_PER_REQUEST = 120
-"""With the four guards of a partition that is not as usual: below ``OPERATIONS_MAX``."""
+"""Partitions of one request, with the four guards of a partition that is not as usual: below
+``OPERATIONS_MAX``."""
 REQUESTS_IN_FLIGHT = 4
 KEYS_PER_SLICE = 5_000
 ROUNDS_MAX = 10
@@ -59,7 +60,7 @@ def observe(keyspace: Keyspace, items: Iterable[KeyValue]) -> dict[PartitionId, 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How often each outcome came, and the partitions that were left alone: number -> the move that waits, or
+    """Outcomes with their counts, and the partitions that were left alone: number -> the move that waits, or
     what of the partition cannot be read. ``overtaken``: those to which something later than the target was
     written."""
 

@@ -1,4 +1,4 @@
-"""What becomes of partitions that are reset: planned from one reading, checked against what was accepted."""
+"""Plans for partitions that are reset: made from one reading, checked against what was accepted."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rebalance.core.recovery_candidates import ResetCandidate, candidates_of
 
 @dataclass(frozen=True, slots=True)
 class PartitionReset:
-    """What becomes of one partition: a plan, or why there is none. ``written``: it was asked for, and is under
-    way. ``candidates``: every copy on a living node. ``to_confirm``: nodes that the requester must know to be
-    dead. ``unproven``: living nodes with a copy whose etcd may have lost data in a crash, and its version."""
+    """Plan for one partition, or why there is none. ``written``: it was asked for, and is under way.
+    ``candidates``: every copy on a living node. ``to_confirm``: nodes that the requester must know to be dead.
+    ``unproven``: living nodes with a copy whose etcd may have lost data in a crash, and its version."""
 
     partition: int
     plan: ResetPlan | None = None
@@ -34,7 +34,7 @@ class PartitionReset:
 
 @dataclass(frozen=True, slots=True)
 class ShownReset:
-    """What the requester has seen of one partition's plan, and so accepts to lose."""
+    """Part of one partition's plan that the requester has seen, and so accepts to lose."""
 
     partition: int
     survivor: str
@@ -81,7 +81,7 @@ def not_needed(node: str) -> RefusedError:
 
 
 def not_reached(limit_s: float) -> RefusedError:
-    """It is not known whether the group serves."""
+    """Return the refusal for a group of which it is not known that it serves."""
     message = f"its members were not asked within {limit_s:g} s: ask again, for fewer partitions at once"
     return RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)
 

@@ -59,10 +59,10 @@ GUARDED_NODES_MAX = 64
 
 
 OF_COPIES = (ErrorKind.RECOVERY_STATE_ILLEGAL, ErrorKind.NOT_ENOUGH_ALIVE_NODES, ErrorKind.COPIES_LEFT)
-"""What a reset is refused for because of copies that records tell of, or do not."""
+"""Refusals of a reset because of copies that records tell of, or do not."""
 CALLS_AT_ONCE = 128
 ASKING_S = 120.0
-"""For so long members are asked before a reset: enough for 5,000 partitions of which nobody answers."""
+"""Seconds for which members are asked before a reset: enough for 5,000 partitions that do not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +191,13 @@ class PartitionRecovery:
         *,
         tells_all: bool = True,
     ) -> list[PartitionReset]:
-        """Without writing anything, and without asking the groups (``serving``). Takes the event loop for as
-        long as it takes. ``tells_all``: see ``planned_reset``."""
+        """Plan without writing anything, and without asking the groups (``serving``). Takes the event loop for
+        as long as it takes. ``tells_all``: see ``planned_reset``."""
         return [planned_reset(reading, number, terms, tells_all=tells_all) for number in numbers]
 
     async def serving(self, reading: ZoneReading, partitions: Collection[PartitionId]) -> Serving:
-        """Those that take writes whatever records and leases say. All members are asked, of nodes without a
-        lease too; ``CALLS_AT_ONCE`` partitions side by side, all within ``asking_s``."""
+        """Return the partitions that take writes whatever records and leases say. All members are asked, of
+        nodes without a lease too; ``CALLS_AT_ONCE`` partitions side by side, all within ``asking_s``."""
         answers: dict[PartitionId, str] = {}
         waiting = iter(partitions)
 

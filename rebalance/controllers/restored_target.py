@@ -14,7 +14,8 @@ BALANCED = "balanced"
 
 
 def why_not_restorable(target: StoredTarget, intent: ZoneIntent, data_nodes: DataNodes, partitions: int) -> str:
-    """What stands against ``target`` as the placement of ``intent`` on ``data_nodes``; empty: nothing."""
+    """Return what stands against ``target`` as the placement of ``intent`` on ``data_nodes``; empty:
+    nothing."""
     pointer = target.pointer
     missing = sorted(set(pointer.nodes) - set(data_nodes.nodes))
     if missing:

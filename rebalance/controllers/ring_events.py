@@ -160,7 +160,7 @@ class RingEvents:
         return DiscoveryEvent(self._mirror.state.cluster.version_after(trigger), trigger, name, order)
 
     async def _epoch(self) -> int:
-        """As the fence of every write compares it. Raises RecordNotReadableError."""
+        """Read the epoch as the fence of every write compares it. Raises RecordNotReadableError."""
         record = readable(await self._metastore.get(self._keyspace.epoch), EpochRecord.decode)
         return (record or EpochRecord()).epoch
 

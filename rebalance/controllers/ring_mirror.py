@@ -25,7 +25,7 @@ OVERDUE_TTLS = 1.5
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where one incarnation of a store server listens."""
+    """Address of one incarnation of a store server."""
 
     host: str
     port: int
@@ -50,7 +50,8 @@ class RingReader:
 
     @property
     def state(self) -> RingState:
-        """After the last event. Raises RecordNotReadableError, and ValueError where an event is missing."""
+        """Return the state after the last event. Raises RecordNotReadableError, and ValueError where an event
+        is missing."""
         keys = self._keyspace
         if self._mirror.revision < self._revision:
             # The store was restored: what was read of its later life is not so.
@@ -66,7 +67,7 @@ class RingReader:
 
     @property
     def view(self) -> RingView:
-        """Everything as of one revision. Raises as ``state``."""
+        """Return everything as of one revision. Raises as ``state``."""
         keys, below = self._keyspace, self._mirror.below
         evictions = below(keys.exchange_evictions)
         suspects = (_names(item, keys.exchange_suspects) for item in below(keys.exchange_suspects))
@@ -79,7 +80,7 @@ class RingReader:
 
     @property
     def is_used(self) -> bool:
-        """Whether there are servers, zones, or some who wish to join."""
+        """Check that there are servers, zones, or some who wish to join."""
         beat = next(self._mirror.below(self._keyspace.exchange_servers), None)
         cluster = self.state.cluster
         return beat is not None or bool(cluster.servers or cluster.zones)
@@ -103,7 +104,7 @@ class RingReader:
 
     @property
     def results(self) -> ResultState:
-        """What all results say. Raises as ``state``."""
+        """Return the state of all results. Raises as ``state``."""
         last = self._mirror.get(self._keyspace.last_result)
         if last is not None and last.mod_revision != self._last_result:
             values = {item.key: item.value for item in self._mirror.below(self._keyspace.exchange)}
@@ -123,12 +124,13 @@ class RingReader:
         return self._mirror.revision
 
     def fold_guard(self) -> Compare:
-        """Nobody has folded results since."""
+        """Return the guard that results were not folded since."""
         key = self._keyspace.folded_results
         return as_read(key, self._mirror.get(key))
 
     def outcomes(self, zone_id: ZoneId) -> tuple[PartitionOutcome, ...]:
-        """What the last results say of each partition; empty before the first one. Raises as ``state``."""
+        """Return what the last results say of each partition; empty before the first one. Raises as
+        ``state``."""
         ownership = self.ownership
         outcomes = ownership.outcomes.get(zone_id, ())
         return tuple(outcome.without(ownership.gone) for outcome in outcomes) if ownership.gone else outcomes
@@ -148,7 +150,8 @@ class RingReader:
 
     @property
     def shown(self) -> StoreOwnership:
-        """As ``ownership``; where a key of the ring cannot be read, what was known before."""
+        """Return the ownership, as ``ownership``; where a key of the ring cannot be read, what was known
+        before."""
         if self._mirror.revision != self._unreadable_revision:
             try:
                 return self.ownership
@@ -167,14 +170,14 @@ class RingReader:
         return frozenset(suspected | ended)
 
     def _is_overdue(self, beat: KeyValue) -> bool:
-        """Its server has ended by itself, if it is one."""
+        """Check that the heartbeat is so old that its server has ended, if it is one."""
         if beat.mod_revision > self._mirror.revision_before(OVERDUE_TTLS * LIMITS.ttl_ms / 1_000):
             return False
         ttl_ms = _seen(beat, self._keyspace).ttl_ms or LIMITS.ttl_ms
         return beat.mod_revision <= self._mirror.revision_before(OVERDUE_TTLS * ttl_ms / 1_000)
 
     def address(self, name: str) -> ServerAddress | None:
-        """Where the server of that name listens; None: none takes part, or nobody knows."""
+        """Return where the server of that name listens; None: none takes part, or it is not known."""
         incarnation = self.shown.ring.incarnations.get(name)
         if incarnation is None:
             return None
@@ -193,7 +196,7 @@ class RingReader:
 
 
 def _seen(item: KeyValue, keys: Keyspace) -> SeenHeartbeat:
-    """That it changes is what counts, also where it cannot be read."""
+    """Decode a heartbeat, also one that cannot be read: that it changes is what counts."""
     beat = read(item, decode_beat)
     cut_from, ttl_ms = ((), 0) if isinstance(beat, Unreadable) else (beat.cut_from, beat.ttl_ms)
     return SeenHeartbeat(*_names(item, keys.exchange_servers), item.mod_revision, cut_from, ttl_ms)
@@ -207,7 +210,7 @@ class RingMirror(RingReader):
         super().__init__(self._followed, keyspace)
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         await self._followed.run()
 
     async def loaded(self) -> None:
@@ -217,7 +220,7 @@ class RingMirror(RingReader):
         self._followed.listen(listener)
 
     async def until(self, revision: int, timeout_s: float) -> None:
-        """Until a write of that revision is seen; at most so long."""
+        """Wait until a write of that revision is seen, for at most ``timeout_s``."""
         await self._followed.wait_until(lambda: self._followed.revision >= revision, timeout_s)
 
 

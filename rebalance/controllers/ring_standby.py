@@ -54,7 +54,7 @@ class RingStandby:
         self._events = RingEvents(metastore, keyspace, ring)
 
     async def run(self) -> None:
-        """Until cancelled. Clocks begin anew each time that nobody leads any more."""
+        """Run until cancelled. Clocks begin anew each time that nobody leads any more."""
         await self._mirror.loaded()
         while True:
             keeper = RingKeeper(self._ttl_ms)
@@ -81,7 +81,8 @@ class RingStandby:
         return LOOK_S
 
     async def _are_targets_gone(self) -> bool:
-        """Whether lists that a server reads when it joins are compacted by now: a controller sets them anew."""
+        """Check that lists that a server reads when it joins are compacted by now: a controller sets them
+        anew."""
         for zone_id, spec in self._ring.state.cluster.zones.items():
             try:
                 await self._metastore.range_at(self._keyspace.intent(zone_id), spec.targets)

@@ -54,7 +54,7 @@ ENGINE_POLL_S = 0.5
 WENT_BACK_S = 3.0
 LATE_S = 5.0
 QUEUE = "zones"
-"""Its name, in metrics."""
+"""Name of the queue, in metrics."""
 RETRY = Backoff(0.2, 10.0)
 EXPECTED = (
     NotYetError,
@@ -63,7 +63,7 @@ EXPECTED = (
     StaleTargetError,
     TargetIncompleteError,
 )
-"""What a zone's step may end with; anything else is a defect."""
+"""Errors that a zone's step may end with; anything else is a defect."""
 HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 
 
@@ -182,7 +182,7 @@ class ControllerRuntime:
         self._measures.set(Metric.QUEUE_OLDEST_SECONDS, now_s - longest[1] if longest else 0, QUEUE)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self._epochs.listen(self._on_epoch)
         self._intents.listen(self._on_intents)
         self._nodes.listen(self._topology.notice)
@@ -212,7 +212,8 @@ class ControllerRuntime:
                 tasks.create_task(self._background.keep(name, work), name=name)
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
-        """While the stores do not agree nothing is written. Afterwards all zones come up."""
+        """Handle a change of the epoch: while the stores do not agree nothing is written. Afterwards all zones
+        come up."""
         record = read(self._epochs.get(self._keyspace.epoch), EpochRecord.decode) or EpochRecord()
         if self._in_force() != self._level:
             self._level = self._in_force()
@@ -271,12 +272,12 @@ class ControllerRuntime:
         return (operation.zone_id, operation.operation_id) if operation is not None else None
 
     def _look_at_turn(self) -> None:
-        """Another operation may be the first now."""
+        """Look at the next operation, which may be the first now."""
         if self._admission.limits.one_operation:
             self._admission.look_again()
 
     async def _keep_operations(self) -> None:
-        """Not while catalog and metastore do not agree."""
+        """Keep operations, unless catalog and metastore do not agree."""
         await self._open.wait()
         await self._operations.run()
 
@@ -355,7 +356,7 @@ class ControllerRuntime:
             self._background.defect("a zone's round", error, zone=zone_id, again_in_s=round(delay_s, 1))
 
     async def _reset_lost(self, zone_id: ZoneId) -> Exception | None:
-        """What went wrong with it."""
+        """Reset a zone's lost partitions, and return what went wrong with it."""
         if self._resets is None or not self._open.is_set():
             return None
         try:
@@ -405,7 +406,7 @@ class ControllerRuntime:
         self._queue.add(zone_id)
 
     async def _publish_maps(self, maps: PartitionMapKeeper) -> None:
-        """Not while catalog and metastore do not agree."""
+        """Publish maps, unless catalog and metastore do not agree."""
         await self._open.wait()
         await maps.run()
 

@@ -1,4 +1,5 @@
-"""What the leading controller does for store servers: it keeps the ring, and switches their zones' ``stable``.
+"""Control of store servers by the leading controller: it keeps the ring, and switches their zones'
+``stable``.
 
 Pure decisions: ``rebalance.store.core.ring_keeper``, ``ring_zones`` and ``stable_switch``. Every write compares
 what was read, so of two controllers that believe to lead one is refused. Clocks begin anew with each lead:
@@ -38,7 +39,7 @@ from rebalance.store.core.store_limits import StoreLimits
 log = structlog.get_logger(__name__)
 
 LOOK_MS = 250
-"""How often clocks are looked at while there are servers."""
+"""Milliseconds between looks at clocks while there are servers."""
 MERGE_S = 0.05
 """Changes that come together are looked at together."""
 SET_MS = 1_000
@@ -92,7 +93,7 @@ class StoreControl:
         self._joiner_s = joiner_s
         self._awaited: dict[ZoneId, frozenset[str]] = {}
         self._away_ms: dict[str, int] = {}
-        """Since when joiners of any zone are not in the ring."""
+        """Time since which joiners of any zone are not in the ring."""
         self._opened: frozenset[ZoneId] | None = None
         self.stored: frozenset[ZoneId] = frozenset()
         """Zones that store servers keep, as of the last look."""
@@ -103,7 +104,7 @@ class StoreControl:
         self._ring.listen(lambda _changed: self._wake.set())
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self._keeper = RingKeeper(self._ttl_ms)
         self._set_ms = None
         self._targets.clear()
@@ -126,7 +127,7 @@ class StoreControl:
                 await asyncio.sleep(MERGE_S)
 
     def owners(self, zone_id: ZoneId, partition: int) -> StoreOwners | None:
-        """Of a partition of a zone that the ring has; None: of no such zone."""
+        """Return the owners of a partition of a zone that the ring has; None: the ring has no such zone."""
         return self._ring.ownership.owners(zone_id, partition)
 
     def _on_catalog(self, _changed: frozenset[str]) -> None:
@@ -134,7 +135,7 @@ class StoreControl:
         self._wake.set()
 
     async def _look(self, tasks: asyncio.TaskGroup) -> bool:
-        """Whether something was written, so that the next thing may be due."""
+        """Look once; True if something was written, so that the next thing may be due."""
         try:
             fence = await self._fence()
             opened = frozenset(self._ring.state.cluster.zones)
@@ -197,7 +198,7 @@ class StoreControl:
         return next_zone_event(self._ring.state, placed.values(), self._zones.dropped, targets, may_set=may_set)
 
     async def _lists_at(self, zone_id: ZoneId, revision: int) -> Lists | None:
-        """None: they are compacted."""
+        """Return the lists as of a revision; None: they are compacted."""
         prefix = self._keyspace.zone_partitions(zone_id)
         try:
             snapshot = await self._metastore.range_at(prefix, revision)
@@ -206,8 +207,8 @@ class StoreControl:
         return assigned_lists(self._keyspace, snapshot.items)
 
     async def _are_targets_gone(self) -> bool:
-        """Whether lists that a server reads when it joins are compacted by now: then they are set anew, as of
-        a revision of now."""
+        """Check that lists that a server reads when it joins are compacted by now: then they are set anew, as
+        of a revision of now."""
         gone = False
         for zone_id, spec in self._ring.state.cluster.zones.items():
             try:
@@ -230,7 +231,8 @@ class StoreControl:
         return frozenset(name for name, since_ms in self._away_ms.items() if now_ms - since_ms >= limit_ms)
 
     async def _switch(self, zone_id: ZoneId, gone: frozenset[str], fence: Compare) -> None:
-        """Once for each change of the zone's assignments, of the results, or of who is ``gone``."""
+        """Switch ``stable``, once for each change of the zone's assignments, of the results, or of who is
+        ``gone``."""
         if zone_id not in self._zones.placed:
             return
         gone &= self._awaited.get(zone_id, frozenset())

@@ -57,7 +57,7 @@ class Watched(Metastore, MetastoreCondition, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShownState:
-    """What somebody has seen who asks for an adoption. ``kind`` and ``reason`` are empty when both agree."""
+    """State that the requester of an adoption has seen. ``kind`` and ``reason`` are empty when both agree."""
 
     epoch: int
     kind: str
@@ -66,7 +66,7 @@ class ShownState:
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What the last check found. ``full`` is the metastore's own words, empty when there is room. While the
+    """Result of the last check. ``full`` is the metastore's own words, empty when there is room. While the
     epoch is ``unreadable`` nobody can tell whether the stores agree, and nothing is written. ``level``: the
     release level in force."""
 
@@ -93,7 +93,7 @@ class StoreState:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What ``adopt`` did: ``published`` intents at ``catalog_version``; those of the zones in ``dropped`` say
+    """Result of ``adopt``: ``published`` intents at ``catalog_version``; those of the zones in ``dropped`` say
     that the zone is no more, for the catalog does not have it."""
 
     epoch: int
@@ -133,12 +133,12 @@ class StoreGuard:
 
     @property
     def state(self) -> StoreState | None:
-        """None until both stores have answered once."""
+        """Return the state; None until both stores have answered once."""
         return self._state
 
     @property
     def is_agreed(self) -> bool:
-        """Both stores have answered and belong together: intents may be published."""
+        """Check that both stores have answered and belong together: intents may be published."""
         return self._state is not None and self._state.is_agreed
 
     def require_writable(self) -> None:
@@ -163,7 +163,7 @@ class StoreGuard:
             raise StoreError(ErrorKind.METASTORE_FULL, message)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             try:
                 await self.check()
@@ -354,7 +354,7 @@ class NewestIntent:
 
     @property
     def intent(self) -> ZoneIntent | None:
-        """None when there is none, or the mirror is not loaded."""
+        """Return the intent; None when there is none, or the mirror is not loaded."""
         if not self._versions:
             return None
         key = max(self._versions, key=self._versions.__getitem__)

@@ -1,5 +1,5 @@
-"""What people ask of zones of store servers: rest, work, the reset of what was lost. One event of the ring
-each.
+"""Requests of people about zones of store servers: rest, work, the reset of what was lost. One event of the
+ring each.
 
 No leadership is needed: any process may append, as every event is guarded by the ring's end. The servers carry
 it out with an exchange, whose result says what became of it.
@@ -33,11 +33,11 @@ from rebalance.store.core.store_messages import RefillAnswer
 from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
 
 ROUNDS_MAX = 20
-"""Others append at the same time: as often it is decided anew."""
+"""Maximum rounds: others append at the same time, and as often it is decided anew."""
 SEEN_S = 5.0
 WAIT_S = 15.0
 ASK_S = 5.0
-"""For a store server's answer."""
+"""Seconds for a store server's answer."""
 
 
 LossOutcome = Literal["OWNED", "LOST", "WAITING", "REQUESTED"]
@@ -56,8 +56,8 @@ class RestRequest:
 
 @dataclass(frozen=True, slots=True)
 class LossReset:
-    """Of one that was lost or given up. ``is_done``: the exchange has ended; then ``after`` says who owns it
-    now."""
+    """Reset of a partition that was lost or given up. ``is_done``: the exchange has ended; then ``after`` says
+    who owns it now."""
 
     partition: int
     version: TopologyVersion
@@ -116,11 +116,11 @@ class StoreRequests:
         self._events = RingEvents(metastore, keyspace, ring)
 
     def keeps(self, zone: Zone) -> bool:
-        """Whether store servers keep the zone."""
+        """Check that store servers keep the zone."""
         return zone.zone_id in self._state().cluster.zones or self._is_store(zone.zone_id)
 
     def refuse_store(self, zone: Zone, instead: str) -> None:
-        """Of what only groups have. Raises RefusedError (ENGINE_UNSUPPORTED)."""
+        """Refuse what only groups have. Raises RefusedError (ENGINE_UNSUPPORTED)."""
         if self.keeps(zone):
             message = f"the engine {STORE_ENGINE} of zone {zone.name} has no groups; accepted: {instead}"
             raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message)
@@ -218,7 +218,7 @@ class StoreRequests:
                 raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, message)
 
         def is_asked() -> bool:
-            """Whether an exchange has ended since, with the copies out of their sets."""
+            """Check that an exchange has ended since, with the copies out of their sets."""
             outcomes = self._ring.outcomes(zone.zone_id)
             left = not any(node in outcomes[number].in_sync for number in numbers)
             return left and self._mirror.get(self._keyspace.last_result) != before
@@ -233,7 +233,7 @@ class StoreRequests:
             raise StoreError(ErrorKind.RECORD_NOT_READABLE, message) from error
 
     def _cluster(self, zone: Zone) -> Cluster:
-        """With the zone in it."""
+        """Return the cluster with the zone in it."""
         cluster = self._state().cluster
         if zone.zone_id in cluster.zones:
             return cluster

@@ -70,7 +70,7 @@ class StoreZones:
 
     @property
     def ids(self) -> Collection[ZoneId]:
-        """As of the last look."""
+        """Return the ids of the zones as of the last look."""
         return self._zones.keys()
 
     def follow(self, tasks: asyncio.TaskGroup, changed: Callable[[], None]) -> None:
@@ -101,7 +101,7 @@ class StoreZones:
 
     @property
     def placed(self) -> Mapping[ZoneId, AssignedZone]:
-        """What is assigned now; without zones that cannot be read."""
+        """Return what is assigned now; without zones that cannot be read."""
         for zone_id in tuple(self._moved):
             self._moved.discard(zone_id)
             mirror, zone = self._mirrors.get(zone_id), self._zones.get(zone_id)
@@ -121,8 +121,8 @@ class StoreZones:
         return self._placed
 
     async def refresh(self, zone_id: ZoneId) -> bool:
-        """What is assigned as of a revision of now, though nothing may have changed for long. False: it cannot
-        be told. Raises MetastoreError."""
+        """Read what is assigned as of a revision of now, though nothing may have changed for long. False: it
+        cannot be told. Raises MetastoreError."""
         placed = self.placed.get(zone_id)
         if placed is None or not placed.is_complete:
             return False
@@ -132,7 +132,7 @@ class StoreZones:
         return True
 
     def revision(self, zone_id: ZoneId) -> int:
-        """At which the zone's assignments were read."""
+        """Return the revision at which the zone's assignments were read."""
         return self._mirrors[zone_id].revision
 
     def moving(self, zone_id: ZoneId) -> Iterable[tuple[int, Observed]]:
@@ -149,7 +149,7 @@ class StoreZones:
             yield number, Observed.of(keys, mirror.get)
 
     async def until(self, zone_id: ZoneId, revision: int, timeout_s: float) -> None:
-        """Until a write of that revision is seen; at most so long."""
+        """Wait until a write of that revision is seen, for at most ``timeout_s``."""
         mirror = self._mirrors.get(zone_id)
         if mirror is not None:
             await mirror.wait_until(lambda: mirror.revision >= revision, timeout_s)

@@ -59,7 +59,7 @@ def matrix_of(stored: StoredTarget) -> npt.NDArray[np.int32]:
 def pointer_of(
     result: PlacementResult, intent: ZoneIntent, data_nodes: DataNodes, event_revision: int, chunks: int = 0
 ) -> TargetPointer:
-    """What names ``result`` once it is stored in so many chunks."""
+    """Return the pointer that names ``result`` once it is stored in ``chunks`` chunks."""
     partitions, replicas = result.matrix.shape
     return TargetPointer(
         event_revision,

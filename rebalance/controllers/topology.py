@@ -37,9 +37,9 @@ Settle = Callable[[int], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class KnownTopology:
-    """As read or written at ``mod_revision``; 0: none was recorded yet. After ``until_ms`` something happened
-    that is not recorded yet: no timer that is due later may be applied. None: nothing did. While the record is
-    ``unreadable`` this is what was known before it was: no zone's data nodes change on it."""
+    """Topology as read or written at ``mod_revision``; 0: none was recorded yet. After ``until_ms`` something
+    happened that is not recorded yet: no timer that is due later may be applied. None: nothing did. While the
+    record is ``unreadable`` this is what was known before it was: no zone's data nodes change on it."""
 
     topology: Topology
     mod_revision: int = 0
@@ -153,7 +153,7 @@ class TopologyKeeper:
         return live
 
     def _drained(self, items: Sequence[KeyValue], before: Topology) -> list[str]:
-        """Who is leaving: a mark that cannot be read changes nothing."""
+        """Return the nodes that are leaving: a mark that cannot be read changes nothing."""
         drained = []
         for item in items:
             name, mark = item.key.removeprefix(self._keyspace.drains), read(item, Drain.decode)

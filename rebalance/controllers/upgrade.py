@@ -73,7 +73,7 @@ class UpgradeKeeper:
 
     @property
     def upgrade(self) -> Upgrade:
-        """As this server's mirror has it."""
+        """Return the upgrade as this server's mirror has it."""
         keys, mirror = self._keyspace, self._mirror
         shown = tuple(mirror.below(keys.nodes)), tuple(mirror.below(keys.processes))
         return self._of(mirror.get(keys.epoch), *shown, mirror.get(keys.older_build))

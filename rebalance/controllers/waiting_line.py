@@ -16,7 +16,7 @@ from rebalance.kernels.admission import with_room
 FREE, CLOSED = 0, 1
 """Entries of the room vector: room for everything, and for nothing."""
 CHUNK = 256
-"""So many partitions are tried before the rooms are looked at again."""
+"""Partitions that are tried before the rooms are looked at again."""
 
 
 class NodeNumbers:
@@ -41,7 +41,7 @@ class NodeNumbers:
 
 
 class WaitingLine:
-    """What waits of a zone, in partition order. ``named`` and ``decisions`` are those of its newest target."""
+    """Waiting partitions of a zone, in order. ``named`` and ``decisions`` are those of its newest target."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class WaitingLine:
         return self._left
 
     def __contains__(self, number: int) -> bool:
-        """Whether the partition came with this line, waiting or not."""
+        """Check that the partition came with this line, waiting or not."""
         return number in self._places
 
     def remove(self, number: int) -> None:
@@ -79,7 +79,7 @@ class WaitingLine:
         self.due.discard(number)
 
     def update(self, number: int, move: Move | None) -> None:
-        """What the partition waits to do now; None: it waits no more."""
+        """Set what the partition waits to do now; None: it waits no more."""
         place = self._places[number]
         self._left += (move is not None) - (self._moves[place] is not None)
         self._moves[place] = move
@@ -90,7 +90,7 @@ class WaitingLine:
         self._uses[place] = entries + entries[:1] * (self._uses.shape[1] - len(entries))
 
     def candidates(self, rooms: Rooms) -> Iterator[Waiting]:
-        """Those whose nodes have room, in order; ``rooms`` may be used up while this goes on."""
+        """Yield the partitions whose nodes have room, in order; ``rooms`` may be used up while this goes on."""
         start = 0
         while True:
             places = with_room(self._uses, self._nodes.room(rooms), start)

@@ -252,7 +252,7 @@ class ZoneController:
         return replace(named, fences=(event.fence,))
 
     def _remember(self, zone_id: ZoneId, pointer: TargetPointer) -> None:
-        """What balanced zones hold is what the next placement of another one looks at."""
+        """Remember what balanced zones hold: the next placement of another one looks at it."""
         if pointer.surplus:
             self._pointers[zone_id] = pointer
 

@@ -1,4 +1,5 @@
-"""What a recovery is planned from: all of a zone, read at one revision and decoded where it is looked at."""
+"""Reading that a recovery is planned from: all of a zone, read at one revision and decoded where it is looked
+at."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class ZoneReading:
     members: dict[PartitionId, dict[str, KeyValue]]
     target: StoredTarget | None = None
     rows: Sequence[bytes] = ()
-    """Of ``target``, a partition each."""
+    """Rows of ``target``, a partition each."""
     given_up: dict[PartitionId, KeyValue] = field(default_factory=dict)
     kept: dict[PartitionId, dict[str, KeyValue]] = field(default_factory=dict)
     nodes: dict[str, KeyValue] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class ZoneReading:
 
     @property
     def targets(self) -> tuple[Assignments, ...]:
-        """Of all partitions; empty: the zone was not placed yet. Takes long for many. Raises
+        """Return the targets of all partitions; empty: the zone was not placed yet. Takes long for many. Raises
         RecordNotReadableError."""
         return tuple(self.target.assignments()) if self.target is not None else ()
 
@@ -86,7 +87,7 @@ class ZoneReading:
         )
 
     def etcd_version(self, node: str) -> str:
-        """Of what the living ``node`` runs its members with; empty: it has not said, or nobody can read it."""
+        """Return the version of etcd that the living ``node`` runs its members with; empty: it is not known."""
         known = self._versions.get(node)
         if known is None:
             record = read(self.nodes.get(node), NodeRecord.decode)
@@ -97,7 +98,7 @@ class ZoneReading:
         return self.target.assignments_of(self.rows[partition.partition]) if self.target is not None else None
 
     def why_not_idle(self, numbers: Iterable[int]) -> str:
-        """What of the zone is not carried out yet; empty: its partitions know the newest target."""
+        """Return what of the zone is not carried out yet; empty: its partitions know the newest target."""
         if self.epoch.halted:
             return f"nothing is written: {self.epoch.halted}"
         if self.intent is None or self.data_nodes is None or self.pointer is None:

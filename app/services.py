@@ -10,7 +10,6 @@ from fastapi import Depends, Request
 
 from app.actor import current_caller, seen_zones
 from app.alerts.alert_watch import AlertWatch
-from app.client.zone_router import ZoneRouter
 from app.log_levels import LogLevelKeeper
 from app.metrics.exposition import Exposition
 from app.request_audit import Audit
@@ -40,6 +39,7 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.core.self_reports import ProcessRole
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Header, Request
 
-from app.client.requests import TIMEOUT_FIELD, TIMEOUT_MAX_S
+from app.contract.keys import TIMEOUT_FIELD, TIMEOUT_MAX_S
 from catalog.core.errors import ErrorKind, StoreError
 
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from app.api.addresses import Key, ZoneName
 from app.api.bodies import JSON_INT_MAX, RequestBody
 from app.api.caller_presence import Deadline, TimeoutField, while_present
 from app.api.problems import answers
-from app.client.requests import ABANDONS_FIELD
-from app.contract.keys import GetResult, PutResult
+from app.contract.keys import ABANDONS_FIELD, GetResult, PutResult
 from app.contract.read_from import ReadFrom
 from app.metrics.outcomes import measured_put
 from app.services import Services, ServicesOf

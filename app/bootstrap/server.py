@@ -22,7 +22,6 @@ from app.bootstrap.scrape_entry import scraped_url, shown_by
 from app.bootstrap.self_entry import entry_of
 from app.bootstrap.stores import open_metastore
 from app.bootstrap.targets_file import keep_targets_file
-from app.client.zone_router import ZoneRouter
 from app.configuration.settings import Settings
 from app.console.mount import Console
 from app.counts.partition_count import PartitionCount
@@ -81,6 +80,7 @@ from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.core.keys import Keyspace
 from rebalance.core.metric_rows import Metric
 from rebalance.core.self_reports import ProcessRole
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.cli.contexts import load_contexts, origin_of
 from app.cli.exits import CliError, ExitCode, UsageError
-from app.client.local_server import RUN_FILE, LocalServer, NotOwnFileError, local_server
+from app.configuration.local_server import RUN_FILE, LocalServer, NotOwnFileError, local_server
 
 TOKEN_VARIABLE = "ZONEKEEPER_TOKEN"
 CA_VARIABLE = "ZONEKEEPER_CA_FILE"

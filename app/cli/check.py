@@ -16,10 +16,10 @@ from typing import Annotated, Any
 
 from app.cli.exits import ExitCode, UsageError
 from app.cli.options import argument, option
+from app.cli.problem_document import ProblemDocument
 from app.cli.problems import describe_problem
 from app.cli.say import say, say_json
 from app.cli.sql_source import Script, read_script
-from app.client.problem import ProblemDocument
 from app.configuration.node_profiles import profiles_of
 from app.errors import problem
 from app.supervision.child_plan import NodeSpec, default_topology, read_topology

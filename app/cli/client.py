@@ -13,13 +13,13 @@ from urllib.parse import quote
 
 import httpx
 
+from app.cli import requests
 from app.cli.address import Address
 from app.cli.exits import ExitCode, UsageError
+from app.cli.problem_document import JsonObject, ProblemDocument, json_object
 from app.cli.request_errors import NoAnswerError, ProblemError, UnreachableError, UntrustedError
+from app.cli.requests import Request
 from app.cli.say import say
-from app.client import requests
-from app.client.problem import JsonObject, ProblemDocument, json_object
-from app.client.requests import Request
 from rebalance.hosting.tls_handshakes import SharedContext
 
 CONNECT_TIMEOUT_S = 5.0

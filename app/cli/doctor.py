@@ -91,7 +91,7 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
     """Whatever of the installation can be found; ``stack`` closes it. Raises UsageError."""
     from app.cli.address import find_address
     from app.cli.client import ApiClient
-    from app.client.local_server import local_server
+    from app.configuration.local_server import local_server
     from app.diagnosis.examination import Target
     from app.diagnosis.whereabouts import read_place
 
@@ -110,8 +110,8 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
 
 def _selected(client: ApiClient, sql: str) -> Mapping[str, Any]:
     """The outcome of a SELECT. Raises RuntimeError when refused, and OSError where asking again may help."""
+    from app.cli import requests
     from app.cli.request_errors import RequestError, may_pass
-    from app.client import requests
 
     try:
         (outcome,) = client.send(replace(requests.execute(sql), timeout_s=SELECT_S))

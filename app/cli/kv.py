@@ -14,7 +14,7 @@ from app.cli.names import fold_name
 from app.cli.options import OutputFormat, ZoneArgument, argument, group, option
 from app.cli.request_errors import NoAnswerError, ProblemError
 from app.cli.say import say_json
-from app.client.requests import TIMEOUT_MAX_S
+from app.contract.keys import TIMEOUT_MAX_S
 from app.contract.read_from import ReadFrom
 from rebalance.core.write_terms import WriteTerms
 from rebalance.groups.key_text import check_key, check_operation_id

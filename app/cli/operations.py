@@ -32,8 +32,8 @@ from app.cli.options import (
     group,
     option,
 )
+from app.cli.problem_document import JsonObject
 from app.cli.rebalance_run import pause_request
-from app.client.problem import JsonObject
 
 if TYPE_CHECKING:
     from app.contract.operations import OperationDetail

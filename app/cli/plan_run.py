@@ -13,11 +13,11 @@ from app.cli.exits import CliError, ExitCode
 from app.cli.follow import follow, touched_zones
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat
+from app.cli.problem_document import JsonObject, ProblemDocument
 from app.cli.problems import render_problem
 from app.cli.request_errors import ProblemError
 from app.cli.say import counted, json_text, say, say_json, say_lines
 from app.cli.sql_source import Script
-from app.client.problem import JsonObject, ProblemDocument
 
 MARKS = {"create": "+", "change": "~", "drop": "-"}
 MOVES = ("MOVE", "ADD", "REMOVE", "ROLE")

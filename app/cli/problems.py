@@ -6,9 +6,9 @@ import re
 import unicodedata
 
 from app.cli.options import OutputFormat
+from app.cli.problem_document import ProblemDocument
 from app.cli.say import json_text
 from app.cli.sql_source import Script
-from app.client.problem import ProblemDocument
 from catalog.core.visible import hidden_character
 
 _WORD = re.compile(r"\w+|\"[^\"]*\"|'[^']*'")

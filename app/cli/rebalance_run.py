@@ -9,8 +9,8 @@ from typing import Any
 from app.cli.connection import Api
 from app.cli.exits import UsageError
 from app.cli.options import asker
+from app.cli.problem_document import JsonObject
 from app.cli.rebalance_view import print_limits
-from app.client.problem import JsonObject
 from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
 from rebalance.core.windows import Window
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from app.cli.options import OutputFormat
 from app.cli.output import print_rows
+from app.cli.problem_document import JsonObject
 from app.cli.say import say, say_json
-from app.client.problem import JsonObject
 from rebalance.core.bandwidth import rate_text
 from rebalance.core.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitKind
 

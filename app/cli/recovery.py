@@ -22,8 +22,8 @@ from app.cli.options import (
     option,
 )
 from app.cli.output import Columns
+from app.cli.problem_document import JsonObject
 from app.cli.say import counted, say
-from app.client.problem import JsonObject
 from app.views.shown_resets import shown_of
 
 if TYPE_CHECKING:

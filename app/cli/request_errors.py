@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from app.cli.address import CA_VARIABLE, Address
 from app.cli.exits import CliError, ExitCode
-from app.client.problem import ProblemDocument
+from app.cli.problem_document import ProblemDocument
 
 SERVER_ERROR = 500
 GATEWAY_TIMEOUT = 504

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.cli.exits import CliError, ExitCode
+from app.cli.problem_document import ProblemDocument
 from app.cli.request_errors import ProblemError
 from app.cli.sql_source import Script
-from app.client.problem import ProblemDocument
 
 SMALL_CHARS = 8_000
 """No script of so few characters is too large; larger ones are looked at, which takes the parser."""

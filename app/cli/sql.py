@@ -17,11 +17,11 @@ from app.cli.exits import CliError, ExitCode
 from app.cli.follow import follow, touched_zones
 from app.cli.options import OutputFormat, ReasonOption, TimeoutOption, WaitOption, option
 from app.cli.output import print_results
+from app.cli.problem_document import ProblemDocument
 from app.cli.problems import render_problem
 from app.cli.request_errors import ProblemError
 from app.cli.script_parts import ScriptPart, parts_of
 from app.cli.sql_source import read_script
-from app.client.problem import ProblemDocument
 
 if TYPE_CHECKING:
     from app.contract.statements import StatementOutcome

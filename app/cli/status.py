@@ -13,10 +13,10 @@ from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
 from app.cli.follow import FollowProgress
 from app.cli.output import print_table, table_columns
+from app.cli.problem_document import JsonObject
 from app.cli.rebalance_view import summary
 from app.cli.request_errors import ProblemError
 from app.cli.say import say
-from app.client.problem import JsonObject
 from app.contract.change_text import describe_params
 from app.contract.columns import columns_of
 from app.contract.nodes import NodeBody

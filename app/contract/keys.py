@@ -8,6 +8,12 @@ from typing_extensions import TypedDict
 
 from app.contract.marks import About
 
+TIMEOUT_FIELD = "Zonekeeper-Timeout"
+"""Header: seconds that the caller waits."""
+TIMEOUT_MAX_S = 60.0
+ABANDONS_FIELD = "Zonekeeper-Abandons"
+"""Header: operation ids of earlier writes of the key whose outcome the caller was not told, and gives up."""
+
 
 class PutResult(TypedDict):
     zone: str

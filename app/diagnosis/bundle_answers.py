@@ -15,7 +15,7 @@ import grpc
 import httpx
 from aetcd import rpc
 
-from app.client.local_server import SCRAPE_TOKEN_FILE, TARGETS_FILE
+from app.configuration.local_server import SCRAPE_TOKEN_FILE, TARGETS_FILE
 from app.diagnosis.bundle_files import BundleEntry
 from app.diagnosis.metastore_probes import MetastoreMember
 from app.diagnosis.scrubbing import without_literals

@@ -12,7 +12,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from app.build import own_commit, own_version
-from app.client.local_server import SCRAPE_TOKEN_FILE
+from app.configuration.local_server import SCRAPE_TOKEN_FILE
 from app.configuration.settings import Settings
 from app.diagnosis.machine_probes import java
 from app.diagnosis.scrubbing import HIDDEN, is_secret, secrets_in

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.client.local_server import RUN_FILE
+from app.configuration.local_server import RUN_FILE
 from app.configuration.settings import Settings
 from rebalance.hosting.tls import TlsFiles
 

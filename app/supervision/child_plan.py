@@ -11,7 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from app.client.local_server import TARGETS_FILE
+from app.configuration.local_server import TARGETS_FILE
 from app.configuration.node_profiles import profiles_of
 from app.configuration.settings import METASTORE_QUOTA_MB, Settings
 from app.supervision.installation_state import PORTS_PER_MEMBER, STORE_PORTS, LocalLogin, Ports, UpError

@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from app.client.local_server import DATA_DIR, SCRAPE_TOKEN_FILE
+from app.configuration.local_server import DATA_DIR, SCRAPE_TOKEN_FILE
 from app.security.protections import is_loopback
 from app.supervision.privacy import of_others
 from rebalance.hosting.etcd_binary import BUNDLED, MEMORY_FILE, EtcdBinary, EtcdVersionError, choose, remember

@@ -29,7 +29,6 @@ from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.alerts.readiness_probe import ReadinessProbe
 from app.application import build_app
-from app.client.zone_router import ZoneRouter
 from app.console.mount import Console
 from app.counts.partition_count import PartitionCount
 from app.counts.serving_watch import ServingWatch
@@ -57,6 +56,7 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.core.failures import Failing, FailureRecord, failure_after
 from rebalance.core.keys import PartitionId
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.hosting.background import Background
 from rebalance.nodes.endpoints import MirroredEndpoints

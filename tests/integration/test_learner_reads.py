@@ -14,9 +14,9 @@ import pytest
 from aetcd import rpc
 
 from app.application import build_app
-from app.client.zone_router import ZoneRouter
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.data_client import Connections, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError
 from rebalance.groups.group_guard import WrongGroupError

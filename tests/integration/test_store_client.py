@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from app.client.store_copy_reads import StoreCopyReads
-from app.client.zone_router import ZoneRouter
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.core.store_positions import StorePosition
+from rebalance.data.store_copy_reads import StoreCopyReads
+from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.copy_reader import CopyReader, Samples
 from rebalance.ports.groups import GroupFullError, OutcomeUnknownError, ValueRefusedError
 from rebalance.store.core.log_records import KeyChange

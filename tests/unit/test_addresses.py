@@ -21,7 +21,7 @@ from app.api.addresses import one_spelling
 from app.api.bodies import check_json
 from app.api.route_guard import routes_of
 from app.application import build_app
-from app.client.requests import key_path, segment
+from app.cli.requests import key_path, segment
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.visible import hidden_character

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from app.api.routing import VERSION_HEADER
+from app.contract.keys import ABANDONS_FIELD, TIMEOUT_FIELD, TIMEOUT_MAX_S
 from app.edge.policies import VERSION_FIELD
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, ZoneId
 from rebalance.core import write_terms
@@ -63,7 +64,8 @@ def test_names_and_bounds() -> None:
         key_text.OPERATION_ID_PATTERN,
     )
     assert writes.ABANDONED_MAX == write_terms.ABANDONED_MAX
-    assert (requests.ABANDONS_FIELD, version.VERSION_FIELD) == ("Zonekeeper-Abandons", VERSION_FIELD)
+    assert (requests.ABANDONS_FIELD, version.VERSION_FIELD) == (ABANDONS_FIELD, VERSION_FIELD)
+    assert (requests.TIMEOUT_FIELD, requests.TIMEOUT_MAX_S) == (TIMEOUT_FIELD, TIMEOUT_MAX_S)
     assert routing_maps.MAP_VERSION_FIELD == VERSION_HEADER
     assert (store_wire.WIRE_FORMAT, store_wire.FRAME_BYTES_MAX) == (
         store_messages.WIRE_FORMAT,

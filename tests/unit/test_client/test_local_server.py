@@ -18,7 +18,7 @@ from app.cli.address import find_address
 from app.cli.contexts import Context, Contexts, save_contexts
 from app.cli.exits import CliError
 from app.cli.main import main
-from app.client.local_server import LocalServer, NotOwnFileError, local_server
+from app.configuration.local_server import LocalServer, NotOwnFileError, local_server
 from tests.unit.test_client.servers import Network
 from zonekeeper_client import BlockingZoneClient, ZoneClient
 from zonekeeper_client import local_server as of_programs

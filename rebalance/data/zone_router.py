@@ -1,14 +1,14 @@
-"""Puts and gets by partition, whatever keeps its copies: the server's routes and ``ZoneClient`` ask here."""
+"""Puts and gets by partition, whatever keeps its copies: the server's routes ask here."""
 
 from __future__ import annotations
 
 import time
 
-from app.client.store_copy_reads import StoreCopyReads
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
 from rebalance.core.write_terms import ANY, WriteTerms
+from rebalance.data.store_copy_reads import StoreCopyReads
 from rebalance.groups.data_client import AppliedWrite, Datum
 from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum
 from rebalance.groups.router import READ_AT_LIMIT_S, TIME_LIMIT_S, Router

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
-from app.client.problem import JsonObject
+from app.cli.problem_document import JsonObject
+from app.contract.keys import ABANDONS_FIELD, TIMEOUT_FIELD
 from rebalance.core.write_terms import ANY, WriteTerms
 
 if TYPE_CHECKING:
@@ -35,11 +36,6 @@ ADOPT_TIMEOUT_S = 600.0
 # The server waits for the exchange.
 LOSS_TIMEOUT_S = 30.0
 NONE: Mapping[str, str] = {}
-TIMEOUT_FIELD = "Zonekeeper-Timeout"
-"""Header: seconds that the caller waits."""
-TIMEOUT_MAX_S = 60.0
-ABANDONS_FIELD = "Zonekeeper-Abandons"
-"""Header: operation ids of earlier writes of the key whose outcome the caller was not told, and gives up."""
 GRACE_S = 1.0
 """So much longer than the server is told an answer is waited for: it says more than that none came."""
 

@@ -15,7 +15,7 @@ from functools import partial
 from app.actor import current_caller
 from app.request_audit import Audit
 from app.security.standing import StandingWatch
-from app.security.statement_policy import authorise_call, require
+from app.security.statement_policy import authorise_call
 from app.sql.calls import Procedures, call_details
 from app.sql.change_plan import (
     ChangePlan,
@@ -48,14 +48,14 @@ from app.sql.view_registry import (
 )
 from app.sql.view_snapshot import SystemSnapshot
 from app.sql.view_threads import ViewThreads
-from app.sql.visible_rows import asked_for, check_question, names_of, needs_of, sight, visible, visible_rows
+from app.sql.visible_rows import Asked, Permit, asked_by, asked_of, visible_rows
 from app.views.sight import NO_SIGHT, PartitionSight
 from app.views.store_copies import ServerCopies
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
 from catalog.core.principals import SYSTEM, Privilege
-from catalog.core.snapshot import CatalogSnapshot, Topology
+from catalog.core.snapshot import Topology
 from catalog.ports import VersionRecord
 from parser.calls import Call, Procedure
 from parser.queries import (
@@ -184,7 +184,7 @@ class SqlEngine:
                 if not pieces:
                     raise nothing_found(sql)
                 queries = await self._prepare_all(pieces)
-                await self._authorise(pieces)
+                await self._authorise(pieces, queries)
             except StatementError as error:
                 raise ScriptError(error, ()) from error
             commands = [piece.statement.command for piece in pieces if isinstance(piece.statement, Ddl)]
@@ -258,8 +258,8 @@ class SqlEngine:
                 return ()
         return await self._catalog.history(version)
 
-    async def _authorise(self, pieces: Sequence[QueryPiece]) -> None:
-        """All of a script's statements but its queries. Raises StatementError with the statement's number."""
+    async def _authorise(self, pieces: Sequence[QueryPiece], queries: Mapping[int, PreparedQuery]) -> None:
+        """All of a script's statements. Raises StatementError with the statement's number."""
         caller = current_caller()
         is_one = len(pieces) == 1 or all(isinstance(piece.statement, Ddl) for piece in pieces)
         # What is executed as one is authorised as one.
@@ -268,7 +268,11 @@ class SqlEngine:
         catalog = await self._catalog.snapshot()
         for piece in pieces:
             try:
-                check_question(piece.statement, catalog, caller)
+                if isinstance(piece.statement, Call):
+                    authorise_call(catalog, piece.statement, caller)
+                query = queries.get(piece.n)
+                asked = asked_by(piece.statement) if query is None else asked_of(self._views(query))
+                Permit(catalog, caller, asked)
             except StatementError as error:
                 error.statement = piece.n
                 raise
@@ -279,7 +283,7 @@ class SqlEngine:
         check_plannable(commands)
         for _ in range(PLAN_ATTEMPTS_MAX):
             statements = await self._catalog.changes(commands, self._nodes())
-            snapshot = await self._snapshot()
+            snapshot = await self._snapshot_of(await self._permit({}))
             if snapshot.catalog.version == statements[0].before.version:
                 return await self._threads.run(snapshot, partial(plan_of, statements, snapshot))
         message = f"other statements changed it during each of {PLAN_ATTEMPTS_MAX} attempts"
@@ -322,15 +326,12 @@ class SqlEngine:
     async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
         """Of anything but changes and queries. Raises StatementError."""
         self._require_loaded()
-        caller = current_caller()
-        catalog = await self._catalog.snapshot()
-        if caller is not None:
-            check_question(statement, catalog, caller)
         if isinstance(statement, Call):
             return await self._call(statement, session)
         if isinstance(statement, ExplainDdl):
             return explained(await self._plan_of((statement.command,)))
-        snapshot = await self._snapshot_of(catalog)
+        permit = await self._permit(asked_by(statement))
+        snapshot = await self._snapshot_of(permit)
 
         def answer() -> ResultSet:
             if isinstance(statement, Show):
@@ -343,23 +344,21 @@ class SqlEngine:
             return explain_partition(statement, snapshot)
 
         rows = await self._threads.run(snapshot, answer)
-        return replace(
-            rows, catalog_version=snapshot.catalog.version, held=sight(snapshot, asked_for(statement))
-        )
+        return replace(rows, catalog_version=permit.catalog.version, held=permit.shown)
 
     def _require_loaded(self) -> None:
         if not self._mirror.is_loaded:
             raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
 
     async def _call(self, statement: Call, session: SessionContext) -> ResultSet:
+        catalog, caller = await self._catalog.snapshot(), current_caller()
+        known = catalog if caller is None else authorise_call(catalog, statement, caller)
         if self._procedures is None:
             message = "procedures can be called where nodes run, and not here"
             raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, statement.position)
         if session.in_transaction:
             message = "a procedure takes effect at once and cannot be part of a transaction"
             raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, statement.position)
-        catalog, caller = await self._catalog.snapshot(), current_caller()
-        known = catalog if caller is None else authorise_call(catalog, statement, caller)
         self._audit.require_reason()
         answer = await self._procedures.run(statement, known)
         if answer.applied is not False:
@@ -375,31 +374,33 @@ class SqlEngine:
                 {"CURRENT_CATALOG": session.catalog.lower(), "CURRENT_SCHEMA": session.schema.lower()},
             )
 
-        prepared = await self._reader.run(len(statement.source.text), prepare)
-        caller = current_caller()
-        needs = needs_of(map(self._registry.relation, prepared.relations)) if caller is not None else ()
-        if caller is not None and needs:
-            catalog = await self._catalog.snapshot()
-            for need in needs:
-                require(caller, catalog, need, None)
-        return prepared
+        return await self._reader.run(len(statement.source.text), prepare)
+
+    def _views(self, query: PreparedQuery) -> list[SystemView]:
+        return [self._registry.relation(relation) for relation in sorted(query.relations)]
 
     async def _query(self, query: PreparedQuery, session: SessionContext) -> ResultSet:
-        views = [self._registry.relation(relation) for relation in sorted(query.relations)]
-        snapshots: list[SystemSnapshot] = []
+        """Authorised before it waits for its turn, and again on the catalog that it is answered from."""
+        views = self._views(query)
+        asked = asked_of(views)
+        if current_caller() is not None and any(asked.values()):
+            await self._permit(asked)
+        permits: list[Permit] = []
 
         async def load() -> dict[str, bytes]:
-            names = {view.name for view in views}
-            copies = await self._store_copies() if STORE_COPIES in names else ()
-            snapshot = await self._snapshot(EVENTS in names, AUDIT in names, copies)
-            snapshots.append(snapshot)
-            return await self._tables(views, snapshot)
+            copies = await self._store_copies() if STORE_COPIES in asked else ()
+            permits.append(permit := await self._permit(asked))
+            version = permit.catalog.version
+            events = await self._catalog.history(version) if EVENTS in asked else ()
+            audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if AUDIT in asked else ()
+            snapshot = await self._snapshot_of(permit)
+            return await self._tables(views, replace(snapshot, events=events, audit=audit, store_copies=copies))
 
         is_cheap = query.is_simple and all(view.is_short for view in views)
         running = self._sandbox.run(query, load, is_cheap=is_cheap, time_zone=session.time_zone)
         answer = await (running if self._watch is None else self._watch.during(running))
-        shown = snapshots[-1]
-        return replace(answer, catalog_version=shown.catalog.version, held=sight(shown, names_of(views)))
+        permit = permits[-1]
+        return replace(answer, catalog_version=permit.catalog.version, held=permit.shown)
 
     async def _tables(self, views: Sequence[SystemView], snapshot: SystemSnapshot) -> dict[str, bytes]:
         of = (snapshot.catalog.version, snapshot.keys.revision, snapshot.silence, self._sight.version())
@@ -418,21 +419,16 @@ class SqlEngine:
         streams.update({name: stream for name, stream in tables.items() if not name.endswith(PASSING)})
         return tables
 
-    async def _snapshot(
-        self, with_events: bool = False, with_audit: bool = False, copies: tuple[ServerCopies, ...] = ()
-    ) -> SystemSnapshot:
-        catalog = await self._catalog.snapshot()
-        events = await self._catalog.history(catalog.version) if with_events else ()
-        audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
-        found = await self._snapshot_of(catalog)
-        return replace(found, events=events, audit=audit, store_copies=copies)
+    async def _permit(self, asked: Asked) -> Permit:
+        """On the catalog as committed now. Raises RefusedError (PRIVILEGE_MISSING)."""
+        return Permit(await self._catalog.snapshot(), current_caller(), asked)
 
-    async def _snapshot_of(self, catalog: CatalogSnapshot) -> SystemSnapshot:
+    async def _snapshot_of(self, permit: Permit) -> SystemSnapshot:
         """For the caller; the keyspace as it is now."""
         ownership = self._ownership() if self._ownership is not None else None
         at_ms = time.time_ns() // 1_000_000
         snapshot = SystemSnapshot(
-            catalog,
+            permit.catalog,
             self._mirror.copy(),
             self._keyspace,
             at_ms,
@@ -442,4 +438,4 @@ class SqlEngine:
             silence=await self._sight.silence(),
             since_ms=self._sight.since_ms,
         )
-        return visible(snapshot, current_caller())
+        return permit.visible(snapshot)

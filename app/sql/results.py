@@ -61,7 +61,7 @@ class AnswerColumn:
 class ResultSet:
     """``rows`` hold JSON-ready values in column order. For DDL: no columns, ``update_type`` (CREATE ZONE, ...),
     ``applied``, ``effect``, the zone and the catalog version after it. ``held``: what a
-    reader of the rows has to hold, as ``visible_rows.sight`` writes it; empty where nobody has to log in."""
+    reader of the rows has to hold, as ``Permit.shown`` writes it; empty where nobody has to log in."""
 
     columns: tuple[AnswerColumn, ...] = ()
     rows: Sequence[tuple[Any, ...]] = ()

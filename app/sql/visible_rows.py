@@ -3,10 +3,10 @@ count and no sum tells of a zone that is hidden."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from app.actor import current_caller
 from app.alerts.shown_alerts import seen_alerts
 from app.security.statement_policy import (
     EXPLAIN_PARTITION,
@@ -14,7 +14,6 @@ from app.security.statement_policy import (
     SHOWS_MORE,
     VIEWS,
     Need,
-    authorise_call,
     only_zones,
     require,
 )
@@ -25,56 +24,80 @@ from catalog.core.access_tokens import scope_text
 from catalog.core.authorisation import Caller, Grants, Held
 from catalog.core.principals import ALL_ZONES, SYSTEM, ObjectKind, Principal, Privilege, zone_object
 from catalog.core.versions import CatalogSnapshot
-from parser.calls import Call
+from catalog.core.zone import ZoneId
 from parser.queries import ExplainPartition, Show, Statement
 
-
-def check_question(statement: Statement, catalog: CatalogSnapshot, caller: Caller) -> None:
-    """Of what neither changes the catalog nor is a query. Raises RefusedError (PRIVILEGE_MISSING)."""
-    if isinstance(statement, Call):
-        authorise_call(catalog, statement, caller)
-    elif isinstance(statement, Show):
-        require(caller, catalog, QUESTIONS[statement.kind], None)
+Asked = Mapping[str, Need | None]
+"""What SHOW, EXPLAIN or a query ask for, by its name in the tables of privileges, and what that needs; nothing
+where rows alone are left out."""
 
 
-def needs_of(views: Iterable[SystemView]) -> tuple[Need, ...]:
-    """What a query of these views needs; nothing where rows alone are left out."""
-    needs = (VIEWS[name] for name in names_of(views))
-    return tuple(need for need in needs if need is not None)
-
-
-def names_of(views: Iterable[SystemView]) -> Iterator[str]:
-    """Of the views that are about the installation."""
-    return (view.name for view in views if view.schema == SCHEMA)
-
-
-def asked_for(statement: Statement) -> tuple[str, ...]:
-    """What SHOW or EXPLAIN were asked for, by its name in the table of privileges."""
+def asked_by(statement: Statement) -> Asked:
+    """Of anything but changes, CALL and queries."""
     if isinstance(statement, Show):
-        return (statement.kind.value,)
-    return (EXPLAIN_PARTITION,) if isinstance(statement, ExplainPartition) else ()
+        return {statement.kind.value: QUESTIONS[statement.kind]}
+    return {EXPLAIN_PARTITION: None} if isinstance(statement, ExplainPartition) else {}
 
 
-def visible(snapshot: SystemSnapshot, caller: Caller | None) -> SystemSnapshot:
-    """The snapshot with the zones, users and queries that the caller may see. None: all of it."""
-    if caller is None:
-        return snapshot
-    catalog = snapshot.catalog
-    grants = catalog.grants
-    seen = caller.seen_zones(grants, [zone.zone_id for zone in catalog.zones])
-    queries = snapshot.queries
-    if not caller.may(grants, Privilege.OPERATE, SYSTEM):
-        queries = tuple(entry for entry in queries if entry.client.is_within(caller))
-    if seen is not None:
-        catalog = only_zones(catalog, [zone for zone in catalog.zones if zone.zone_id in seen])
-    if not caller.may(grants, Privilege.ADMIN, SYSTEM):
-        catalog = replace(catalog, grants=_own(grants, caller))
-    zones = None if seen is None else {zone.name: zone.zone_id for zone in catalog.zones}
-    alerts = tuple(seen_alerts(snapshot.alerts, zones))
-    sees_system = caller.may(grants, Privilege.SEE, SYSTEM)
-    return replace(
-        snapshot, catalog=catalog, queries=queries, alerts=alerts, seen=seen, sees_system=sees_system
-    )
+def asked_of(views: Iterable[SystemView]) -> Asked:
+    """By a query; of the views that are about the installation."""
+    return {view.name: VIEWS[view.name] for view in views if view.schema == SCHEMA}
+
+
+@dataclass(frozen=True)
+class Permit:
+    """``caller`` may have what is ``asked``, on the grants of ``catalog``. None: nobody has to log in. Raises
+    RefusedError (PRIVILEGE_MISSING) where it may not."""
+
+    catalog: CatalogSnapshot
+    caller: Caller | None
+    asked: Asked
+
+    def __post_init__(self) -> None:
+        if self.caller is not None:
+            for need in self.asked.values():
+                require(self.caller, self.catalog, need, None)
+
+    @cached_property
+    def seen(self) -> frozenset[ZoneId] | None:
+        """The zones that the caller may see; None: all, also those that are gone."""
+        if self.caller is None:
+            return None
+        return self.caller.seen_zones(self.catalog.grants, (zone.zone_id for zone in self.catalog.zones))
+
+    def visible(self, snapshot: SystemSnapshot) -> SystemSnapshot:
+        """The snapshot of ``catalog`` with the zones, users and queries that the caller may see."""
+        caller, seen, catalog, grants = self.caller, self.seen, self.catalog, self.catalog.grants
+        if caller is None:
+            return snapshot
+        queries = snapshot.queries
+        if not caller.may(grants, Privilege.OPERATE, SYSTEM):
+            queries = tuple(entry for entry in queries if entry.client.is_within(caller))
+        if seen is not None:
+            catalog = only_zones(catalog, [zone for zone in catalog.zones if zone.zone_id in seen])
+        if not caller.may(grants, Privilege.ADMIN, SYSTEM):
+            catalog = replace(catalog, grants=_own(grants, caller))
+        zones = None if seen is None else {zone.name: zone.zone_id for zone in catalog.zones}
+        alerts = tuple(seen_alerts(snapshot.alerts, zones))
+        sees_system = caller.may(grants, Privilege.SEE, SYSTEM)
+        return replace(
+            snapshot, catalog=catalog, queries=queries, alerts=alerts, seen=seen, sees_system=sees_system
+        )
+
+    @property
+    def shown(self) -> str:
+        """What an answer shows, as ``access_tokens.scope_text``: whoever reads it later needs that. What shows
+        more of it counts where it was held."""
+        caller, grants = self.caller, self.catalog.grants
+        if caller is None:
+            return ""
+        see = frozenset({Privilege.SEE})
+        zones = (ALL_ZONES,) if self.seen is None else map(zone_object, self.seen)
+        held: Held = dict.fromkeys(zones, see)
+        needed = {need.privilege for need in self.asked.values() if need and need.on is ObjectKind.SYSTEM}
+        more = {SHOWS_MORE[name] for name in self.asked if name in SHOWS_MORE}
+        on_system = frozenset(needed | {one for one in more if caller.may(grants, one, SYSTEM)})
+        return scope_text({**held, SYSTEM: on_system} if on_system else held)
 
 
 def visible_rows(view: SystemView, snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -89,31 +112,6 @@ def visible_rows(view: SystemView, snapshot: SystemSnapshot) -> Iterator[Row]:
         zone_id = None if zone_at is None else row[zone_at]
         if zone_at is None or zone_id in seen or (zone_id is None and view.name == GRANTS):
             yield tuple(None if at in hidden else cell for at, cell in enumerate(row)) if hidden else row
-
-
-def sight(snapshot: SystemSnapshot, asked: Iterable[str]) -> str:
-    """What an answer shows, as ``access_tokens.scope_text``: whoever reads it later needs that.
-
-    ``snapshot``: as ``visible`` has left it for the caller. ``asked``: names of views, or ``asked_for``."""
-    caller = current_caller()
-    if caller is None:
-        return ""
-    see = frozenset({Privilege.SEE})
-    zones = (ALL_ZONES,) if snapshot.seen is None else map(zone_object, snapshot.seen)
-    shown: Held = dict.fromkeys(zones, see)
-    on_system = frozenset(_on_system(asked, caller, snapshot.catalog.grants))
-    return scope_text({**shown, SYSTEM: on_system} if on_system else shown)
-
-
-def _on_system(asked: Iterable[str], caller: Caller, grants: Grants) -> Iterator[Privilege]:
-    """The caller was asked for what the answer needed; what shows more of it counts where it was held."""
-    for name in asked:
-        need = VIEWS.get(name)
-        if need is not None and need.on is ObjectKind.SYSTEM:
-            yield need.privilege
-        more = SHOWS_MORE.get(name)
-        if more is not None and caller.may(grants, more, SYSTEM):
-            yield more
 
 
 def _own(grants: Grants, caller: Caller) -> Grants:

@@ -104,6 +104,20 @@ async def test_what_is_taken_away_is_gone_with_the_next_statement(world: World) 
         assert (await refusal(world, "ALTER ZONE orders SET (REPLICAS 2)")).kind is ErrorKind.ZONE_NOT_FOUND
 
 
+@pytest.mark.parametrize(
+    "question", ["SELECT count(*) FROM system.audit", "SHOW NODES", "SELECT node_name FROM system.nodes"]
+)
+async def test_a_question_of_a_script_is_authorised_again_when_its_turn_comes(
+    world: World, question: str
+) -> None:
+    async with by(world, "root"):
+        await world.engine.run_script("CREATE USER second; GRANT administrator TO second")
+    async with by(world, "second"):
+        refused = await refusal(world, f"REVOKE administrator FROM second; {question}")
+    assert isinstance(refused, ScriptError)
+    assert (refused.kind, refused.statement, len(refused.results)) == (ErrorKind.PRIVILEGE_MISSING, 2, 1)
+
+
 async def test_rows_counts_and_sums_show_no_hidden_zone(world: World) -> None:
     views = ("zones", "zone_storage_profiles", "tables", "global_zone_partition_states", "assignments")
     async with by(world, "anna"):

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 from sortedcontainers import SortedList
 
-from app.actor import acting
+from app.security.statement_policy import VIEWS
 from app.sql.query_line import QueryClient, QueryEntry
 from app.sql.view_registry import INTEGER, VARCHAR, ZONE_ID, Row, view
 from app.sql.view_snapshot import SystemSnapshot
-from app.sql.visible_rows import sight, visible, visible_rows
-from catalog.core.audit import Actor
+from app.sql.visible_rows import Permit, visible_rows
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.principals import (
     READY_PRIVILEGES,
@@ -65,11 +64,15 @@ def test_equal_names_of_two_sources_see_no_queries_of_each_other() -> None:
     )
     queries = tuple(QueryEntry("", 0, client, False, 0, 0, "SELECT 1") for client in clients)
     snapshot = replace(seen_by(None), queries=queries)
+
+    def shown_to(caller: Caller | None) -> SystemSnapshot:
+        return Permit(snapshot.catalog, caller, {}).visible(snapshot)
+
     for principal, own in ((anna, clients[::2]), (other, clients[1:2])):
-        assert tuple(entry.client for entry in visible(snapshot, Caller(principal)).queries) == own
+        assert tuple(entry.client for entry in shown_to(Caller(principal)).queries) == own
         scope = {SYSTEM: frozenset({Privilege.SEE})}
-        assert visible(snapshot, Caller(principal, scope=scope)).queries == ()
-    assert visible(snapshot, None).queries == queries
+        assert shown_to(Caller(principal, scope=scope)).queries == ()
+    assert shown_to(None).queries == queries
 
 
 ALL = "SEE ON ALL ZONES"
@@ -100,7 +103,6 @@ def test_an_answer_is_for_whoever_sees_what_it_shows(member_of: str, asked: str,
     ready = {role(name): held for name, held in READY_PRIVILEGES.items()}
     zones = tuple(Zone(ZoneId(number), f"Z{number}", 1, 1, None, ("default",)) for number in (1, 2))
     catalog = replace(CatalogSnapshot(), grants=replace(grants, held={**grants.held, **ready}), zones=zones)
-    caller = Caller(anna)
-    with acting(Actor("anna", caller=caller)):
-        assert sight(visible(replace(seen_by(None), catalog=catalog), caller), [asked]) == shown
-    assert sight(seen_by(None), [asked]) == "", "nobody has logged in"
+    needed = {asked: VIEWS.get(asked)}
+    assert Permit(catalog, Caller(anna), needed).shown == shown
+    assert Permit(catalog, None, needed).shown == "", "nobody has logged in"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.contract.columns import Facts
@@ -100,12 +100,9 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             if seen.target is None:
                 continue
             peers, learners = seen.target.peers, seen.target.learners
-            copies = copy_states(seen, snapshot.alive)
-            # A learner's copy may be complete and never leads (IEP-037).
-            of_voters = {node: state for node, state in copies.items() if not is_learner(seen, node)}
             leader = seen.leader(snapshot.alive)
             serves = global_state(seen, snapshot.alive) not in UNSERVED
-            ideal, leading = (*peers, *learners), effective(peers, of_voters) if serves else ()
+            ideal, leading = (*peers, *learners), _leading(seen, peers, snapshot.alive) if serves else ()
             real = (*leading, *(node for node in learners if node not in leading)) if leading else ()
             yield (
                 zone.zone_id,
@@ -117,6 +114,15 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
                 leader or None,
                 ideal == real and leader == ideal[0],
             )
+
+
+def _leading(view: PartitionView, peers: Sequence[str], alive: frozenset[str]) -> Sequence[str]:
+    """The one that leads, or should, and the others. Store servers have decided it in their last exchange."""
+    if view.owners is not None:
+        return view.owners.effective
+    # A learner's copy may be complete and never leads (IEP-037).
+    copies = copy_states(view, alive).items()
+    return effective(peers, {node: state for node, state in copies if not is_learner(view, node)})
 
 
 def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:

@@ -258,11 +258,12 @@ async def test_what_is_no_zone_of_store_servers_is_refused(
         assert refused.value.message == "the engine store of zone BULK has no groups; accepted: reset-lost"
 
 
-@pytest.mark.row("PME-106", shows="service")
-async def test_every_server_logs_each_full_map(
+@pytest.mark.row("PME-063", "PME-106", shows="service")
+async def test_every_server_logs_its_own_and_each_full_map(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
-    """PME-106: for each zone the coordinator and its order, the update sequence, the size and the version."""
+    """PME-106: for each zone the coordinator and its order, the update sequence, the size and the version.
+    PME-063: what each server tells: copies that are filled, version, update sequence and size."""
     with capture_logs() as lines:
         async with store_trio(tmp_path, metastore, keyspace, LISTS) as trio:
             await put_all(trio, b"1")
@@ -275,3 +276,8 @@ async def test_every_server_logs_each_full_map(
     )
     maps = [line["maps"] for line in lines if line["event"] == "full map"]
     assert maps.count((expected,)) == 3, maps
+    told = [line["maps"] for line in lines if line["event"] == "single map"]
+    sizes = [sum(name in nodes for nodes in LISTS) for name in cluster.servers]
+    # When the zone begins no copy is owned yet.
+    begins = [f"zone=1 moving={size} top={cluster.born[ZONE]} updateSeq={size} size={size}" for size in sizes]
+    assert sorted(text for texts in told for text in texts if str(cluster.born[ZONE]) in text) == sorted(begins)

@@ -20,6 +20,8 @@ from rebalance.kernels.partition_map_codec import decode_map
 from tests.fixtures.committed_ring import incarnation_of, outcome
 from tests.unit.store_world import NAMES, PARTITIONS, ZONE, Stored, stored_zone
 
+AFFINITY = ("IDEAL", "EFFECTIVE", "PREFERRED_PRIMARY", "PRIMARY_NODE", "IS_IDEAL")
+
 
 @pytest.fixture
 async def stored(tmp_path: Path) -> AsyncIterator[Stored]:
@@ -49,6 +51,22 @@ async def test_a_zone_whose_owners_are_the_assigned_ones_has_converged(stored: S
     ]
     assert [phase["state"] for phase in body["phases"]] == ["DONE", "NOT_BEGUN", "DONE", "DONE"]
     assert {node["name"]: node["copies"] for node in stored.views.nodes()} == dict.fromkeys(NAMES, PARTITIONS)
+
+
+@pytest.mark.row("PME-076", "PME-080", shows="service")
+async def test_ideal_and_real_lists_are_shown_as_the_coordinator_has_them(stored: Stored) -> None:
+    """PME-076: a late primary leads no sooner than the exchange that says so, though it owns its copy. PME-080:
+    without one both are the same list."""
+    late, alone, *rest = stored.owned
+    first, second, third = stored.lists[0]
+    late = replace(late, effective=(second, first, third))
+    alone = replace(alone, in_sync=stored.lists[1][2:], effective=stored.lists[1][::-1])
+    await stored.commit([late, alone, *rest])
+    found = await stored.column("SELECT * FROM affinity ORDER BY partition_id", *AFFINITY)
+    assert found == [
+        (", ".join(ideal), ", ".join(outcome.effective), ideal[0], outcome.effective[0], number > 1)
+        for number, (ideal, outcome) in enumerate(zip(stored.lists, [late, alone, *rest], strict=True))
+    ]
 
 
 async def test_routes_name_the_primary_first_and_follow_exchanges(stored: Stored) -> None:

@@ -122,9 +122,11 @@ class TellCopies:
 
 @dataclass(frozen=True, slots=True)
 class MapsHeld:
-    """The full maps of an exchange hold here: a line for each zone (PME-106)."""
+    """For the log, a line for each zone: the full maps of an exchange hold here (PME-106), or with
+    ``is_single`` this server's own maps, as it tells them in one (PME-063)."""
 
     lines: tuple[str, ...]
+    is_single: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -382,11 +382,11 @@ class StoreServer:
             self.books.disk.add(mark)
         self._moves.prepare(prepare.wanted, cluster.zones, self._lives.is_resting)
         maps, history = self._moves.single_maps(prepare.version, cluster.open_zones)
+        self.books.out.append(MapsHeld(tuple(single.describe() for single in maps.values()), is_single=True))
         self._carry_out(worker.prepared(prepare.version, maps, history))
 
     def _apply(self, worker: ExchangeWorker, message: FullMessage) -> None:
-        books = self.books
-        cluster = worker.cluster_at(message.version)
+        books, cluster = self.books, worker.cluster_at(message.version)
         servers = cluster.servers
         books.peers = {node: order for node, order in servers.items() if not self._ring.is_gone(node, order)}
         self._moves.apply(message, cluster.zones)

@@ -270,8 +270,8 @@ class StoreRuntime:
             case Entered(version, kind, phase, awaited):
                 names = {"version": str(version), "type": kind.value, "phase": phase.value}
                 log.info("exchange", **names, awaited=sorted(awaited))
-            case MapsHeld(lines):
-                log.info("full map", maps=lines)
+            case MapsHeld(lines, is_single):
+                log.info("single map" if is_single else "full map", maps=lines)
             case PublishExchange(record):
                 offset_ms = time.time_ns() // 1_000_000 - boottime_ms()
                 self._begin(self._publish(record.shifted(offset_ms)))

@@ -14,6 +14,7 @@ from rebalance.store.core.store_messages import AppendRecords, RecordsStored, Su
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.watched_servers import (
     LISTS,
+    MOVED,
     NAMES,
     OTHER,
     WITNESSED,
@@ -292,6 +293,12 @@ def test_the_old_owner_gives_up_after_the_switch(story: WatchedStory) -> None:
     gone = [single for _, state, single in after if state in (CopyState.RENTING, CopyState.EVICTED)]
     assert gone
     assert {single.basis for single in gone} == {story.versions["switched"]}
+    moved, switched = (full_sent(story, version).maps[ZONE] for version in ("moved", "switched"))
+    assert moved.owners(1) == {"n2", "n3"}
+    assert switched.owners(1) == {"n1", "n2", "n3"} > set(MOVED[1])
+    for version in ("moved", "switched"):
+        single = story.first.singles(str(story.versions[version]), "n3")[0]
+        assert single.maps[ZONE].copies[1].state is OWNING
     assert story.event(story.versions["switched"]).record.event.basis == story.versions["moved"]
     assert story.heads["given up"]["n3"].state is CopyState.EVICTED
     assert story.seen["keys left"] == set()
@@ -330,7 +337,9 @@ def test_the_primary_stays_until_its_successor_is_ready(story: WatchedStory) -> 
     full = full_received(story, "witnessed")
     assert full.affinity_diff[ZONE] == {3: ("n1", "w2")}
     affinity = ZoneAffinity.from_diff(WITNESSED, full.affinity_diff[ZONE])
-    assert [affinity.primary(number) for number in range(4)] == ["n1", "n2", "n3", "n1"]
+    before = full_received(story, "second joins").outcomes[ZONE]
+    assert [affinity.primary(number) for number in range(4)] == [outcome.effective[0] for outcome in before]
+    assert [outcome.effective[0] for outcome in full.outcomes[ZONE]] == ["n1", "n2", "n3", "n1"]
     states = full.maps[ZONE].states(3)
     assert {name: states[name] for name in ("n1", "n3", "w2")} == {"n1": OWNING, "n3": OWNING, "w2": MOVING}
     assert full.positions[ZONE, 3].counter == full.maps[ZONE].reports(3)["w2"].counter == 4

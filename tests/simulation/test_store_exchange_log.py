@@ -6,7 +6,7 @@ import pytest
 
 from rebalance.core.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import SingleMessage
-from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.store.core.exchange_log import AGAIN_MS, LONG_MS
 from rebalance.store.core.exchange_record import ExchangeRecord
 from rebalance.store.core.store_effects import PublishExchange, StoreEffect
@@ -26,9 +26,9 @@ class Followed(StoreScene):
         self.published += [(process.name, each.record) for each in effects if isinstance(each, PublishExchange)]
 
 
-@pytest.mark.row("PME-064", "PME-067", shows="core")
+@pytest.mark.row("PME-025", "PME-064", "PME-067", shows="core")
 def test_an_exchange_that_ends_soon_is_published_once() -> None:
-    """PME-067: with the events that were merged into it."""
+    """PME-067: with the events that were merged into it. PME-025: and its type."""
     scene = Followed("ab", ("ab", "ba"))
     scene.published.clear()
     scene.announce("c")
@@ -37,7 +37,7 @@ def test_an_exchange_that_ends_soon_is_published_once() -> None:
     ((publisher, record),) = [each for each in scene.published if each[1].cause.trigger is Trigger.NODE_JOINED]
     assert (publisher, record.coordinator, record.cause.node) == ("a", "a", "c")
     assert [(event.trigger, event.node) for event in record.merged] == [(Trigger.NODE_JOINED, "d")]
-    assert str(record.version) == "4.0"
+    assert (str(record.version), record.type) == ("4.0", ExchangeType.ALL)
     assert [phase.phase for phase in record.phases] == [
         *(Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH, Phase.COMMITS),
         *(Phase.PREPARE, Phase.COLLECT, Phase.COMMIT),

@@ -10,6 +10,7 @@ from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import FullMessage, LatchCount, SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.core.late_affinity import ZoneAffinity
 from rebalance.store.core.store_messages import SupplyRequest
 from tests.fixtures.scene_surroundings import FINISHED
 from tests.fixtures.store_scene import ZONE, StoreScene
@@ -53,7 +54,7 @@ def test_a_join_begins_when_the_server_is_in_the_ring() -> None:
 @pytest.mark.row("PME-003", "PME-025", "PME-027", shows="service")
 def test_a_client_joins_the_ring() -> None:
     """PME-003, PME-027: on servers the version changes and nothing else, and puts go on. PME-025: the
-    exchange is of the type NONE, which is determined in its beginning."""
+    exchange is of the type NONE, which is determined in its beginning; those of servers are ALL throughout."""
     scene = StoreScene()
     scene.fill(1)
     before, sent = scene.worker("a").held, len(scene.sent_messages)
@@ -70,6 +71,10 @@ def test_a_client_joins_the_ring() -> None:
     assert scene.version("b") == version == "4.0"
     assert scene.worker("a").held.maps is before.maps
     assert scene.done("a", 0, "after").code.label == "DONE"
+    scene.custom(Trigger.AFFINITY_CHANGE)
+    scene.settle()
+    of_servers = [step for step in scene.steps if step.version != version and step.kind != FINISHED]
+    assert {step.type for step in of_servers} == {"ALL"}
 
 
 @pytest.mark.row("PME-004", shows="service")
@@ -118,18 +123,30 @@ def test_activation_and_deactivation() -> None:
 @pytest.mark.row("PME-009", "PME-136", shows="service")
 def test_other_nodes_shall_keep_the_data() -> None:
     """PME-009: a change of a zone's nodes starts an exchange. PME-136: every partition has the same primary
-    when it ends; that of the new lists comes later."""
-    scene = StoreScene("abc", ("ab", "ba", "ab", "ba"))
+    when it ends, and those that have puts open, or get some meanwhile, go on with them; the primary of the new
+    lists comes later."""
+    lists = ("ca", "cb", "ba", "ba", "c")
+    scene = StoreScene("abc", ("ab", "ba", "ab", "ba", "ab"))
     scene.fill()
     before = scene.primaries("a")
-    scene.set_targets(("ca", "cb", "ab", "ba"))
+    assert before == ["a", "b", "a", "b", "a"]
+    scene.holds(SupplyRequest)
+    open_puts = [scene.put(name, number, "open") for number, name in enumerate("ababa")]
+    scene.set_targets(lists)
+    scene.hear()
+    more = [scene.put(name, number, "more") for number, name in enumerate("ababa")]
     scene.exchange()
-    first = scene.fulls("3.2", "b")
-    assert first
+    (first,) = scene.fulls("3.2", "b")
     scene.all_equal()
-    assert [first[0].affinity_diff[ZONE][number][0] for number in (0, 1)] == before[:2] == ["a", "b"]
+    when_it_ends = ZoneAffinity.from_diff(tuple(map(tuple, lists)), first.affinity_diff[ZONE])
+    assert [when_it_ends.primary(number) for number in range(5)] == before
+    for puts, version in ((open_puts, "3.1"), (more, "3.2")):
+        assert [(scene.code(number), str(scene.answers[number].version)) for number in puts] == [
+            ("DONE", version)
+        ] * 5
+    scene.release()
     scene.settle()
-    assert scene.primaries("a") == ["c", "c", "a", "b"]
+    assert scene.primaries("a") == ["c", "c", "b", "b", "c"]
 
 
 @pytest.mark.row("PME-010", "PME-011", "PME-020", "PME-030", shows="service")
@@ -234,16 +251,28 @@ def test_a_failed_server_is_not_waited_for() -> None:
 
 @pytest.mark.row("PME-021", "PME-022", "PME-023", "PME-024", "PME-127", shows="service")
 def test_queue_and_order() -> None:
-    """PME-021: each server has a queue, and its length is visible. PME-022, PME-127: its order is that of
-    the ring, on all servers. PME-023: one exchange at a time. PME-024: initialised first, distributed
-    afterwards."""
+    """PME-021: each server has a queue, and its length is visible, from its first event to its last. PME-022,
+    PME-127: its order is that of the ring, on all servers. PME-023: one exchange at a time. PME-024:
+    initialised first, distributed afterwards."""
     scene = StoreScene()
     for _ in range(3):
         scene.custom(Trigger.AFFINITY_CHANGE)
-    scene.hear("b")
-    queue = [str(event.version) for event, _ in scene.worker("b").queue]
-    assert queue == ["3.3", "3.4"]
+    scene.holds(FullMessage)
+    for heard, name in enumerate("abc", 1):
+        scene.hear(name)
+        assert [len(scene.worker(each).queue) for each in "abc"] == [2] * heard + [0] * (3 - heard)
+        assert [str(event.version) for event, _ in scene.worker(name).queue] == ["3.3", "3.4"]
+    for waiting in (1, 0):
+        scene.exchange()
+        # The coordinator has finished, and begun the next one; the others wait for its full message.
+        assert [len(scene.worker(name).queue) for name in "abc"] == [waiting, waiting + 1, waiting + 1]
+        held, scene.held = scene.held, []
+        for flight in held:
+            scene.arrive(flight)
+        assert [len(scene.worker(name).queue) for name in "abc"] == [waiting] * 3
+    scene.release()
     scene.settle()
+    assert not any(scene.worker(name).queue for name in "abc")
     for name in "abc":
         mine = [step for step in scene.steps if step.server == name and step.version >= "3.2"]
         assert [step.version for step in mine if step.kind == "INIT"] == ["3.2", "3.3", "3.4"]
@@ -275,6 +304,31 @@ def test_a_joining_server_brings_a_zone() -> None:
     assert scene.fulls("3.0", "c")[0].joined_affinity[OTHER] == (("a", "c"), ("b", "c"))
     assert scene.code(scene.get("c", zone=OTHER)) == "DONE"
     assert scene.answers[scene.get("c")].primary == "a"
+
+
+@pytest.mark.row("PME-029", shows="service")
+@pytest.mark.parametrize("trigger", [Trigger.ZONE_START, Trigger.ACTIVATE], ids=lambda trigger: trigger.value)
+def test_copies_are_there_before_anybody_has_lists(trigger: Trigger) -> None:
+    """PME-029: on each server, when a zone starts and when it is activated; lists come with the full map."""
+    lists = ("ab", "bc", "ca")
+    scene = StoreScene("abc", lists)
+    if trigger is Trigger.ZONE_START:
+        zone = scene.start_zone(lists, OTHER).zone_id
+    else:
+        zone = ZONE
+        scene.custom(Trigger.DEACTIVATE)
+        scene.settle()
+        scene.custom(trigger)
+    scene.holds(SingleMessage)
+    scene.exchange()
+    assert [scene.phase(name) for name in "abc"] == [Phase.COLLECT, Phase.SENT, Phase.SENT]
+    for name in "abc":
+        assert zone not in scene.worker(name).held.affinities
+        copies = [scene.own(name, number, zone) for number in range(3)]
+        assert [copy is not None for copy in copies] == [name in nodes for nodes in lists]
+    scene.release()
+    scene.exchange()
+    assert [scene.effective("c", number, zone) for number in range(3)] == list(lists)
 
 
 @pytest.mark.row("PME-034", "PME-035", "PME-112", shows="service")

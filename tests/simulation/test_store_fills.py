@@ -1,6 +1,9 @@
-"""Snapshots of store servers on their way: batches that follow each other, the disk behind them."""
+"""Snapshots of store servers on their way: batches that follow each other, the disk behind them, who leads
+meanwhile."""
 
 from __future__ import annotations
+
+import pytest
 
 from rebalance.core.affinity import CopyState
 from rebalance.store.core.store_limits import StoreLimits
@@ -133,3 +136,33 @@ def test_an_answer_that_comes_twice_is_no_reason_to_ask_twice_from_then_on() -> 
     tails = [each.tail for each in asked if isinstance(each, SupplyRequest)]
     assert len(tails) == len(set(tails)) > 2
     assert scene.disks["c"].rows((ZONE, 0), b"", 1 << 30) == scene.disks["a"].rows((ZONE, 0), b"", 1 << 30)
+
+
+@pytest.mark.row("PME-084", shows="service")
+def test_an_owner_leads_while_the_ideal_primary_does_not_own() -> None:
+    """PME-084: another one of the list, with the ideal primary as its backup; one outside of the list where
+    nobody in it owns. Also when a server leaves, where primaries are looked for anew."""
+    scene = StoreScene("abcd", ("ab", "c"))
+    scene.fill(len(KEYS))
+    scene.crash("a")
+    scene.settle()
+    assert scene.done("b", 0, "more").code.label == "DONE"
+    scene.holds(SupplyRequest)
+    scene.announce("a")
+    scene.set_targets(("ab", "ab"))
+    scene.exchange()
+    for leaves in (False, True):
+        if leaves:
+            scene.leave("d")
+            scene.exchange()
+        for name in "abc":
+            assert [scene.effective(name, number) for number in (0, 1)] == ["ba", "cab"]
+            assert scene.states(name, 0) == {"a": CopyState.MOVING, "b": CopyState.OWNING}
+            assert [scene.states(name, 1)[node] for node in "abc"] == [
+                *(CopyState.MOVING, CopyState.MOVING, CopyState.OWNING),
+            ]
+    assert scene.done("c", 1, "last").code.label == "DONE"
+    scene.release()
+    scene.settle()
+    assert [scene.effective("a", number) for number in (0, 1)] == ["ab", "ab"]
+    assert scene.keys("a", 1) == scene.keys("b", 1) == {*KEYS, "last"}

@@ -79,16 +79,31 @@ def test_a_loss_that_is_ignored() -> None:
 
 @pytest.mark.row("PME-097", shows="service")
 def test_a_loss_is_looked_for_when_somebody_goes() -> None:
-    """PME-097: and only then: an owner that has not come back yet after all were away is waited for."""
+    """PME-097: and only then: an owner that has not come back yet after all were away is waited for, also in
+    the exchanges of a join, of new lists and of a switch, and when another server goes."""
     scene = waiting()
-    waits = scene.get("a", 0, "k0")
-    assert scene.code(waits) == "WAITING_FOR_OWNERS"
-    assert scene.answers[waits].detail == "in-sync copies are on c"
+    for happens in (
+        lambda: scene.announce("d"),
+        lambda: scene.set_targets(("c", "a", "b", "ca")),
+        lambda: scene.custom(Trigger.AFFINITY_CHANGE),
+        lambda: scene.custom(Trigger.SNAPSHOT_CREATE),
+        lambda: scene.crash("d"),
+    ):
+        happens()
+        scene.exchange()
+        assert scene.version("a") == scene.version_of_ring
+        assert not scene.worker("a").held.lost
+        waits = scene.get("a", 0, "k0")
+        assert scene.code(waits) == "WAITING_FOR_OWNERS"
+        assert scene.answers[waits].detail == "in-sync copies are on c"
     scene.join("c")
     assert scene.code(scene.get("c", 0, "k0")) == "DONE"
     scene.crash("c")
     scene.settle()
     assert scene.worker("a").held.lost == {ZONE: {0}}
+    assert scene.own("a", 0) is None
+    scene.join("d")
+    assert scene.worker("d").held.lost == {ZONE: {0}}
 
 
 @pytest.mark.parametrize("way_out", ["the disk returns", "reset"])

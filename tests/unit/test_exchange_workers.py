@@ -105,10 +105,11 @@ class Workers:
         return [f"{effect.type.value} {effect.phase.value}" for effect in entered if effect.version == version]
 
 
-@pytest.mark.row("PME-003", "PME-026", "PME-027", "PME-028", shows="core")
+@pytest.mark.row("PME-003", "PME-025", "PME-026", "PME-027", "PME-028", shows="core")
 def test_a_client_joins() -> None:
     """PME-003, PME-027: on servers and on other clients the version changes and nothing else. PME-028: on
-    the client it is CLIENT: one single message, one full one. PME-026: servers do not wait for it."""
+    the client it is CLIENT: one single message, one full one. PME-026: servers do not wait for it. PME-025:
+    each node says the type with every phase, from the first on."""
     world = Workers()
     world.join("k", is_client=True)
     before, sent = world.workers["a"].held, len(world.sent)
@@ -122,6 +123,12 @@ def test_a_client_joins() -> None:
     messages = [(name, send.to, type(send.message)) for name, send in world.sent[sent:]]
     assert messages == [("m", "a", SingleMessage), ("a", "m", FullMessage)]
     assert world.workers["m"].held.maps == before.maps
+    world.append(Trigger.LOG_SWITCH)
+    world.run()
+    for name, kind in (("a", "ALL"), ("c", "ALL"), ("k", "CLIENT")):
+        begun, *later = world.phases(name, world.cluster.version)
+        assert begun == f"{kind} INIT"
+        assert {text.split()[0] for text in later} == {kind}
 
 
 @pytest.mark.row("PME-026", shows="core")

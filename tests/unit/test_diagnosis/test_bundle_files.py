@@ -1,0 +1,25 @@
+"""Logs of a debug zip: their ends, whole lines of them, and so much of all together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.diagnosis.bundle_files import LOG_BYTES_MAX, LOGS_BYTES_MAX, logs
+from app.diagnosis.whereabouts import Place
+
+LINES = 220_000
+
+
+def test_long_logs_are_cut_at_a_line_and_all_of_them_at_a_size(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    text = "".join(f"{line:09}\n" for line in range(LINES))
+    assert len(text) > LOG_BYTES_MAX
+    for number in range(2 * LOGS_BYTES_MAX // LOG_BYTES_MAX):
+        (folder / f"n{number}.log").write_text(text)
+    found = list(logs(Place(data_dir=tmp_path)))
+    assert LOGS_BYTES_MAX - (1 << 10) < sum(len(each.text) for each in found) <= LOGS_BYTES_MAX
+    for each in found:
+        assert each.is_cut
+        assert each.text.endswith(f"{LINES - 1:09}\n")
+        assert {len(line) for line in each.text.splitlines()} == {9}

@@ -160,23 +160,28 @@ def test_a_link_opens_the_console_once(up: Up) -> None:
         assert secret not in path.read_text(), path
 
 
-def test_login_stays_required_and_the_token_stays_valid(up: Up, start: Callable[..., Up]) -> None:
+def test_after_a_restart_login_stays_required_and_all_is_told(
+    up: Up, start: Callable[..., Up], quiet: Mapping[str, str]
+) -> None:
+    """The token stays valid, what is printed can be pasted, and an administrator who was recovered meanwhile is
+    shown."""
     token, url = (up.directory / "admin.token").read_text(), up.run_file()["url"]
     up.stop()
     refused = start("--no-auth")
     assert refused.process.wait(ENDED_WITHIN_S) == 1
     assert "--no-auth is for data directories that are new or were made with it" in refused.printed()
+    recover_alice(up, quiet)
     again = start().served()
     assert again.run_file()["url"] == url
     assert "from now on" not in again.printed()
     assert (up.directory / "admin.token").read_text() == token
     until(lambda: again.ctl("whoami").returncode == 0, SERVED_WITHIN_S, again.printed)
+    check_pasted(again)
+    check_alice(again)
     again.stop()
 
 
-def test_what_is_printed_can_be_pasted(up: Up, start: Callable[..., Up]) -> None:
-    up.stop()
-    again = start().served()
+def check_pasted(again: Up) -> None:
     until(lambda: "Ctrl-C" in again.printed(), SERVED_WITHIN_S, again.printed)
     command = re.search(r"`zonectl (console-link [^`]+)` opens it logged in", again.printed())
     assert command is not None, again.printed()
@@ -188,9 +193,39 @@ def test_what_is_printed_can_be_pasted(up: Up, start: Callable[..., Up]) -> None
     assert httpx.get(health, trust_env=False, timeout=60).json() == {"status": "ok"}
     checked = [*ZONECTL, "health", "server", "--address", urlsplit(health).netloc]
     until(lambda: subprocess.run(checked, cwd=ROOT, check=False).returncode == 0, SERVED_WITHIN_S)
-    again.stop()
 
 
+def recover_alice(up: Up, quiet: Mapping[str, str]) -> None:
+    recover = [*ZONECTL, "admin", "recover", "--user", "alice", "--password-stdin"]
+    recovered = subprocess.run(
+        [*recover, "--data-dir", str(up.directory)],
+        input=f"{PASSWORD}\n",
+        cwd=ROOT,
+        env={**os.environ, **quiet},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert recovered.stdout == "alice is an administrator with a new password, and a new user\n", (
+        recovered.stderr
+    )
+
+
+def check_alice(again: Up) -> None:
+    line = "RECOVERED: alice was made an administrator by `zonectl admin recover`"
+    until(lambda: line in again.ctl("status").stdout, SERVED_WITHIN_S, again.printed)
+    access = LocalAccess.of(again.directory)
+    answer = httpx.get(
+        f"{access.url}/api/v1/whoami",
+        verify=access.verify,
+        auth=("alice", PASSWORD),
+        trust_env=False,
+        timeout=60,
+    )
+    assert answer.json()["roles"] == ["administrator"]
+
+
+@pytest.mark.thorough("what --no-auth leaves open is asked of one server in test_protections_shown")
 @pytest.mark.slow("four installations, one after the other")
 def test_nobody_logs_in_where_that_was_said_until_login_is_required(quiet: Mapping[str, str]) -> None:
     with starting() as run:
@@ -207,36 +242,6 @@ def test_nobody_logs_in_where_that_was_said_until_login_is_required(quiet: Mappi
         closed = run("--nodes", "1", environment=quiet).served()
         assert closed.run_file()["url"].startswith("https://")
         assert httpx.get(f"{plain_url(closed)}/api/v1/zones", trust_env=False, timeout=60).status_code == 401
-
-
-def test_a_recovered_administrator_is_shown(up: Up, start: Callable[..., Up], quiet: Mapping[str, str]) -> None:
-    up.stop()
-    recover = [*ZONECTL, "admin", "recover", "--user", "alice", "--password-stdin"]
-    recovered = subprocess.run(
-        [*recover, "--data-dir", str(up.directory)],
-        input=f"{PASSWORD}\n",
-        cwd=ROOT,
-        env={**os.environ, **quiet},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert recovered.stdout == "alice is an administrator with a new password, and a new user\n", (
-        recovered.stderr
-    )
-    again = start().served()
-    line = "RECOVERED: alice was made an administrator by `zonectl admin recover`"
-    until(lambda: line in again.ctl("status").stdout, SERVED_WITHIN_S, again.printed)
-    access = LocalAccess.of(again.directory)
-    answer = httpx.get(
-        f"{access.url}/api/v1/whoami",
-        verify=access.verify,
-        auth=("alice", PASSWORD),
-        trust_env=False,
-        timeout=60,
-    )
-    assert answer.json()["roles"] == ["administrator"]
-    again.stop()
 
 
 def test_a_terminal_is_shown_a_link(up: Up, quiet: Mapping[str, str]) -> None:

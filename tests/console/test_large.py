@@ -53,6 +53,7 @@ def large(request: pytest.FixtureRequest, stages: dict[str, Stage]) -> Stage:
     return stages[request.param]
 
 
+@pytest.mark.thorough("test_pages looks at every page of small zones")
 @pytest.mark.slow("every element of seven large pages is looked at")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(("large", "theme"), in_every_run(LOOKS, [("wide", "light")]), indirect=["large"])
@@ -64,6 +65,7 @@ def test_large_zones_have_no_serious_fault(chromium: Chromium, large: Stage, the
             assert faults(page) == [], path
 
 
+@pytest.mark.thorough("test_pages follows a change on the map without reloading")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("large", in_every_run(SIZES, ["wide"]), indirect=True)
 def test_what_is_sent_of_a_map_makes_it_what_a_new_page_shows(chromium: Chromium, large: Stage) -> None:

@@ -128,6 +128,7 @@ def test_pages_are_live_after_their_server_was_killed_and_is_back(
     assert took < max(ALIVE_S, PACES * pace)
 
 
+@pytest.mark.thorough("after a kill in test_pages_are_live_after_their_server_was_killed_and_is_back")
 def test_pages_that_were_cut_off_for_longer_than_the_server_keeps_them(
     way: Detour, server: SecureServer, pages: list[Page]
 ) -> None:

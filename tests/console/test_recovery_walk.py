@@ -26,6 +26,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     whole.stop()
 
 
+@pytest.mark.thorough("test_recovery walks through it on a stage")
 @pytest.mark.slow("a majority is killed and its lease waited for")
 @pytest.mark.timeout(1_800)
 def test_a_lost_majority_is_recovered_in_the_console(chromium: Chromium, installation: Installation) -> None:

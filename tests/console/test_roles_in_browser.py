@@ -81,6 +81,7 @@ def operation_of(page: Page, stage: LoginStage) -> str:
     return address.rpartition("/")[2]
 
 
+@pytest.mark.thorough("unit/console/test_role_pages has each role and control")
 @pytest.mark.parametrize(
     "user", [user if user == IN_EACH_RUN else pytest.param(user, marks=pytest.mark.soak) for user in HELD]
 )

@@ -10,7 +10,11 @@ import pytest
 from app.security.administrator import LOCAL_ADMIN
 from tests.e2e.installation import Installation, wait_for, writing
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("every replica of a node moves away and comes back")]
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("every replica of a node moves away and comes back"),
+    pytest.mark.thorough("unit/test_drain has its rules, test_a_node_joins_and_goes_again moves replicas away"),
+]
 
 
 def node(installation: Installation, name: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ KEYS = tuple(f"key-{number}" for number in range(24))
 ZONES = ("REMADE", "REFILLED")
 
 
-@pytest.mark.thorough("unit/test_node_removal, and integration/test_joiner_gone")
+@pytest.mark.thorough("unit/test_node_removal, and simulation/test_joiner_gone_for_good")
 def test_a_node_that_is_gone_for_good_is_removed(five_nodes: Installation) -> None:
     """Its replicas are made anew elsewhere, a drain of it ends, and its machine comes back as a new node."""
     five_nodes.execute("CREATE ZONE remade (PARTITIONS 4, REPLICAS 3)")

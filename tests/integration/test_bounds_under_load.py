@@ -72,7 +72,11 @@ LOADS = [
     pytest.param(Load(64, 1_000, 500, 10.0, 30.0), id="whole", marks=pytest.mark.soak),
 ]
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow("a server of its own that is filled and emptied")]
+pytestmark = [
+    pytest.mark.timeout(1800),
+    pytest.mark.slow("a server of its own that is filled and emptied"),
+    pytest.mark.thorough("each bound alone is in test_http_edge and test_query_line"),
+]
 
 
 @pytest.fixture(params=LOADS)

@@ -155,6 +155,7 @@ def test_a_server_that_stands_still_is_named_and_not_waited_for(up: Up) -> None:
     assert found.seconds < PATIENCE_S
 
 
+@pytest.mark.thorough("what stands still is named above, and each check is in unit/test_diagnosis")
 @pytest.mark.slow("an installation is killed, started again and stopped")
 def test_what_was_killed_is_named_and_nothing_is_changed(start: Callable[[], Up], up: Up) -> None:
     """The catalog's log is left behind, which whoever opens the database for writing removes."""

@@ -53,6 +53,7 @@ async def until_failed(rig: MirrorRig, reason: str) -> None:
     await rig.until(lambda found: found.life is MemberLife.FAILED and reason in found.reason)
 
 
+@pytest.mark.thorough("test_kills_of_the_store_lose_and_repeat_nothing")
 async def test_kills_of_the_follower_lose_and_repeat_nothing(rig: MirrorRig, tmp_path: Path) -> None:
     """kill -9 of the process that follows, at random moments, the first copy included. Its store dies with it,
     and the next process goes on with the same copy. The last one has a copy before it dies, however slow that
@@ -206,6 +207,7 @@ async def test_leases_of_the_copy_end_when_the_groups_do(rig: MirrorRig) -> None
     assert len(await rig.contents(mirror, granted + 1)) == 1
 
 
+@pytest.mark.thorough("test_leases_of_the_copy_end_when_the_groups_do has one of 300 keys")
 async def test_a_revision_of_very_many_keys(rig: MirrorRig) -> None:
     """The end of a lease that many marks were under is one revision, however large."""
     await rig.follow("a")
@@ -331,6 +333,7 @@ async def test_a_missing_tool_is_named(rig: MirrorRig, tmp_path: Path, monkeypat
     await rig.check_equal("a", oldest=2)
 
 
+@pytest.mark.thorough("test_a_full_disk_is_told_and_outlived lacks room, too")
 async def test_a_full_store_is_told_and_goes_on_with_more_space(rig: MirrorRig) -> None:
     """etcd's own limit, far below what the group holds: the rest follows once the store has a higher one. Of
     the history the node may have made room."""

@@ -308,6 +308,7 @@ def _stages(node: Path) -> dict[str, Callable[[], bool]]:
     }
 
 
+@pytest.mark.thorough("test_a_founding_is_done_once_whenever_the_node_dies")
 @pytest.mark.row("IEP-059", shows="service")
 @pytest.mark.parametrize(
     "stage", in_every_run(("reserved", "snapshot", "restored", "made ready", "named"), ["snapshot", "named"])

@@ -301,6 +301,7 @@ class Stream:
         await self._router.close()
 
 
+@pytest.mark.thorough("test_each_life_of_a_group_refuses_what_is_meant_for_another_one")
 async def test_a_reset_during_puts_of_a_client_with_an_old_map(cluster: NodeCluster) -> None:
     """The survivor founds the group anew at its old address while a client writes there by the old map: no put
     is acknowledged by a life of the group that the map does not name. With the new map the puts go on."""

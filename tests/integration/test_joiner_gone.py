@@ -20,7 +20,11 @@ from tests.fixtures.held_joiner import TUNING, HeldHost
 from tests.fixtures.joiners import CELLS, FOUNDERS, JOINER, OTHER, SECOND, Cell, Joiners, partition_of
 from tests.fixtures.node_cluster import NodeCluster, Writer, node_cluster
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow("moves to nodes that never return, to their end")]
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.slow("moves to nodes that never return, to their end"),
+    pytest.mark.thorough("simulation/test_joiner_gone_for_good has each stage and strategy"),
+]
 
 JOINER_S = 3
 ASKED, ASKED_AGAIN = 10, 20

@@ -1,6 +1,6 @@
 """A group of 1 GB moves: through snapshots of its whole size, also when the new member is killed on the way.
 
-A slice of 32 MB is in every run of the tests.
+A slice of 32 MB is in `make test-all`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ async def killed_while_it_joins(cluster: NodeCluster, name: str) -> None:
         process.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.thorough("test_node_moves moves a small one")
 @pytest.mark.row("I3-027", shows="service")
 @pytest.mark.parametrize(
     "size",

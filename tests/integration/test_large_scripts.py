@@ -41,6 +41,7 @@ def cpu_s(server: ApiServer) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+@pytest.mark.thorough("unit/parser/test_script_limits")
 def test_the_largest_script_and_one_statement_more(server: ApiServer) -> None:
     answer = post(server, "SHOW ZONES;" * STATEMENTS_MAX)
     assert len(answer.raise_for_status().json()["results"]) == STATEMENTS_MAX

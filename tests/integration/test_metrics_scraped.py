@@ -131,6 +131,7 @@ def test_what_is_done_is_counted(up: Up) -> None:
     assert "kv/key" not in scraped(up)
 
 
+@pytest.mark.thorough("unit/test_metrics/test_node_measures")
 @pytest.mark.slow("members are asked for what their disks take once a minute")
 def test_a_node_tells_of_its_members_at_its_own_address(up: Up, promtool: Promtool) -> None:
     with LocalAccess.of(up.directory).client(60) as client:

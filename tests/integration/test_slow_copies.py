@@ -28,6 +28,7 @@ from tests.fixtures.node_cluster import P0, NodeCluster, node_cluster, writing
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.slow("24 MB are copied at 1 or 2 MB a second"),
+    pytest.mark.thorough("test_stalled_copies and test_node_strategies hold copies back"),
 ]
 
 PUTS = 8_192

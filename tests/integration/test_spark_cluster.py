@@ -46,6 +46,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.slow("eight JVMs"),
+    pytest.mark.thorough("test_spark_engine has a driver whose executors are local"),
 ]
 READY_LIMIT_S = 400.0
 ROOT = Path(__file__).parents[2]

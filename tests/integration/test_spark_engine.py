@@ -269,6 +269,7 @@ async def test_the_loop_runs_on_while_a_million_partitions_are_placed(either: Pl
     assert_right(result, zone_of(1_000_000, 100))
 
 
+@pytest.mark.thorough("a placement is cut short in test_the_driver_is_killed, too")
 async def test_a_cancelled_placement_frees_the_cluster(spark: SparkPlacementEngine) -> None:
     """Of what would keep it busy for minutes: the next one comes to its end long before."""
     placing = asyncio.create_task(spark.place([zone_of(400_000_000, 100, 1)]))
@@ -297,6 +298,7 @@ async def stopped_under_way(
         partitions *= 2
 
 
+@pytest.mark.thorough("test_the_driver_is_killed loses it with its JVM")
 async def test_the_jvm_is_killed_during_a_request(spark: SparkPlacementEngine) -> None:
     """A lost driver costs a retry, not a result."""
     driver, jvm = driver_of(spark), jvm_of(spark)
@@ -332,6 +334,7 @@ async def test_the_driver_is_killed(spark: SparkPlacementEngine, monkeypatch: py
     assert result.engine is Engine.SPARK
 
 
+@pytest.mark.thorough("test_the_driver_is_killed loses it with its JVM")
 @pytest.mark.parametrize(
     "replaced", [pytest.param(False, id="noticed"), pytest.param(True, id="replaced", marks=pytest.mark.soak)]
 )

@@ -131,6 +131,7 @@ def test_every_command_that_asks_a_server_is_walked() -> None:
     assert {*PARTS["Client"], "node"} - walked == {"login", "logout", "check"}
 
 
+@pytest.mark.thorough("test_role_walk has the routes that they ask")
 @pytest.mark.parametrize("user", sorted(HELD))
 def test_every_command_as_each_role(
     server: SecureServer, user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

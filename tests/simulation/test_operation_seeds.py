@@ -71,6 +71,7 @@ def test_moves_that_nobody_counts_are_caught(monkeypatch: pytest.MonkeyPatch) ->
     assert broken == "no more partitions move than the cluster's limit"
 
 
+@pytest.mark.thorough("the limits hold above; this is of what they would find")
 @pytest.mark.parametrize(
     ("ignored", "broken", "seed"),
     [

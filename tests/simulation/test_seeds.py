@@ -66,6 +66,7 @@ def test_a_seed_is_one_run() -> None:
     assert simulate(Simulation(4, events=8)).digest != first[0]
 
 
+@pytest.mark.thorough("the seeds hold above; this is of what they would find")
 def test_decisions_without_their_guards_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks at what was written between a read and the write that follows it."""
 
@@ -86,6 +87,7 @@ def test_decisions_without_their_guards_are_caught(monkeypatch: pytest.MonkeyPat
     )
 
 
+@pytest.mark.thorough("the seeds hold above; this is of what they would find")
 def test_an_event_that_is_processed_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trigger is not compared: a handler repeats what was done."""
     for module in (guarded_write, bulk_write):

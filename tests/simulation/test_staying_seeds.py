@@ -44,6 +44,7 @@ def test_a_move_that_goes_back_to_a_removed_voter_names_it() -> None:
     assert report.held["1/0"] == f"{REMOVED_VOTER}: NODE_DOWN: n0"
 
 
+@pytest.mark.thorough("chosen ones are above")
 def test_seeds_that_do_not_heal_converge_or_name_their_cause() -> None:
     """Some of the thousand (``make soak``): nothing acknowledged is gone, what has a majority rests."""
     kinds: set[str] = set()

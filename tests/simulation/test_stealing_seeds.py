@@ -185,6 +185,7 @@ MUTANTS = (
 """Each with a seed that finds it, to be quick; when that seed does so no more, one of the next ones will."""
 
 
+@pytest.mark.thorough("the seeds hold above; this is of what they would find")
 @pytest.mark.row("VOL-042", "VOL-048", "VOL-063", "VOL-064", "VOL-072", shows="model")
 @pytest.mark.parametrize(("mutant", "first"), MUTANTS, ids=[each.__name__.strip("_") for each, _ in MUTANTS])
 def test_a_broken_protocol_is_found(

@@ -251,6 +251,7 @@ def test_a_scene_holds(scene: Callable[[], None]) -> None:
     scene()
 
 
+@pytest.mark.thorough("each scene holds above; this is of what it would find")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rule_that_is_left_out_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant, scene = MUTANTS[name]

@@ -338,6 +338,7 @@ MUTANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], None]]] = {
 }
 
 
+@pytest.mark.thorough("the seeds hold above; this is of what they would find")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_protocol_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run holds as it is (the seeds do, above and in the soak), and breaks a rule with the mutant."""

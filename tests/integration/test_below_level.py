@@ -108,6 +108,7 @@ def test_a_server_of_a_catalog_that_it_cannot_write_ends_likewise(
     assert f"schema 9999, which is newer than this build's {known_schemas()[0]}" in said
 
 
+@pytest.mark.thorough("each process ends by itself above, and unit/test_supervisor_loop restarts children")
 def test_up_ends_with_what_may_not_run_and_starts_nothing_in_a_loop() -> None:
     with starting() as start:
         up = start("--nodes", "1", "--no-auth").served()

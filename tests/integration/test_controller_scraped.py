@@ -32,6 +32,7 @@ def _url(entry: dict[str, Any]) -> str:
     return f"{labels['__scheme__']}://{entry['targets'][0]}{labels['__metrics_path__']}"
 
 
+@pytest.mark.thorough("test_metrics_scraped scrapes a server and a node")
 def test_a_controller_is_listed_and_scraped(
     own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path, promtool: Promtool
 ) -> None:

@@ -129,6 +129,7 @@ def test_documents_need_see_on_the_system(server: SecureServer, user: str, statu
         assert client.get("/console/").status_code == 401
 
 
+@pytest.mark.thorough("unit/console/test_role_pages has each page and role")
 @pytest.mark.parametrize("user", sorted(HELD))
 def test_every_page_of_the_console_as_each_role(server: SecureServer, zone_id: int, user: str) -> None:
     wrong = []

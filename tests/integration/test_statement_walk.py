@@ -58,6 +58,9 @@ def verdict(name: str | None) -> Verdict:
     return Verdict.HIDDEN if name in ABSENT else Verdict.ALLOWED
 
 
+OTHERWISE = pytest.mark.thorough("REST has each statement and role, unit/test_authorised_statements a driver")
+
+
 def test_every_kind_of_statement_is_walked() -> None:
     kinds: dict[str, set[str]] = {}
     for kind, name, _, _ in rows_of("statement_privileges.tsv"):
@@ -68,7 +71,7 @@ def test_every_kind_of_statement_is_walked() -> None:
     assert kinds["view"] == {view.name for view in SYSTEM_VIEWS}
 
 
-@pytest.mark.parametrize("by", ["rest", "script", "driver"])
+@pytest.mark.parametrize("by", ["rest", *(pytest.param(by, marks=OTHERWISE) for by in ("script", "driver"))])
 def test_every_statement_as_each_role(server: SecureServer, by: str) -> None:
     """By itself, within a script, and as a driver sends it."""
     wrong, pairs = [], 0

@@ -100,6 +100,7 @@ def test_the_python_driver_that_proves_nothing(server: SecureServer) -> None:
         answer(server, viewer, "somebody-else")
 
 
+@pytest.mark.thorough("test_jdbc has the driver, and others log in each way")
 @pytest.mark.slow("a JVM that makes six connections")
 def test_the_jdbc_driver(server: SecureServer, token: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     driver = jdbc_driver(tmp_path_factory)

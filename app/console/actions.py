@@ -1,4 +1,4 @@
-"""What the console can do: the functions of the REST API, called with what a form holds.
+"""Actions of the console: the functions of the REST API, called with what a form holds.
 
 So a refusal, its words and its checks are the API's. What a route authorises before it calls the function is
 authorised here, for the viewer. Each raises StatementError. Changes take the site, a name, who makes them and
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 Silenced = tuple[str, Labels]
 """Name (empty: any) and labels of alerts."""
 AUDIT_ROWS = 50
-"""Of a page."""
+"""Rows of a page of the audit log."""
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -69,7 +69,7 @@ async def remove_node(site: Site, node: str, by: str, reason: str) -> str:
 
 
 async def stop_check(site: Site, node: str) -> Json:
-    """What the API's can-stop answers, in a thread: it looks at every member of the node."""
+    """Return the answer of the API's can-stop, in a thread: it looks at every member of the node."""
     require(PageControl.CHECK_STOP)
     snapshot = await site.snapshot()
     zones = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
@@ -164,8 +164,8 @@ async def operations(
 
 
 async def operation(site: Site, name: str, *, plan: bool = True) -> Json:
-    """Where it is and what waits; ``plan``: and what it copies. One of a zone that the viewer does not see is
-    not there."""
+    """Return an operation's state and waiting partitions; with ``plan`` also what it copies. One of a zone that
+    the viewer does not see is not there."""
     _zone_of(name)
     return body(await operations_api.get_operation(name, site.services, 0, plan=plan))
 
@@ -206,7 +206,7 @@ async def audit(site: Site, search: dict[str, str], token: str | None) -> tuple[
 
 
 async def partition_states(site: Site, zone: str, numbers: Sequence[int]) -> list[Json]:
-    """How healthy these partitions and their replicas are; ``numbers`` must not be empty."""
+    """Return how healthy these partitions and their replicas are; ``numbers`` must not be empty."""
     await site.zone(zone)
     states: list[Json] = body(await recovery.recovery_states(zone, site.services, list(numbers)))["partitions"]
     return states
@@ -221,8 +221,8 @@ async def reset_partitions(site: Site, zone: str, request: Json) -> list[Json]:
 
 
 def _zone_of(name: str) -> ZoneId:
-    """Of an operation. Raises RefusedError (OPERATION_NOT_FOUND) where the viewer does not see the zone, and
-    INVALID_REQUEST."""
+    """Return the zone of an operation. Raises RefusedError (OPERATION_NOT_FOUND) where the viewer does not see
+    the zone, and INVALID_REQUEST."""
     zone_id = ZoneId(int(checked_id(name).partition("-")[0]))
     if not sees(zone_id):
         raise not_found(name)
@@ -243,6 +243,6 @@ def _checked(model: type[M], **fields: object) -> M:
 
 
 def body(answer: Response) -> Json:
-    """What a function of the API answered."""
+    """Return the body of an answer of the API's functions."""
     document: Json = json.loads(bytes(answer.body))
     return document

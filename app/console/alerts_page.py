@@ -36,7 +36,7 @@ LENGTHS = {
     **{str(hours * 3_600): f"{hours} hour{'' if hours == 1 else 's'}" for hours in (1, 2, 4, 8)},
     **{str(days * 86_400): f"{days} day{'' if days == 1 else 's'}" for days in (1, 3, 7)},
 }
-"""Of a silence, by seconds."""
+"""Lengths of a silence, by seconds."""
 CONSEQUENCE = (
     "These alerts are not sent until the time is over. Lists show them as silenced; readiness and the rules "
     "for Prometheus do not change."
@@ -44,7 +44,7 @@ CONSEQUENCE = (
 
 
 def silence_choices(alerts: Iterable[AlertBody]) -> dict[str, actions.Silenced]:
-    """What can be silenced, by its text: each alert that is going on, and then all of a name."""
+    """Return what can be silenced, by its text: each alert that is going on, and then all of a name."""
     going_on = (alert for alert in alerts if alert["state"] != AlertState.RESOLVED.value)
     single = {
         silenced_text(alert["name"], alert["labels"]): (alert["name"], tuple(alert["labels"].items()))

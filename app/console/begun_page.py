@@ -23,7 +23,8 @@ from rebalance.core.readable import read
 
 
 def address(zone: str, revision: int) -> str:
-    """Of the first operation of ``zone`` that is younger than the metastore's ``revision``."""
+    """Return the address of the first operation of ``zone`` that is younger than the metastore's
+    ``revision``."""
     return link("operations", "begun", zone=zone, after=revision)
 
 
@@ -38,7 +39,7 @@ def begun(site: Site, zone_id: ZoneId, after: int) -> str:
 
 
 def wait_of(site: Site, zone_id: ZoneId, catalog: CatalogSnapshot) -> str:
-    """What naming it waits for; empty: the zone's data nodes are what they were."""
+    """Return what naming it waits for; empty: the zone's data nodes are what they were."""
     intent = site.feed.intents.get(zone_id)
     committed = next((zone for zone in catalog.zones if zone.zone_id == zone_id), None)
     if intent is None or (intent.version < catalog.version and intent.zone != committed):

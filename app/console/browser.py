@@ -18,7 +18,7 @@ ANSWER_S = 5.0
 
 
 def html(content: Markup | None = None, tag: str = "div") -> ui.html:
-    """Not cleaned by the framework: it came from a template."""
+    """Show HTML without the framework's cleaning: it came from a template."""
     return ui.html(content or Markup(), sanitize=False, tag=tag)
 
 

@@ -1,4 +1,4 @@
-"""What the console shows of one partition, from all that the keyspace says of it.
+"""Cells of one partition, from all that the keyspace says of it.
 
 A *cell* is the copy of one partition on one node, as one byte: its role and how the copy is. A whole zone is
 then a matrix of bytes (``zone_grid``).
@@ -38,7 +38,7 @@ class Role(IntEnum):
 
 
 class CopyCell(IntEnum):
-    """How a copy is; the higher, the more it wants attention (UNREAD aside)."""
+    """State of a copy; the higher, the more it wants attention (UNREAD aside)."""
 
     NONE = 0
     UNREAD = 1  # the target names it, and nothing more was read yet
@@ -115,13 +115,13 @@ def read_partition(view: PartitionView, alive: frozenset[str]) -> PartitionReadi
 
 
 def has_lost_majority(view: PartitionView, alive: frozenset[str]) -> bool:
-    """As a reset judges it, of a group that has been founded."""
+    """Check for a lost majority as a reset judges it, of a group that has been founded."""
     voters = possible_voters(view, alive)
     return view.configuration is not None and len(living_voters(view, alive)) < majority(len(voters))
 
 
 def _role(view: PartitionView, node: str, alive: frozenset[str]) -> Role:
-    """As the group has committed it; where it has not, as the assignments ask."""
+    """Return the role as the group has committed it; where it has not, as the assignments ask."""
     if view.leader(alive) == node:
         return Role.LEADER
     if view.configuration is not None:

@@ -42,7 +42,7 @@ def css(name: str) -> str:
 
 
 def _described(bars: Bars) -> str:
-    """For those who do not see the bars."""
+    """Describe the bars for those who do not see them."""
     levels = (f"{name} {min(values)} to {max(values)}" for name, values in bars.series if values)
     return f"Bars of {len(bars.names)} nodes: {', '.join(levels)}."
 

@@ -23,10 +23,11 @@ from catalog.core.errors import StatementError
 log = structlog.get_logger(__name__)
 
 Act = Callable[[str, str], Awaitable[str]]
-"""With a name and a reason, which may be empty; returns what to tell."""
+"""Action with a name and a reason, which may be empty; returns what to tell."""
 F = TypeVar("F", bound=Element)
 CANCEL, KEEP = "Cancel", "Do not cancel"
-"""What leaves a dialog; the second where the dialog itself is about cancelling something."""
+"""Labels of the buttons that leave a dialog; the second where the dialog itself is about cancelling
+something."""
 
 
 class ButtonKind(StrEnum):
@@ -46,7 +47,7 @@ def action_link(text: str, url: str) -> None:
 def button(
     text: str, act: Callable[[], Awaitable[None]] | Callable[[], None], kind: ButtonKind = ButtonKind.PLAIN
 ) -> ui.button:
-    """Without the framework's colours, which are too pale to be read on all of ours."""
+    """Make a button without the framework's colours, which are too pale to be read on all of ours."""
     made = ui.button(text, on_click=act, color=None).props("no-caps").classes(kind.value)
     return made.props("flat" if kind in (ButtonKind.QUIET, ButtonKind.PLAIN) else "unelevated")
 
@@ -66,7 +67,7 @@ def password_field(label: str) -> ui.input:
 def number_field(
     label: str, value: float | None = None, *, low: int = 1, high: int | None = None, placeholder: str = ""
 ) -> ui.number:
-    """Of whole numbers from ``low`` to ``high`` (None: without end)."""
+    """Make a field of whole numbers from ``low`` to ``high`` (None: without end)."""
     field = ui.number(label, value=value, min=low, max=high, precision=0, format="%d", placeholder=placeholder)
     return _field(field, "", "number")
 
@@ -88,7 +89,7 @@ def _field(field: F, hint: str, width: str) -> F:
 
 @dataclass(frozen=True, slots=True)
 class PageAction:
-    """What a page can do to the zone, node or operation that it shows. ``question`` has a place for the name;
+    """Action of a page on the zone, node or operation that it shows. ``question`` has a place for the name;
     ``act`` is one of ``actions``."""
 
     word: str
@@ -143,7 +144,7 @@ def confirm(
             refusal.visible = True
 
         def held(is_held: bool) -> None:
-            """Nothing closes it while the change is being made: its outcome is told here."""
+            """Keep the dialog open while the change is being made: its outcome is told here."""
             sure.enabled = keep.enabled = not is_held
             dialog.props.set_bool("persistent", is_held)
 

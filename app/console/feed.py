@@ -44,7 +44,8 @@ WATCHED_S = 5.0
 
 
 class Topic(Enum):
-    """What pages are drawn from. PARTITIONS are the arrays of all zones; the others are counted beside them."""
+    """Topic that pages are drawn from. PARTITIONS are the arrays of all zones; the others are counted beside
+    them."""
 
     PARTITIONS = "partitions"
     ZONES = "intents, targets and data nodes"
@@ -63,7 +64,7 @@ class Batch:
     numbers: tuple[int, ...]
     views: KeyspaceViews
     target_revision: int
-    """Of the zone's target pointer; 0: it has none."""
+    """Revision of the zone's target pointer; 0: it has none."""
 
 
 class PartitionFeed:
@@ -93,23 +94,23 @@ class PartitionFeed:
 
     @property
     def grids(self) -> Mapping[ZoneId, ZoneGrid]:
-        """Of a viewer that does not see all, made anew for each call."""
+        """Return the grids; of a viewer that does not see all, made anew for each call."""
         return self._grids if sees_all_zones() else {key: self._grids[key] for key in filter(sees, self._grids)}
 
     @property
     def intents(self) -> Mapping[ZoneId, ZoneIntent]:
-        """As ``grids``."""
+        """Return the intents that the viewer sees, as ``grids``."""
         if sees_all_zones():
             return self._intents
         return {key: self._intents[key] for key in filter(sees, self._intents)}
 
     def seen(self, *parts: Topic | ZoneId | PartitionId) -> tuple[Hashable, ...]:
-        """Another answer when one of ``parts`` has changed: a page may have something new to show then. A zone
-        stands for its arrays, a partition for its keys."""
+        """Return another answer when one of ``parts`` has changed: a page may have something new to show then.
+        A zone stands for its arrays, a partition for its keys."""
         return tuple(map(self._count_of, parts))
 
     def note(self, topic: Topic) -> None:
-        """It has changed."""
+        """Note that the topic has changed."""
         self._seen[topic] += 1
 
     def _count_of(self, part: Topic | ZoneId | PartitionId) -> Hashable:
@@ -120,8 +121,8 @@ class PartitionFeed:
         return self._grids[part].version if part in self._grids else -1
 
     def _revisions_of(self, partition: PartitionId) -> tuple[Hashable, ...]:
-        """How many keys tell of the partition, or of failures of any, and the highest revision of them; of a
-        store zone who owns it, too."""
+        """Return how many keys tell of the partition, or of failures of any, and the highest revision of them;
+        of a store zone who owns it, too."""
         keys = self._keyspace
         prefixes = (
             keys.failures,
@@ -144,14 +145,14 @@ class PartitionFeed:
         return self._reading + sum(map(len, self._dirty.values()))
 
     def watch(self) -> None:
-        """Somebody looks: what changed is read from now on, for a while."""
+        """Note that a page is open: what changed is read from now on, for a while."""
         self._watched_until = time.monotonic() + WATCHED_S
         is_due = self._recount.is_due or self._ring.shown is not self._ownership
         if self.unread or self._zones_dirty or self._nodes_dirty or is_due:
             self._demand.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         await self._mirror.loaded()
         self._begin()
         stop = self._mirror.listen(self._on_change)

@@ -38,7 +38,7 @@ def utc(time_us: int) -> str:
 
 
 def amount(bytes_: int, unknown: int) -> str:
-    """Of copies, of which ``unknown`` have no known size."""
+    """Write the size of copies, of which ``unknown`` have no known size."""
     if not unknown:
         return size(bytes_)
     return f"{size(bytes_)}, {unknown:,} of unknown size" if bytes_ else "sizes not known yet"
@@ -58,7 +58,7 @@ def grouped(number: float) -> str:
 
 
 def size(bytes_: int) -> str:
-    """In a unit that leaves up to four digits."""
+    """Write a size in a unit that leaves up to four digits."""
     value, units = float(bytes_), ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while value >= 1024 and len(units) > 1:
         value /= 1024
@@ -67,7 +67,7 @@ def size(bytes_: int) -> str:
 
 
 def shares(counts: Iterable[int]) -> list[float]:
-    """In percent; what is there at all gets a width that can be seen."""
+    """Return shares in percent; what is there at all gets a width that can be seen."""
     parts = list(counts)
     total = sum(parts) or 1
     wide = [max(100 * part / total, 1.0) if part else 0.0 for part in parts]

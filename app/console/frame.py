@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 TICK_S = 0.25
 """A page looks so often whether it has something new to show."""
 REDRAW_S = 1.0
-"""It is drawn anew no more often: nobody reads faster."""
+"""Seconds between two drawings: readers are no faster."""
 PACE, REDRAW_S_MAX = 4.0, 10.0
 """A drawing that takes long is made so many times more seldom, up to so many seconds."""
 RESPONSE_S = 30.0
@@ -70,7 +70,7 @@ class PageFrame:
 
     site: Site
     actor: Actor
-    """Who looks, as a proxy has checked or as they said last time."""
+    """Actor at the page, as a proxy has checked or as they said last time."""
     _status: ui.html
     _badge: Fragment
     _notices: Fragment
@@ -124,7 +124,7 @@ class PageFrame:
         self._due_at = now + min(max(REDRAW_S, PACE * (now - begun)), REDRAW_S_MAX)
 
     async def _newest(self) -> Hashable:
-        """What the page would be drawn from now."""
+        """Return what the page would be drawn from now."""
         readiness = await self.site.readiness()
         self.site.look_at_alerts()
         silence = await self.site.silence()
@@ -175,7 +175,7 @@ class PageFrame:
 
 
 async def _badge(site: Site) -> Markup:
-    """How many alerts fire or are pending and are not silenced, on every page."""
+    """Return the badge of every page: how many alerts fire or are pending and are not silenced."""
     alerts = [alert for alert in await shown_alerts(site.services) if alert["silence"] is None]
     firing = [alert for alert in alerts if alert["state"] == AlertState.FIRING.value]
     pending = [alert for alert in alerts if alert["state"] == AlertState.PENDING.value]
@@ -184,7 +184,7 @@ async def _badge(site: Site) -> Markup:
 
 
 def _lasting(readiness: Mapping[str, Any]) -> tuple[object, ...]:
-    """Without ages, which differ in each answer."""
+    """Return the readiness without ages, which differ in each answer."""
     return tuple(value for name, value in readiness.items() if name not in ("queue", "degraded"))
 
 
@@ -234,7 +234,7 @@ def _navigation(active: str) -> None:
 
 
 def _account(request: Request) -> None:
-    """Who has logged in, and the way out."""
+    """Show the user of the session, and the way out."""
     viewer = current_viewer()
     if viewer is None:
         return
@@ -254,7 +254,7 @@ def _actor_of(request: Request) -> Actor:
 
 
 def problem_of(error: StatementError) -> Markup:
-    """What a page shows in place of what was refused."""
+    """Return the text that a page shows in place of what was refused."""
     row = error.kind.value
     return render("problem", title=row.title, detail=error.message, action=row.action)
 
@@ -291,10 +291,10 @@ def remember_name(name: str) -> None:
 
 
 def go(url: str) -> None:
-    """To another address of the console; the browser's back button leads back."""
+    """Go to another address of the console; the browser's back button leads back."""
     call("(url) => { window.location.href = url; }", url)
 
 
 def replace_page(url: str) -> None:
-    """To the address that this one stood for; the browser's back button does not lead here."""
+    """Go to the address that this one stood for; the browser's back button does not lead here."""
     call("(url) => { window.location.replace(url); }", url)

@@ -119,7 +119,7 @@ def patch_cells(chart: ui.echart, options: dict[str, Any], columns: list[int]) -
 
 
 def bar_chart() -> ui.echart:
-    """Without bars yet."""
+    """Make a chart without bars yet."""
     return ui.echart(bar_options(Bars((), ()))).classes("chart")
 
 

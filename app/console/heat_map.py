@@ -26,12 +26,13 @@ LABELLED_CELLS_MAX = 400
 NODES_SEEN = 24
 """Rows that a screen has place for."""
 SHARES = (0.75, 1.25, 1.75)
-"""Of an even share: below the first a node holds few, above the second many, above the last very many."""
+"""Limits, as parts of an even share: below the first a node holds few, above the second many, above the last
+very many."""
 
 
 class Colour(IntEnum):
-    """What a cell is painted as. BELOW to FAR: how many copies of a range the node holds against an even share
-    of them."""
+    """Colour of a cell. BELOW to FAR: how many copies of a range the node holds against an even share of
+    them."""
 
     BELOW = 1
     EVEN = 2
@@ -47,7 +48,7 @@ class Colour(IntEnum):
 
 
 class Shown(StrEnum):
-    """Which partitions the map shows."""
+    """Partitions that the map shows."""
 
     EVERY = "all"
     UNSETTLED = "unsettled"
@@ -287,7 +288,7 @@ def chart_options(drawn: HeatMap) -> dict[str, Any]:
 
 
 def summary(drawn: HeatMap) -> str:
-    """For those who do not see the colours."""
+    """Describe the map for those who do not see the colours."""
     joining, troubled = (sum(cell[at] for cell in drawn.cells) for at in (7, 8))
     return (
         f"{drawn.selected:,} of {drawn.total:,} partitions on {len(drawn.nodes)} nodes; "

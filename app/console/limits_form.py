@@ -21,7 +21,8 @@ Value = int | bool | list[str] | None
 
 
 def changed_limits(shown: dict[str, Any], fields: dict[str, float | bool | str | None]) -> dict[str, Value]:
-    """What of the form differs from the limits; None takes a limit away. Windows are typed as one text."""
+    """Return what of the form differs from the limits; None takes a limit away. Windows are typed as one
+    text."""
     values = {name: _value(typed) for name, typed in fields.items()}
     return {name: value for name, value in values.items() if value != shown.get(name)}
 

@@ -1,4 +1,4 @@
-"""What pages do with logins: sessions and tokens are listed and ended, statements on users are run.
+"""Actions of pages on logins: sessions and tokens are listed and ended, statements on users are run.
 
 As in ``app.console.actions``: each raises StatementError, and changes take the site, a name, who makes them and
 why, and return what to tell that person.
@@ -33,7 +33,7 @@ async def tokens(site: Site, *, everybody: bool) -> list[Json]:
 
 
 async def sessions(site: Site, *, everybody: bool) -> list[Json]:
-    """As ``tokens``; those that hold."""
+    """List the sessions that hold, as ``tokens``."""
     if everybody:
         require(PageControl.MANAGE_USERS)
     viewer = current_viewer()
@@ -41,7 +41,7 @@ async def sessions(site: Site, *, everybody: bool) -> list[Json]:
 
 
 async def revoke_token(site: Site, token_id: str, by: str, reason: str) -> str:
-    """Of another user's it needs ADMIN, which the API's function asks for."""
+    """Revoke a token; of another user's it needs ADMIN, which the API's function asks for."""
     require(PageControl.END_OWN_LOGIN)
     revoked = body(await tokens_api.revoke_token(token_id, site.services))
     return f"Token {token_id} of {revoked['owner']} is revoked."

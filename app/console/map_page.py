@@ -53,7 +53,7 @@ class Listed(NamedTuple):
 
 
 def unsettled_partitions(grid: ZoneGrid, numbers: Numbers) -> tuple[list[Listed], int]:
-    """Those of ``numbers`` that are not done, the first of them, and how many there are."""
+    """Return the first of those of ``numbers`` that are not done, and how many there are."""
     unsettled = numbers[grid.moves[numbers] > MoveCell.DONE]
     listed = [
         Listed(number, MoveCell(int(grid.moves[number])).name.lower(), shown_cause(grid.causes[number]))
@@ -63,7 +63,7 @@ def unsettled_partitions(grid: ZoneGrid, numbers: Numbers) -> tuple[list[Listed]
 
 
 def chart_height(nodes: int) -> int:
-    """In pixels: every node's name can be read."""
+    """Return the height in pixels: every node's name can be read."""
     return 70 + max(nodes, 3) * (ROW_PX if nodes <= NODES_FEW else MANY_NODES_ROW_PX)
 
 

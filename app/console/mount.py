@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 START_S = 20.0
 REST_S = 3.0
-"""After the server's start: first everything else is there, then the pages."""
+"""Seconds after the server's start: first everything else is there, then the pages."""
 
 
 class Console:
@@ -39,7 +39,8 @@ class Console:
         self._pages: ASGIApp | None = None
 
     async def run(self, services: Services) -> None:
-        """Until cancelled: starts the pages and what feeds them, when the server stands or a visitor comes."""
+        """Run until cancelled: starts the pages and what feeds them, when the server stands or a visitor
+        comes."""
         await self._visited(services)
         # Half a second of imports, which other requests need not wait for.
         serving = await asyncio.to_thread(_serving)

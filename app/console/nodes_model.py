@@ -47,7 +47,7 @@ def node_row(name: str, record: NodeRecord | None, drain: Drain | None, load: No
 
 
 def holdings(grids: Mapping[str, ZoneGrid], name: str) -> list[tuple[str, NodeLoad]]:
-    """What the node holds of each zone, also while it is down. ``grids`` by the name of the zone."""
+    """Return what the node holds of each zone, also while it is down. ``grids`` by the name of the zone."""
     loads = ((zone, grid.loads().get(name, NodeLoad())) for zone, grid in sorted(grids.items()))
     return [(zone, load) for zone, load in loads if load.replicas]
 

@@ -24,10 +24,10 @@ from rebalance.core.operation import OperationKind
 Json = dict[str, Any]
 
 PARTITIONS_FEW = 2_000
-"""Up to so many are read one by one, as the API does."""
+"""Maximum number of partitions that are read one by one, as the API does."""
 NUMBERS_SHOWN = 20
 NEXT = Cause.PLANNED_NEXT.text()
-"""What is at rest where it was, and not yet where the operation wants it."""
+"""Cause of a partition that is at rest where it was, and not yet where the operation wants it."""
 
 
 def grid_of(site: Site, name: str) -> ZoneGrid | None:
@@ -42,8 +42,8 @@ def grid_of(site: Site, name: str) -> ZoneGrid | None:
 
 
 def summary_of(site: Site, name: str, grid: ZoneGrid) -> Json | None:
-    """As the API describes it, without the plan; None: it is not remembered any more. What was done stays done,
-    as the record has it."""
+    """Return the operation as the API describes it, without the plan; None: it is not remembered any more. What
+    was done stays done, as the record has it."""
     views = _views(site)
     record = views.find(name)
     if record is None:
@@ -67,7 +67,7 @@ def summary_of(site: Site, name: str, grid: ZoneGrid) -> Json | None:
 
 
 def waiting_of(grid: ZoneGrid) -> list[Json]:
-    """What waits, by cause, the most frequent first."""
+    """Return what waits, by cause, the most frequent first."""
     numbers: dict[str, list[int]] = {}
     for number in _waiting(grid).tolist():
         numbers.setdefault(shown_cause(grid.causes[number]) or NEXT, []).append(number)
@@ -83,7 +83,7 @@ def _waiting(grid: ZoneGrid) -> Numbers:
 
 
 async def plan_of(site: Site, name: str) -> OperationPlanBody | None:
-    """In a thread: sizes of all partitions are read for it."""
+    """Return the plan, in a thread: sizes of all partitions are read for it."""
     keys, keyspace = site.services.mirror.copy(), site.services.views.keyspace
     ownership = site.services.views.ownership
 

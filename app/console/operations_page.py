@@ -97,7 +97,7 @@ class _Detail:
             made.visible = body["state"] in ACTIONS[action] and may_use(action.control, zone_id)
 
     def _plan_later(self) -> None:
-        """When the page is shown; anew when limits cut it otherwise."""
+        """Draw the plan when the page is shown; anew when limits cut it otherwise."""
         limits = self._site.feed.seen(Topic.LIMITS)
         if self._planned_for != limits:
             self._planned_for = limits

@@ -30,9 +30,9 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class OverviewCause:
-    """Why partitions are not where they should be: ``words`` for an ordinary cause; ``page`` explains it.
-    ``zones`` are those that have such partitions, ``lost`` those of them with partitions without a majority, if
-    that may be the cause's doing."""
+    """Cause of partitions that are not where they should be: ``words`` for an ordinary cause; ``page`` explains
+    it. ``zones`` are those that have such partitions, ``lost`` those of them with partitions without a
+    majority, if that may be the cause's doing."""
 
     word: str
     detail: str
@@ -45,8 +45,8 @@ class OverviewCause:
 
 
 def tiles(readiness: Mapping[str, Any], alive: int, nodes_known: int) -> list[Tile]:
-    """From ``/readyz``, which is some seconds old, and of ``alive`` nodes, as the pages of nodes have them;
-    ``nodes_known``: those and the ones that still hold replicas."""
+    """Return the tiles from ``/readyz``, which is some seconds old, and of ``alive`` nodes, as the pages of
+    nodes have them; ``nodes_known``: those and the ones that still hold replicas."""
     spark_tone = {"ready": "ok", "starting": "warn", "down": "warn"}.get(readiness["spark"], "idle")
     controller = readiness["controller"]
     missing = nodes_known - alive
@@ -77,13 +77,13 @@ def health_bar(states: Sequence[ZoneState]) -> list[tuple[HealthCell, int]]:
 
 
 def unsettled(states: Sequence[ZoneState]) -> list[ZoneState]:
-    """What moves or waits, the furthest from its end first."""
+    """Return what moves or waits, the furthest from its end first."""
     behind = [state for state in states if not state.is_settled]
     return sorted(behind, key=lambda state: state.percent)[:ZONES_MAX]
 
 
 def stuck(states: Sequence[ZoneState]) -> list[OverviewCause]:
-    """By what is waited for, the commonest first; the detail is that of most partitions."""
+    """Return what is waited for, the commonest first; the detail is that of most partitions."""
     partitions: Counter[str] = Counter()
     zones: dict[str, dict[str, None]] = {}
     details: dict[str, tuple[int, str]] = {}
@@ -111,6 +111,6 @@ def stuck(states: Sequence[ZoneState]) -> list[OverviewCause]:
 
 
 def _explained(word: str) -> tuple[str, str, str]:
-    """What to do, where it is explained, and what is waited for in words."""
+    """Return what to do, where it is explained, and what is waited for in words."""
     row = row_of(word)
     return (row.action, anchor(word), row.words) if row is not None else ("", "", "")

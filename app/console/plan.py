@@ -21,7 +21,7 @@ from rebalance.core.topology import Topology
 
 
 class Wish(StrEnum):
-    """What a plan is made for."""
+    """Wish that a plan is made for."""
 
     REPLICAS = "replicas"
     OUT = "out"
@@ -69,7 +69,7 @@ class PlanPage:
     plan_id: PlanId
 
     def total(self, figure: str) -> int:
-        """Of one figure of the zones' answers."""
+        """Return the total of one figure of the zones' answers."""
         return sum(getattr(plan.answer, figure) for plan in self.zones)
 
     @property
@@ -107,7 +107,8 @@ def make_plan(goal: PlanGoal, snapshot: SystemSnapshot) -> PlanPage:
 
 
 def plan_id_now(goal: PlanGoal, snapshot: SystemSnapshot) -> PlanId:
-    """Of the plan as this snapshot would make it; a statement's is that of EXPLAIN. Raises RefusedError."""
+    """Return the id of the plan as this snapshot would make it; a statement's is that of EXPLAIN. Raises
+    RefusedError."""
     statement = statement_of(goal)
     if statement:
         return plan_id_of([_judged(statement, snapshot)], snapshot)
@@ -143,7 +144,7 @@ def _presence(goal: PlanGoal, snapshot: SystemSnapshot) -> Topology:
 
 
 def _zone_plan(outcome: Forecast, snapshot: SystemSnapshot, batch_size: int | None) -> ZonePlan | None:
-    """None: nothing of the zone moves."""
+    """Return the plan of a zone; None: nothing of it moves."""
     zone, planned = outcome.zone, outcome.after.data_nodes
     if outcome.before.data_nodes is None or outcome.before.placement is NOWHERE or planned is None:
         return None

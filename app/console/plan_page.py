@@ -61,7 +61,7 @@ def _may_run(plan: PlanPage) -> bool:
 
 
 class _Form:
-    """What the plan is for; its fields are those of the wish."""
+    """Form of what the plan is for; its fields are those of the wish."""
 
     def __init__(self, goal: PlanGoal, zones: list[str]) -> None:
         with ui.element("section").classes("panel"), ui.row().classes("tools form"):

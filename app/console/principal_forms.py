@@ -1,4 +1,4 @@
-"""What the page of users can change: a statement for each form, and what its fields offer. Pure."""
+"""Forms of the page of users: a statement for each, and what its fields offer. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parser.render_principals import render_name, render_principal
 
 
 class FormField(Enum):
-    """With its label."""
+    """Field of a form, with its label."""
 
     NAME = "Name"
     PASSWORD = "Password"
@@ -99,7 +99,7 @@ def choices(field: FormField, catalog: CatalogSnapshot) -> list[str]:
 
 
 def target_text(kind: str, zone: str | None = None) -> str:
-    """What a privilege is granted on, as a statement names it."""
+    """Write what a privilege is granted on, as a statement names it."""
     return kind if zone is None else f"ZONE {render_name(Name(zone))}"
 
 

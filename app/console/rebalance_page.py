@@ -24,7 +24,7 @@ MINUTES_MAX = 366 * 24 * 60
 
 
 class _Pause:
-    """Of the whole cluster."""
+    """Pause of the whole cluster."""
 
     def __init__(self, site: Site, frame: PageFrame) -> None:
         self._site, self._frame, self._is_paused = site, frame, False

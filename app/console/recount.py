@@ -1,4 +1,5 @@
-"""What may begin under limits, for the feed: counted over all that moves, and so as seldom as it takes long."""
+"""Count of what may begin under limits, for the feed: over all that moves, and so as seldom as it takes
+long."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 
 RECOUNT_S = 5.0
-"""What waits for limits is read again so often at most: other partitions' moves change what it waits for."""
+"""Seconds at least between readings of what waits for limits: other partitions' moves change what it waits
+for."""
 PACE = 15
 """Counting, and reading what waits, is made so many times more seldom than it takes."""
 
@@ -30,7 +32,7 @@ class Recount:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to count, and it is time to."""
+        """Check that there is something to count, and it is time to."""
         value = self._mirror.value(self._keyspace.limits)
         if value != self._limits:
             return True
@@ -39,7 +41,7 @@ class Recount:
         return time.monotonic() - self._counted_at >= max(RECOUNT_S, PACE * self._spent_s)
 
     def spent(self, seconds: float) -> None:
-        """On reading what waits."""
+        """Note the seconds spent on reading what waits."""
         self._spent_s += seconds
 
     async def count(self) -> None:

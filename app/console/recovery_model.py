@@ -43,7 +43,7 @@ class ZoneLoss:
 
 @dataclass(frozen=True, slots=True)
 class ResetRow:
-    """What becomes of one partition. ``refusal``: why nothing does; ``lost``: how much may be, in words;
+    """Outcome of a reset for one partition. ``refusal``: why nothing does; ``lost``: how much may be, in words;
     ``copies``: every replica on a living node (``candidates_of``)."""
 
     number: int
@@ -90,13 +90,14 @@ class DryRun:
         return sorted({pair for reset in self.answer for pair in reset["unproven"].items()})
 
     def request_of_reset(self, confirmed: Sequence[str]) -> Json:
-        """What has the API do exactly what this has shown; ``confirmed``: nodes that are known to be dead."""
+        """Return the request that has the API do exactly what this has shown; ``confirmed``: nodes that are
+        known to be dead."""
         numbers = [row.number for row in self.resets]
         shown = shown_of(self.answer)
         return {**self.request, "partitions": numbers, "shown": shown, "confirm_dead": list(confirmed)}
 
     def is_stale(self, loss: ZoneLoss) -> bool:
-        """Whether something else is lost now than when it was made."""
+        """Check that something else is lost now than when it was made."""
         return loss != self.loss
 
 
@@ -136,7 +137,7 @@ def ranges_of(numbers: Sequence[int]) -> str:
 
 
 def zones_with_loss(states: Iterable[ZoneState]) -> list[ZoneState]:
-    """Those with most lost partitions first."""
+    """Return the zones with a loss, those with most lost partitions first."""
     return sorted((state for state in states if state.lost), key=lambda state: (-state.lost, state.zone.name))
 
 
@@ -163,8 +164,8 @@ def zone_loss(
 
 
 def dry_run(request: Json, answer: Sequence[Json], numbers: Sequence[int], loss: ZoneLoss) -> DryRun:
-    """Of the API's ``answer`` for the whole zone, so that partitions that cannot be reset are among it, with
-    their copies. ``numbers``: those that were chosen; none: all."""
+    """Make a dry run of the API's ``answer`` for the whole zone, so that partitions that cannot be reset are
+    among it, with their copies. ``numbers``: those that were chosen; none: all."""
     chosen = tuple(reset for reset in answer if not numbers or reset["partition"] in numbers)
     return DryRun(request, chosen, loss, tuple(reset_row(reset) for reset in chosen))
 
@@ -192,7 +193,7 @@ _NOTES = {
 
 
 def consequence_of(run: DryRun) -> str:
-    """What the last question before the reset says."""
+    """Return what the last question before the reset says."""
     numbers = ranges_of([row.number for row in run.resets])
     lost = f"up to {_entries(run.entries)} may be lost" if run.entries else "no entry is known to be lost"
     sentences = [f"Each group is founded anew from one replica (partitions {numbers}); {lost}."]
@@ -227,7 +228,7 @@ def candidates_of(reset: Json) -> tuple[Json, ...]:
 
 
 def _log_of(candidate: Json) -> str:
-    """How far the replica's log goes: committed up to, and its newest entry."""
+    """Write how far the replica's log goes: committed up to, and its newest entry."""
     committed, last = candidate["committed"], candidate["last"]
     if committed is None:
         return "unknown" if candidate["kind"] in LOGGING else "no log"

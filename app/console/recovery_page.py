@@ -38,11 +38,11 @@ from catalog.core.zone import Zone
 PARTITIONS_SHOWN = 100
 OPERATIONS_SHOWN = 3
 ACTIVE = "recovery"
-"""No step of the navigation: the causes of a loss lead here."""
+"""Name of the page, which is not a step of the navigation: the causes of a loss lead here."""
 
 
 async def loss_of(site: Site, zone: Zone) -> ZoneLoss | None:
-    """None: the zone has not been read yet. Raises StatementError."""
+    """Return the zone's loss; None: the zone has not been read yet. Raises StatementError."""
     grid = site.feed.grids.get(zone.zone_id)
     if grid is None or grid.move_counts().unread:
         return None
@@ -125,8 +125,8 @@ class _Reset:
         return {"empty": True, "discard_copies": list(read_names(self._discarded.value or ""))}
 
     async def _answer(self, request: actions.Json, numbers: Sequence[int]) -> list[actions.Json]:
-        """For ``numbers``. Where the API refuses one of them it refuses all: then it is asked for the whole
-        zone, which takes longer and also tells the replicas of those that cannot be reset.
+        """Return the answer for ``numbers``. Where the API refuses one of them it refuses all: then it is asked
+        for the whole zone, which takes longer and also tells the replicas of those that cannot be reset.
 
         Raises StatementError."""
         site, zone = self._site, self._zone.name
@@ -194,7 +194,7 @@ class _ZoneRecovery:
         self._resets.show(render("recovery_resets", resets=await self._shown_resets(), zone=zone))
 
     async def _shown_resets(self) -> list[actions.Json]:
-        """Those in progress, and the newest one in any case."""
+        """Return the resets in progress, and the newest one in any case."""
         summaries = await actions.operations(self._site, self._zone.name, kinds=["RESET"])
         shown = [summary for at, summary in enumerate(summaries) if at == 0 or not summary["over"]]
         names = [summary["operation_id"] for summary in shown[:OPERATIONS_SHOWN]]

@@ -1,4 +1,4 @@
-"""What all pages share: the services, the feed, and answers that one reading of serves every page."""
+"""Resources that all pages share: the services, the feed, and answers that one reading of serves every page."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class Site:
     _reading: asyncio.Task[None] | None = None
 
     async def readiness(self) -> dict[str, Any]:
-        """As ``/readyz`` tells it, asked anew every few seconds at most, whatever number of pages is open."""
+        """Return the readiness as ``/readyz`` tells it, asked anew every few seconds at most, whatever number
+        of pages is open."""
         async with self._asking:
             if time.monotonic() - self._readiness_at >= READINESS_S:
                 self._readiness = await self.services.readiness()
@@ -78,14 +79,14 @@ class Site:
             return self._readiness
 
     async def silence(self) -> MetastoreSilence | None:
-        """Of the metastore, asked with the readiness: what pages show of zones, partitions and nodes is as of
-        its beginning."""
+        """Return the metastore's silence, asked with the readiness: what pages show of zones, partitions and
+        nodes is as of its beginning."""
         await self.readiness()
         return self._silence
 
     def look_at_alerts(self) -> None:
-        """They are judged beside the keyspace, and silences end by themselves, so nothing else says that they
-        have changed."""
+        """Look at alerts: they are judged beside the keyspace, and silences end by time, so nothing else says
+        that they have changed."""
         alerts = self.services.alerts
         before, self._judged = self._judged, (alerts.judged_ms, alerts.silences.now())
         if self._judged != before:
@@ -94,7 +95,7 @@ class Site:
                 self.feed.note(Topic.ALERTS)
 
     async def _look_at_catalog(self) -> None:
-        """What was audited counts as well: not each of it is a change of the catalog."""
+        """Look at the catalog, and at what was audited: not each of it is a change of the catalog."""
         version = (await self.services.snapshot()).version
         newest = await self.services.audit.read(AuditFilter(), 1, None)
         seen = version, newest[0].number if newest else 0
@@ -103,25 +104,25 @@ class Site:
             self.feed.note(Topic.STATEMENTS)
 
     async def warm_up(self) -> None:
-        """What the first page would wait for otherwise. Raises StatementError."""
+        """Prepare what the first page would wait for otherwise. Raises StatementError."""
         await self.readiness()
         self.history(self._catalog_version)
         if self._reading is not None:
             await self._reading
 
     async def catalog(self) -> CatalogSnapshot:
-        """With the zones that the viewer sees. Raises StoreError."""
+        """Return the catalog with the zones that the viewer sees. Raises StoreError."""
         return _seen_of(await self.services.snapshot())
 
     async def viewer(self) -> Viewer | None:
-        """Who looks, as of now; None where nobody has to log in. For timers, which outlive the request that
-        began them. Raises StatementError when the session is over, or cannot be read."""
+        """Return the viewer as of now; None where no login is required. For timers, which outlive the request
+        that began them. Raises StatementError when the session is over, or cannot be read."""
         viewer, sessions = current_viewer(), self.services.sessions
         return None if viewer is None or sessions is None else await renewed(viewer, sessions)
 
     async def zone(self, name: str) -> Zone:
-        """Of exactly this name, as links of pages have it, else as SQL reads it; one that the viewer does not
-        see is not there. Raises RefusedError (ZONE_NOT_FOUND)."""
+        """Find the zone of exactly this name, as links of pages have it, else as SQL reads it; one that the
+        viewer does not see is not there. Raises RefusedError (ZONE_NOT_FOUND)."""
         find = self.services.zones.find
         with suppress(RefusedError):
             return await find(written(name), lambda zone: sees(zone.zone_id))
@@ -157,7 +158,8 @@ class Site:
         return await self.services.engine.execute(sql, SessionContext(user="console"))
 
     async def snapshot(self) -> SystemSnapshot:
-        """Everything, with the zones that the viewer sees, for readers in a thread. Raises StoreError."""
+        """Return a snapshot of everything, with the zones that the viewer sees, for readers in a thread. Raises
+        StoreError."""
         self.services.require_metastore()
         catalog = await self.catalog()
         copy = self.services.mirror.copy()
@@ -167,7 +169,7 @@ class Site:
 
 
 def no_zone() -> Markup:
-    """In place of zones: where there is none, or none that the viewer sees."""
+    """Return the text in place of zones: where there is none, or none that the viewer sees."""
     may_create = may_use(PageControl.CREATE_ZONE)
     target = link("sql", text=NEW_ZONE)
     return render("empty", what="zone", example=NEW_ZONE, target=target, may_create=may_create)

@@ -33,7 +33,8 @@ FAVICON = (
 )
 RECONNECT_S = 15.0
 COMPRESSION = 3
-"""Of nine: a script of a megabyte is packed in a fifth of the time, and a tenth larger."""
+"""Level of compression, of nine: a script of a megabyte is packed in a fifth of the time, and a tenth
+larger."""
 
 
 @asynccontextmanager

@@ -26,7 +26,8 @@ from catalog.core.errors import RefusedError, StatementError
 log = structlog.get_logger(__name__)
 
 LOOK_S = 0.25
-"""With a second of ``FreshValue`` and a reading of the catalog, what has ended is closed within two."""
+"""Seconds between looks: with a second of ``FreshValue`` and a reading of the catalog, what has ended is closed
+within two."""
 LEAVE_S = 0.2
 """A browser has so long to be told to load the page anew."""
 
@@ -43,7 +44,7 @@ class _Socket:
 
 
 class SocketGuard:
-    """Between the sockets and NiceGUI, while ``installed``."""
+    """Guard between the sockets and NiceGUI, while ``installed``."""
 
     def __init__(self, sessions: SessionView) -> None:
         self._sessions = sessions
@@ -93,7 +94,7 @@ class SocketGuard:
             core.sio.on(name, self._guarded(handlers[name], is_use=name == "event"))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             open_now = list(self._sockets.items())
@@ -119,7 +120,7 @@ class SocketGuard:
         return guarded
 
     def _bind(self, socket_id: str, page: object) -> bool:
-        """Whether the socket has its page now."""
+        """Bind a socket to a page; True if it has its page now."""
         socket = self._sockets.get(socket_id)
         if socket is None or socket.page not in ("", page) or not is_kept(page, socket.viewer):
             return False
@@ -150,8 +151,8 @@ class SocketGuard:
 
 
 def is_kept(page: object, viewer: Viewer | None) -> bool:
-    """Whether this server has the page, drawn for the viewer's session, and showing what they may see now; if
-    not, its browser has to load it anew. ``viewer``: None where nobody logs in."""
+    """Check that this server has the page, drawn for the viewer's session, and showing what they may see now;
+    if not, its browser has to load it anew. ``viewer``: None where nobody logs in."""
     client = Client.instances.get(str(page))
     if client is None or viewer is None:
         return client is not None

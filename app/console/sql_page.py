@@ -153,7 +153,7 @@ class _Editor:
         await self._send(explained(text.rstrip().rstrip(";")))
 
     async def _send(self, sent: Sent) -> bool:
-        """Whether all of it was done."""
+        """Send the text; True if all of it was done."""
         self._clear_mark()
         try:
             self._site.services.require_metastore()

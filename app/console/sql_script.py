@@ -40,8 +40,8 @@ class ScriptFailure:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is sent for the editor's ``written`` text: the same behind a ``prefix``, without a line break, that
-    the user has not written; places of errors do not count it."""
+    """Text that is sent for the editor's ``written`` one: the same behind a ``prefix``, without a line break,
+    that the user has not written; places of errors do not count it."""
 
     written: str
     prefix: str = ""
@@ -64,7 +64,7 @@ def failure(error: StatementError, sent: Sent | None = None) -> ScriptFailure:
 
 
 def changes_something(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> bool:
-    """Whether a statement of the script would change the catalog or the partitions.
+    """Check for a statement of the script that would change the catalog or the partitions.
 
     Raises StatementError for text that would be refused as it stands; then nothing of it is run."""
     pieces = cut_script(text, limits, stop)
@@ -122,15 +122,15 @@ def grid_options(result: Json) -> dict[str, Any]:
 
 
 def _shown(value: object) -> object:
-    """As text where a grid has no form of its own for it."""
+    """Return a value as text where a grid has no form of its own for it."""
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     return str(value) if isinstance(value, bool) else value
 
 
 def as_csv(result: Json) -> str:
-    """With a header line; NULL is an empty field. A text that a spreadsheet would compute stands behind a quote
-    sign, which it takes for text."""
+    """Write CSV with a header line; NULL is an empty field. A text that a spreadsheet would compute stands
+    behind a quote sign, which it takes for text."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow([_inert(column["name"]) for column in result["columns"]])
@@ -145,5 +145,5 @@ def _inert(value: object) -> object:
 
 
 def as_json(results: Sequence[Json]) -> str:
-    """As the REST API answers them."""
+    """Write results as the REST API answers them."""
     return json.dumps({"results": list(results)}, ensure_ascii=False, indent=2)

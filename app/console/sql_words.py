@@ -1,4 +1,4 @@
-"""What the SQL editor offers: words of statements, options of zones, views with their columns, and zones.
+"""Words that the SQL editor offers: of statements, options of zones, views with their columns, and zones.
 
 Made of the tables that parser, catalog and views have, so that a new option or view is offered by itself.
 """
@@ -41,7 +41,7 @@ class OfferedWord:
     views: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As CodeMirror takes it."""
+        """Return the word as CodeMirror takes it."""
         body = {"label": self.label, "type": self.kind, "detail": self.detail, "info": self.info}
         return {name: text for name, text in body.items() if text} | {"views": list(self.views)}
 
@@ -76,5 +76,5 @@ def _words() -> set[str]:
 
 
 def zone_words(names: Iterable[str]) -> list[str]:
-    """As statements write them."""
+    """Return the zones' names as statements write them."""
     return [render_name(Name(name)) for name in sorted(names)[:ZONES_MAX]]

@@ -1,4 +1,4 @@
-"""Who looks at a page, and what they may see and do of it: a context variable, as the actor is.
+"""Viewer of a page, and what they may see and do of it: a context variable, as the actor is.
 
 Where nobody has to log in there is no viewer, and everything is shown. What the console does by itself, as
 reading for all pages, has none either.
@@ -27,7 +27,8 @@ from rebalance.core.causes import cause_of
 
 @dataclass(frozen=True)
 class Viewer:
-    """As of ``grants``, which are two seconds old at most when an event or a timer begins."""
+    """Viewer with rights as of ``grants``, which are two seconds old at most when an event or a timer
+    begins."""
 
     login: Login
     grants: Grants
@@ -45,7 +46,7 @@ class Viewer:
 
     @cached_property
     def rights(self) -> object:
-        """Where two are equal, pages show and allow the same."""
+        """Return the rights; where two are equal, pages show and allow the same."""
         return self.caller.rights(self.grants)
 
     @property
@@ -60,7 +61,7 @@ class Viewer:
         return self.sees_all_zones or self.caller.may(self.grants, Privilege.SEE, zone_object(zone_id))
 
     def refusal(self, needs: Iterable[Need], zone_id: ZoneId | None = None) -> RefusedError | None:
-        """Why not; None: it may be done."""
+        """Return why it may not be done; None: it may."""
         for privilege, subject in needs:
             decision = self.caller.decide(self.grants, privilege, _target(subject, zone_id))
             if decision.access is not Permission.ALLOWED:
@@ -77,7 +78,7 @@ def current_viewer() -> Viewer | None:
 
 @contextmanager
 def viewing(viewer: Viewer) -> Iterator[None]:
-    """What runs inside the block is done and shown for ``viewer``."""
+    """Do and show what runs inside the block for ``viewer``."""
     before = _CURRENT.set(viewer)
     try:
         with logged_in(viewer.login), acting(viewer.actor):
@@ -88,7 +89,7 @@ def viewing(viewer: Viewer) -> Iterator[None]:
 
 @contextmanager
 def for_everybody() -> Iterator[None]:
-    """What runs inside the block is done by the console itself, whose pages then show each what it may see."""
+    """Run the block as the console itself, whose pages then show each what it may see."""
     before = _CURRENT.set(None)
     try:
         with acting(NOBODY):
@@ -108,8 +109,8 @@ def sees_all_zones() -> bool:
 
 
 def shown_cause(cause: str) -> str:
-    """What a partition waits for, read for all pages: without its details where they tell of other zones, for
-    who does not see them all."""
+    """Return what a partition waits for, read for all pages: without its details where they tell of other
+    zones, for viewers who do not see them all."""
     kind = cause_of(cause)
     return kind.text() if kind in OF_ALL_ZONES and not sees_all_zones() else cause
 
@@ -125,13 +126,14 @@ def page_refusal(path: str) -> RefusedError | None:
 
 
 def may_use(control: PageControl, zone_id: ZoneId | None = None) -> bool:
-    """Whether a page shows it. ``zone_id``: of the zone that it is about; None: it is about none."""
+    """Check that a page shows the control. ``zone_id``: of the zone that it is about; None: it is about
+    none."""
     viewer = current_viewer()
     return viewer is None or viewer.refusal(CONTROLS[control], zone_id) is None
 
 
 def require(control: PageControl, zone_id: ZoneId | None = None) -> None:
-    """Before it is done. Raises RefusedError (PRIVILEGE_MISSING)."""
+    """Require the privilege for a control before it is used. Raises RefusedError (PRIVILEGE_MISSING)."""
     viewer = current_viewer()
     refusal = None if viewer is None else viewer.refusal(CONTROLS[control], zone_id)
     if refusal is not None:
@@ -139,7 +141,8 @@ def require(control: PageControl, zone_id: ZoneId | None = None) -> None:
 
 
 async def renewed(viewer: Viewer, sessions: SessionView) -> Viewer:
-    """As of now. Raises RefusedError (UNAUTHENTICATED) when the session is over, and StoreError."""
+    """Return the viewer as of now. Raises RefusedError (UNAUTHENTICATED) when the session is over, and
+    StoreError."""
     login = await sessions.renewed(viewer.login)
     return replace(viewer, login=login, grants=await sessions.access.grants())
 

@@ -1,4 +1,4 @@
-"""Whose request it is, for what draws the console's pages, and how much of it one user may hold."""
+"""Viewer of each request, for what draws the console's pages, and how much of it one user may hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from catalog.core.principals import Principal
 
 
 class ViewerMiddleware:
-    """Whoever has logged in is the viewer of what the request draws, and in its scope as ``viewer``."""
+    """Middleware that makes the logged-in user the viewer of what the request draws, and puts them in its scope
+    as ``viewer``."""
 
     def __init__(self, app: ASGIApp, sessions: SessionView) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""How much of the console one user holds at a time: drawing takes time of all, pages memory, sockets files."""
+"""Room that one user may hold of the console: drawing takes time of all, pages memory, sockets files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import Principal
 
 DRAWN_AT_ONCE = 2
-"""Of one user; the next ones wait, and requests of others go between."""
+"""Pages drawn at once for one user; the next ones wait, and requests of others go between."""
 UNSEEN_MAX = 50
 """Pages that were sent, and that no browser shows: of more the oldest are forgotten, and load anew when one
 does."""

@@ -105,7 +105,7 @@ def _data_nodes(zone: Zone, stored: DataNodes, question: Question, snapshot: Sys
 
 
 def answer_of(made: Forecast, snapshot: SystemSnapshot) -> Answer:
-    """Of a zone that is placed before and after."""
+    """Return the answer for a zone that is placed before and after."""
     zone, names = made.zone, made.names
     was, becomes = made.before.placement, made.after.placement
     transfers = made.copies(snapshot.partition_bytes(zone))

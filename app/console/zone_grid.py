@@ -22,7 +22,7 @@ SPARE_COLUMNS = 8
 
 ROLE_OF = np.arange(CODES, dtype=np.uint8) // COPIES
 COPY_OF = np.arange(CODES, dtype=np.uint8) % COPIES
-"""By cell."""
+"""State of the copy by cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class MoveCounts:
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """What a node holds: ``replicas`` are all of its copies, ``joining`` and ``troubled`` are some of them."""
+    """Load of a node: ``replicas`` are all of its copies, ``joining`` and ``troubled`` are some of them."""
 
     replicas: int = 0
     voters: int = 0
@@ -63,7 +63,7 @@ class ZoneGrid:
         self.version = 0
         """Grows with every change."""
         self.event = 0
-        """Of the target that ``arrived`` and ``moves`` are about; 0: none."""
+        """Event of the target that ``arrived`` and ``moves`` are about; 0: none."""
         self.nodes: list[str] = []
         self.moves: Bytes = np.zeros(partitions, dtype=np.uint8)
         self.health: Bytes = np.zeros(partitions, dtype=np.uint8)
@@ -95,8 +95,8 @@ class ZoneGrid:
         return at
 
     def seed(self, nodes: Sequence[str], matrix: npt.NDArray[np.int32], voters: int) -> None:
-        """What a target says, until partitions are read: ``matrix`` int32 [P, R] of indexes into ``nodes``, the
-        first ``voters`` columns vote."""
+        """Set the cells to what a target says, until partitions are read: ``matrix`` int32 [P, R] of indexes
+        into ``nodes``, the first ``voters`` columns vote."""
         self.version += 1
         columns = np.array([self.column(node) for node in nodes], dtype=np.int64)
         rows = np.arange(len(matrix))
@@ -106,7 +106,7 @@ class ZoneGrid:
         self._table = self._counted(self._cells)
 
     def aim(self, event: int) -> None:
-        """At the target of another ``event``: what was read of an earlier one says nothing about it."""
+        """Aim at the target of another ``event``: what was read of an earlier one says nothing about it."""
         if event != self.event:
             self.event = event
             self.arrived[:] = False

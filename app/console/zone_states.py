@@ -1,4 +1,4 @@
-"""How each zone is, counted: what the overview, the list of zones and the map say of zones."""
+"""State of each zone, counted: for the overview, the list of zones and the map."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ZoneState:
 
     @property
     def word(self) -> str:
-        """In one word, which the counts explain."""
+        """Return the state in one word, which the counts explain."""
         if self.is_settled:
             return "settled"
         if self.moves.moving:
@@ -60,7 +60,7 @@ def zone_state(zone: Zone, grid: ZoneGrid, whole_wait: str) -> ZoneState:
 
 
 def zone_states(feed: PartitionFeed, views: KeyspaceViews) -> list[ZoneState]:
-    """Of all zones that live, by name."""
+    """Return the states of all zones that live, by name."""
     grids = feed.grids
     states = [
         zone_state(intent.zone, grids[zone_id], views.whole_wait(intent))
@@ -71,7 +71,7 @@ def zone_states(feed: PartitionFeed, views: KeyspaceViews) -> list[ZoneState]:
 
 
 def node_loads(grids: Mapping[ZoneId, ZoneGrid]) -> dict[str, NodeLoad]:
-    """What each node holds of all zones."""
+    """Return what each node holds of all zones."""
     loads: dict[str, NodeLoad] = {}
     for grid in grids.values():
         for node, load in grid.loads().items():
@@ -80,7 +80,7 @@ def node_loads(grids: Mapping[ZoneId, ZoneGrid]) -> dict[str, NodeLoad]:
 
 
 def skew_of(loads: Mapping[str, NodeLoad], data_nodes: Iterable[str]) -> dict[str, Spread]:
-    """How even the data nodes hold a zone, by level; a node that holds nothing counts too."""
+    """Return how even the data nodes hold a zone, by level; a node that holds nothing counts too."""
     names = list(data_nodes)
     empty = NodeLoad()
     levels = ("replicas", "voters", "leaders")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Scope
 
@@ -24,7 +24,9 @@ from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from app.sql.executor import CatalogExecutor
 from rebalance.hosting.loaded_certificate import LoadedCertificate
-from rebalance.ports.measures import NO_MEASURES, Measures
+
+if TYPE_CHECKING:
+    from app.bootstrap.composition import ProcessFrame
 
 
 def access_of(catalog: CatalogExecutor) -> AccessView:
@@ -33,15 +35,14 @@ def access_of(catalog: CatalogExecutor) -> AccessView:
 
 def with_login(
     app: ASGIApp,
-    settings: Settings,
+    frame: ProcessFrame,
     sessions: SessionView,
     watch: StandingWatch | None,
     https_port: int | None,
-    stack: AsyncExitStack,
-    measures: Measures = NO_MEASURES,
 ) -> ASGIApp:
+    settings, measures = frame.settings, frame.metrics
     passwords = PasswordChecks()
-    stack.callback(passwords.close)
+    frame.stack.callback(passwords.close)
     issuer = issuer_of(settings)
     jwts = None
     if issuer is not None:

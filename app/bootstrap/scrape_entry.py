@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 import socket
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from app.bootstrap.composition import ProcessFrame
 from app.bootstrap.protection import certificate_of
 from app.bootstrap.self_entry import entry_of
 from app.configuration.settings import Settings
@@ -16,18 +16,18 @@ from app.edge.http_limits import HttpLimits
 from app.edge.own_address import is_every_address, url_of
 from app.edge.trust import Trust
 from app.edge.uvicorn_server import listen, serve_http
-from app.metrics.exposition import Exposition
+from app.log_levels import LogLevelFollower
+from app.logs import set_levels
 from app.metrics.scrape_door import Admission, scrape_app
 from app.security.protections import is_loopback
 from app.security.scrape_token import ScrapeToken
-from rebalance.core.keys import Keyspace
 from rebalance.core.self_reports import ProcessRole
-from rebalance.hosting.background import Background, Work, kept
+from rebalance.hosting.background import Work
 from rebalance.hosting.connection_places import ConnectionPlaces
 from rebalance.hosting.loaded_certificate import LoadedCertificate
 from rebalance.hosting.tls import loaded
+from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.registered_process import ProcessReport
-from rebalance.ports.metastore import Metastore
 
 LIMITS = HttpLimits(header_s=5.0)
 CONNECTIONS_MAX = 8
@@ -43,29 +43,24 @@ def scraped_url(scheme: str, host: str, port: int) -> str:
 
 
 async def open_process(
-    name: str,
-    role: ProcessRole,
-    settings: Settings,
-    metastore: Metastore,
-    metrics: Exposition,
-    background: Background,
-    stack: AsyncExitStack,
-    directory: Path | None = None,
-    needed_bytes: int = 0,
+    frame: ProcessFrame, name: str, role: ProcessRole, directory: Path | None = None, needed_bytes: int = 0
 ) -> None:
-    """Registers a node or a controller, and opens its listener; both end with ``stack``. ``directory`` and
-    ``needed_bytes``: see ``ProcessReport``. Raises ValueError for
-    an address that others reach without the certificates that it takes, and OSError for one that is taken."""
+    """Registers a node or a controller, opens its listener, and follows the log levels. ``directory`` and
+    ``needed_bytes``: see ``ProcessReport``. Raises ValueError for an address that others reach without the
+    certificates that it takes, and OSError for one that is taken."""
+    settings, metastore, keyspace = frame.settings, frame.metastore, frame.keyspace
+    levels = KeyspaceMirror(metastore, keyspace.log_levels)
+    LogLevelFollower(levels, keyspace, set_levels)
+    await frame.keep("log levels", levels.run)
     certificate = scraped_with(settings)
-    listener = stack.enter_context(listen(scrape_host(settings), settings.metrics_port))
-    app = scrape_app(metrics, admission_of(settings))
-    await stack.enter_async_context(kept(background, "metrics", scraped_at(listener, app, certificate)))
+    listener = frame.stack.enter_context(listen(scrape_host(settings), settings.metrics_port))
+    app = scrape_app(frame.metrics, admission_of(settings))
+    await frame.keep("metrics", scraped_at(listener, app, certificate))
     scheme = "http" if certificate is None else "https"
-    url = scraped_url(scheme, scrape_host(settings), listener.getsockname()[1])
-    keyspace, entry = Keyspace(settings.metastore_prefix), entry_of(role, url)
+    entry = entry_of(role, scraped_url(scheme, scrape_host(settings), listener.getsockname()[1]))
     shown = shown_by(settings, certificate)
-    report = ProcessReport(metastore, keyspace, name, entry, background, directory, needed_bytes, shown)
-    await stack.enter_async_context(kept(background, "process", report.run))
+    report = ProcessReport(metastore, keyspace, name, entry, frame.background, directory, needed_bytes, shown)
+    await frame.keep("process", report.run)
 
 
 def scraped_at(listener: socket.socket, app: ASGIApp, certificate: LoadedCertificate | None = None) -> Work:

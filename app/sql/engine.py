@@ -7,14 +7,12 @@ neither is looked at again. Rows are made in worker threads, so that a zone of 6
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from app.actor import current_caller
 from app.request_audit import Audit
-from app.security.standing import StandingWatch
 from app.security.statement_policy import authorise_call
 from app.sql.calls import Procedures, call_details
 from app.sql.change_plan import (
@@ -32,10 +30,10 @@ from app.sql.executor import CatalogExecutor
 from app.sql.explain_partition import explain_partition
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
-from app.sql.script_reader import ScriptReader, to_the_end
+from app.sql.script_reader import to_the_end
 from app.sql.show import describe_table, describe_zone, show
-from app.sql.statement_line import StatementLine
-from app.sql.statement_meter import StatementMeter, kind_of, kind_of_command, kinds_of
+from app.sql.statement_gate import StatementGate
+from app.sql.statement_meter import kind_of, kind_of_command, kinds_of
 from app.sql.statements import QueryResult, ScriptError, StatementResult
 from app.sql.system_views import PASSING, SYSTEM_VIEWS
 from app.sql.view_registry import (
@@ -47,10 +45,15 @@ from app.sql.view_registry import (
     arrow_stream,
 )
 from app.sql.view_snapshot import SystemSnapshot
+from app.sql.view_sources import ViewSources
 from app.sql.view_threads import ViewThreads
-from app.sql.visible_rows import Asked, Permit, asked_by, asked_of, visible_rows
-from app.views.sight import NO_SIGHT, PartitionSight
-from app.views.store_copies import ServerCopies
+from app.sql.visible_rows import (
+    Asked,
+    Permit,
+    asked_by,
+    asked_of,
+    visible_rows,
+)
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
@@ -74,10 +77,6 @@ from parser.select import PreparedQuery, prepare_query
 from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
 from rebalance.controllers.topology import usable_nodes
-from rebalance.core.alert_state import Alert
-from rebalance.core.keys import Keyspace
-from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.store.core.ownership import StoreOwnership
 
 AUDIT_SHOWN_MAX = 10_000
 _ACTIONS = {
@@ -90,48 +89,26 @@ _ACTIONS = {
 PLAN_ATTEMPTS_MAX = 5
 
 
-async def _no_copies() -> tuple[ServerCopies, ...]:
-    """Where there are no store servers to be asked."""
-    return ()
-
-
 class SqlEngine:
     """Implements ``app.sql.results.StatementEngine``. Belongs to the event loop of the main thread."""
 
     def __init__(
         self,
         catalog: CatalogExecutor,
-        mirror: KeyspaceMirror,
-        keyspace: Keyspace,
+        sources: ViewSources,
         sandbox: SandboxPool,
         timeout_s: float = 10.0,
         registry: ViewRegistry | None = None,
         procedures: Procedures | None = None,
-        reader: ScriptReader | None = None,
-        ownership: Callable[[], StoreOwnership] | None = None,
-        store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] | None = None,
-        line: StatementLine | None = None,
-        watch: StandingWatch | None = None,
-        meter: StatementMeter | None = None,
-        alerts: Callable[[], Sequence[Alert]] = tuple,
-        sight: PartitionSight = NO_SIGHT,
+        gate: StatementGate | None = None,
     ) -> None:
-        """``procedures`` carry CALL out; without them it is refused. ``reader`` is closed with the engine.
-        ``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
-        store servers. ``line``: in which statements wait for their turn. ``watch`` None: nobody has to log
-        in. ``alerts``: as this server judges them."""
-        self._alerts, self._sight = alerts, sight
-        self._line = line or StatementLine()
-        self._meter = meter or StatementMeter()
-        self._watch = watch
-        self._reader = reader or ScriptReader()
+        """``procedures`` carry CALL out; without them it is refused."""
+        self._gate = gate or StatementGate()
+        self._reader, self._line, self._meter = self._gate.reader, self._gate.line, self._gate.meter
         self._procedures = procedures
-        self._ownership = ownership
-        self._store_copies = store_copies or _no_copies
         self._catalog = catalog
         self._audit = Audit(catalog, catalog.snapshot)
-        self._mirror = mirror
-        self._keyspace = keyspace
+        self._sources = sources
         self._sandbox, self._registry = sandbox, registry or ViewRegistry(SYSTEM_VIEWS)
         self._threads = ViewThreads(timeout_s)
         self._streams: dict[str, bytes] = {}
@@ -321,7 +298,7 @@ class SqlEngine:
         return queries
 
     def _nodes(self) -> Topology:
-        return usable_nodes(self._mirror, self._keyspace)
+        return usable_nodes(self._sources.mirror, self._sources.keyspace)
 
     async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
         """Of anything but changes and queries. Raises StatementError."""
@@ -347,7 +324,7 @@ class SqlEngine:
         return replace(rows, catalog_version=permit.catalog.version, held=permit.shown)
 
     def _require_loaded(self) -> None:
-        if not self._mirror.is_loaded:
+        if not self._sources.mirror.is_loaded:
             raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
 
     async def _call(self, statement: Call, session: SessionContext) -> ResultSet:
@@ -388,7 +365,7 @@ class SqlEngine:
         permits: list[Permit] = []
 
         async def load() -> dict[str, bytes]:
-            copies = await self._store_copies() if STORE_COPIES in asked else ()
+            copies = await self._sources.store_copies() if STORE_COPIES in asked else ()
             permits.append(permit := await self._permit(asked))
             version = permit.catalog.version
             events = await self._catalog.history(version) if EVENTS in asked else ()
@@ -398,12 +375,12 @@ class SqlEngine:
 
         is_cheap = query.is_simple and all(view.is_short for view in views)
         running = self._sandbox.run(query, load, is_cheap=is_cheap, time_zone=session.time_zone)
-        answer = await (running if self._watch is None else self._watch.during(running))
+        answer = await self._gate.while_allowed(running)
         permit = permits[-1]
         return replace(answer, catalog_version=permit.catalog.version, held=permit.shown)
 
     async def _tables(self, views: Sequence[SystemView], snapshot: SystemSnapshot) -> dict[str, bytes]:
-        of = (snapshot.catalog.version, snapshot.keys.revision, snapshot.silence, self._sight.version())
+        of = (snapshot.catalog.version, snapshot.keys.revision, snapshot.silence, self._sources.sight.version())
         if of != self._streams_of:
             self._streams, self._streams_of = {}, of
         streams = self._streams if snapshot.seen is None else {}
@@ -425,17 +402,4 @@ class SqlEngine:
 
     async def _snapshot_of(self, permit: Permit) -> SystemSnapshot:
         """For the caller; the keyspace as it is now."""
-        ownership = self._ownership() if self._ownership is not None else None
-        at_ms = time.time_ns() // 1_000_000
-        snapshot = SystemSnapshot(
-            permit.catalog,
-            self._mirror.copy(),
-            self._keyspace,
-            at_ms,
-            queries=self._sandbox.queries,
-            ownership=ownership,
-            alerts=tuple(self._alerts()),
-            silence=await self._sight.silence(),
-            since_ms=self._sight.since_ms,
-        )
-        return permit.visible(snapshot)
+        return permit.visible(await self._sources.snapshot(permit.catalog, self._sandbox.queries))

@@ -23,9 +23,9 @@ from app.errors import problem
 from app.security.standing import StandingWatch
 from app.sql.abandoned import outcome_of_abandoned
 from app.sql.results import HELD
-from app.sql.script_reader import ScriptReader
+from app.sql.statement_gate import StatementGate
 from app.sql.statement_ids import numbered
-from app.sql.statement_line import StatementLine, StatementTurn, accepted
+from app.sql.statement_line import StatementTurn, accepted
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.principals import SYSTEM, Privilege
 from catalog.core.snapshot import CatalogSnapshot
@@ -124,16 +124,13 @@ class StatementJobs:
         self,
         catalog: CatalogThread,
         limits: JobLimits | None = None,
-        reader: ScriptReader | None = None,
+        gate: StatementGate | None = None,
         position: Callable[[str], int | None] = lambda _: None,
-        line: StatementLine | None = None,
-        watch: StandingWatch | None = None,
     ) -> None:
-        """``position`` of a statement in the line of queries, None for one that does not wait there. ``line``:
-        that of the engine. ``watch`` None: nobody has to log in."""
-        self._line = line or StatementLine()
-        self._watch = watch
-        self._reader = reader or ScriptReader()
+        """``gate``: that of the engine. ``position`` of a statement in the line of queries, None for one that
+        does not wait there."""
+        gate = gate or StatementGate()
+        self._reader, self._line, self._watch = gate.reader, gate.line, gate.watch
         self._catalog = catalog
         self.on_log = catalog.on_log
         self._query_position = position

@@ -64,7 +64,7 @@ class MoveAdmission:
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
-        self._clock = clock
+        self.clock = clock
         self._member_limits = member_limits
         self._rewrite = rewrite
         self._first = first
@@ -91,7 +91,7 @@ class MoveAdmission:
     @property
     def is_holding(self) -> bool:
         """Check that moves may have to wait now: a zone's writer begins none then."""
-        return self._limits.holds(self._clock.now_ms())
+        return self._limits.holds(self.clock.now_ms())
 
     async def follow(self) -> None:
         """Keeps the limits current until it is cancelled."""
@@ -172,13 +172,13 @@ class MoveAdmission:
                 except MetastoreError as error:
                     log.info("nothing admitted", error=str(error))
                     self._wake_later()
-                await sleep_unless(self._clock, self._next_look_ms(moving), self._wake)
+                await sleep_unless(self.clock, self._next_look_ms(moving), self._wake)
                 await asyncio.sleep(MERGE_S)
             mirror.cancel()
 
     def _next_look_ms(self, moving: MovingPartitions) -> int | None:
         """Return when there may be room without that anything else happens."""
-        now_ms, rates = self._clock.now_ms(), self._limits.rates
+        now_ms, rates = self.clock.now_ms(), self._limits.rates
         ends = [self._limits.next_end_ms(now_ms)]
         if self._lines and rates.is_limiting:
             ends.append(moving.buckets.at(now_ms, rates).next_open_ms(rates))
@@ -201,7 +201,7 @@ class MoveAdmission:
             return
         self._unreadable.goes_on("admissions")
         due = {zone_id: sorted(line.due) for zone_id, line in self._lines.items() if line.due}
-        buckets = moving.buckets.at(self._clock.now_ms(), self._limits.rates)
+        buckets = moving.buckets.at(self.clock.now_ms(), self._limits.rates)
         work = _Admission(
             self._metastore,
             self._keyspace,
@@ -222,7 +222,7 @@ class MoveAdmission:
                     return
 
     def _admitted(self, moving: MovingPartitions) -> dict[ZoneId, list[int]]:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         rooms = Rooms(
             self._limits,
             moving.loads_without(self._stored()),

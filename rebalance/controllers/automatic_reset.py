@@ -18,7 +18,7 @@ import structlog
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ConsistencyMode, Origin, ZoneId, ZoneIntent
-from rebalance.controllers.clock import Clock
+from rebalance.controllers.clock import Clocks
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.planned_resets import not_needed
 from rebalance.controllers.recovery import PartitionRecovery
@@ -77,20 +77,19 @@ class AutomaticReset:
         metastore: Metastore,
         keyspace: Keyspace,
         topology: Callable[[], KnownTopology],
-        clock: Clock,
-        steady: Clock,
+        clocks: Clocks,
         hold: HoldRule,
         heard_since_ms: Callable[[], int | None],
         probe: ServingProbe,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
-        self._recovery = PartitionRecovery(metastore, keyspace, probe, clock)
+        self._recovery = PartitionRecovery(metastore, keyspace, probe, clocks.wall)
         self._topology = topology
-        self._steady = steady
+        self._steady = clocks.steady
         self._hold = hold
         self._heard_since_ms = heard_since_ms
-        self.due = DueTimes(steady)
+        self.due = DueTimes(clocks.steady)
         self._unreadable = UnreadableLog()
         self._losses = LossClock()
         self._silent_since: dict[PartitionId, int] = {}

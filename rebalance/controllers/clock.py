@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 from typing import Protocol
 
 LONGEST_SLEEP_S = 30.0
@@ -38,6 +39,14 @@ class SteadyClock:
     async def sleep_until(self, at_ms: int) -> None:
         left_s = (at_ms - self.now_ms()) / 1_000
         await asyncio.sleep(min(max(left_s, 0.0), LONGEST_SLEEP_S))
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """``wall`` names times to people and other processes; ``steady`` measures them."""
+
+    wall: Clock = field(default_factory=WallClock)
+    steady: Clock = field(default_factory=SteadyClock)
 
 
 async def sleep_unless(clock: Clock, until_ms: int | None, event: asyncio.Event) -> None:

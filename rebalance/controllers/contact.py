@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from rebalance.controllers.clock import Clock
+from rebalance.controllers.clock import Clocks
 from rebalance.core.keys import Keyspace
 from rebalance.core.loss_clock import Hearing
 from rebalance.core.topology import HoldRule
@@ -22,16 +22,12 @@ class Contact:
     """Asks the metastore again and again. A store that stood still, one that cannot be reached and a process
     that stood still itself look the same from here: nothing seen next is believed at once.
 
-    Nodes renew their leases every third of it: a silence of less than half a lease ends none. ``steady``
-    measures it, ``clock`` only names its end."""
+    Nodes renew their leases every third of it: a silence of less than half a lease ends none."""
 
-    def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, clock: Clock, hold: HoldRule, steady: Clock
-    ) -> None:
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, clocks: Clocks, hold: HoldRule) -> None:
         self._metastore = metastore
         self._key = keyspace.controller_leader
-        self._clock = clock
-        self._steady = steady
+        self._clocks, self._steady = clocks, clocks.steady
         self._hearing = Hearing(hold.lease_ms // 2)
         self._silent_ms: int | None = None
 
@@ -39,7 +35,7 @@ class Contact:
         """Return when the last silence ended (wall clock, milliseconds): now, while it lasts. None: there was
         none."""
         if self._hearing.is_silent(self._steady.now_ms()):
-            return self._clock.now_ms()
+            return self._clocks.wall.now_ms()
         return self._silent_ms
 
     def heard_since_ms(self) -> int | None:
@@ -66,7 +62,7 @@ class Contact:
     def _on_answer(self, term: int) -> None:
         now_ms = self._steady.now_ms()
         if self._hearing.is_silent(now_ms):
-            self._silent_ms = self._clock.now_ms()
+            self._silent_ms = self._clocks.wall.now_ms()
             limit_s = self._hearing.limit_ms / 1_000
             log.warning("the metastore was silent: nobody counts as left for a while", limit_s=limit_s)
         self._hearing = self._hearing.answered(now_ms, term)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -41,16 +41,27 @@ from rebalance.store.core.ring_keeper import (
 )
 from rebalance.store.core.ring_records import RingRecord
 from rebalance.store.core.ring_zones import AppendZones
+from rebalance.store.core.store_limits import StoreLimits
 
 log = structlog.get_logger(__name__)
 
-EVENTS_KEPT = 256
-"""Events behind the snapshot that stay: a server that lags by more has to begin anew."""
-RESULTS_KEPT = 64
-"""Results that stay when older ones are folded, at twice as many: a coordinator that lags by more begins
-anew."""
 SUSPICIONS_MAX = 100
 """Keys of suspicions that one transaction deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingRules:
+    """``ttl_ms``: after so long without a heartbeat a server is failed."""
+
+    ttl_ms: int = StoreLimits().ttl_ms
+    events_kept: int = 256
+    """Events behind the snapshot that stay: a server that lags by more has to begin anew."""
+    results_kept: int = 64
+    """Results that stay when older ones are folded, at twice as many: a coordinator that lags by more begins
+    anew."""
+
+
+DEFAULT_RULES = RingRules()
 
 
 class RingEvents:
@@ -61,14 +72,12 @@ class RingEvents:
         metastore: Metastore,
         keyspace: Keyspace,
         mirror: RingReader,
-        events_kept: int = EVENTS_KEPT,
-        results_kept: int = RESULTS_KEPT,
+        rules: RingRules = DEFAULT_RULES,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._mirror = mirror
-        self._events_kept = events_kept
-        self._results_kept = results_kept
+        self._rules = rules
 
     async def act(self, action: RingAction | AppendZones, fence: Compare) -> int:
         """The revision of the write; 0: a guard did not hold. ``fence``: of all that controllers write. Raises
@@ -120,9 +129,9 @@ class RingEvents:
         """Write the ring's state in place of events that are old. Returns the revision, 0 where nothing was
         due or a guard did not hold."""
         keys, state = self._keyspace, self._mirror.state
-        if state.number - self._mirror.snapshot_number < self._events_kept:
+        if state.number - self._mirror.snapshot_number < self._rules.events_kept:
             return 0
-        last = state.number - self._events_kept
+        last = state.number - self._rules.events_kept
         events = DeleteRange(keys.exchange_event(0), keys.exchange_event(last + 1))
         guards = (fence, *self._mirror.next_event_guards())
         # Of who went, a reader needs those that no result knows of; it has all results of now.
@@ -134,7 +143,7 @@ class RingEvents:
         revision, 0 where nothing was due or a guard did not hold. Chunks that it leaves without a head go with
         the next folding."""
         keys, names = self._keyspace, self._mirror.result_names
-        if len(names) < 2 * self._results_kept:
+        if len(names) < 2 * self._rules.results_kept:
             return 0
         results, zones = self._mirror.results, self._mirror.state.cluster.zones
         guards = (fence, self._mirror.fold_guard())
@@ -149,7 +158,7 @@ class RingEvents:
         operations = (
             Put(keys.folded_results, encode_fold(FoldHead(results.version, name, chunks))),
             DeleteRange(keys.folded_result_parts(""), parts),
-            DeleteRange(keys.exchange_results, names[-self._results_kept]),
+            DeleteRange(keys.exchange_results, names[-self._rules.results_kept]),
         )
         revision = await self._commit(Txn(guards, operations))
         if revision:

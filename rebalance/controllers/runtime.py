@@ -12,9 +12,10 @@ from catalog.core.level import NO_LEVEL
 from catalog.core.zone import ZoneId
 from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.automatic_reset import AutomaticReset
-from rebalance.controllers.clock import Clock, SteadyClock, WallClock
+from rebalance.controllers.clock import Clock, Clocks
 from rebalance.controllers.contact import Contact
 from rebalance.controllers.controller_leadership import ControllerLeadership
+from rebalance.controllers.controller_rules import NO_DUTIES, ControllerRules, OptionalDuties
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.joiners import JoinersAgain
@@ -22,13 +23,13 @@ from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.partitions import StaleTargetError
 from rebalance.controllers.store_control import StoreControl
+from rebalance.controllers.store_zones import ClusterMirrors
 from rebalance.controllers.targets import TargetIncompleteError
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.zone import ZoneController
-from rebalance.core.assignments import Strategy
+from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord, level_in
-from rebalance.core.joiners import AGAIN_S
 from rebalance.core.keys import Keyspace
 from rebalance.core.limit_options import JOINER_S
 from rebalance.core.metric_rows import Metric
@@ -64,34 +65,25 @@ EXPECTED = (
     TargetIncompleteError,
 )
 """Errors that a zone's step may end with; anything else is a defect."""
-HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 
 
 class ControllerRuntime:
-    """Run several: one leads. ``name`` tells them apart in the leader key. ``map_period_s``: how often
-    partition maps may be published; None: they are not."""
+    """Run several: one leads."""
 
     def __init__(
         self,
         metastore: Metastore,
         keyspace: Keyspace,
         engine: PlacementEngine,
-        name: str,
-        lease_s: int,
-        hold: HoldRule = HOLD,
-        clock: Clock | None = None,
-        strategy: Strategy = Strategy.QUEUE,
-        map_period_s: float | None = None,
+        rules: ControllerRules,
+        duties: OptionalDuties = NO_DUTIES,
+        clocks: Clocks | None = None,
         background: Background | None = None,
-        again_s: float = AGAIN_S,
-        probe: ServingProbe | None = None,
-        steady: Clock | None = None,
-        history: MetastoreHistory | None = None,
         measures: Measures = NO_MEASURES,
     ) -> None:
-        """``probe``: of ``AutomaticReset``, which is not made without one; ``steady``: the clock by which it
-        counts losses, None: the event loop's. ``again_s``: ``JoinersAgain``. ``background`` None: a task that
-        ends ends all."""
+        """``background`` None: a task that ends ends all."""
+        name, hold = rules.name, rules.hold
+        clocks = clocks or Clocks()
         self._background = background or Background(restarts=False)
         self._measures = measures
         # From 0 on, so that the first one is seen as growth.
@@ -109,66 +101,73 @@ class ControllerRuntime:
         self._seen_revision = 0
         self._level = NO_LEVEL
         self._queue = KeyedQueue[ZoneId](RETRY, random.Random(name))
-        self._leadership = ControllerLeadership(metastore, keyspace, name, lease_s, in_force=self._in_force)
+        self._leadership = ControllerLeadership(
+            metastore, keyspace, name, rules.lease_s, in_force=self._in_force
+        )
         self._report = TroubleReport(
             metastore, keyspace.process(name), "controller", lambda: self._leadership.lease, self._background
         )
         self._late: tuple[tuple[ZoneId, float], int] | None = None
-        self._clock = clock = clock or WallClock()
+        self._clock = clock = clocks.wall
         self._due = DueTimes(clock)
-        steady = steady or SteadyClock()
-        self._contact = Contact(metastore, keyspace, clock, hold, steady)
+        self._contact = Contact(metastore, keyspace, clocks, hold)
         self._topology = TopologyKeeper(
             metastore, keyspace, clock, hold, self._contact.silent_ms, self._in_force
         )
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
-        self._maps: PartitionMapKeeper | None = None
-        if map_period_s:
-            self._maps = PartitionMapKeeper(
-                metastore,
-                keyspace,
-                name,
-                self._intents,
-                self._nodes,
-                lambda: self._topology.known.topology,
-                map_period_s,
-            )
+        self._maps = self._map_keeper(name, duties.map_period_s)
         self._operations = OperationKeeper(
-            *(metastore, keyspace, clock),
-            lambda: self._admission.limits,
-            *(self._background, self._owners, measures),
-            lambda: names_below(self._drains, keyspace.drains),
+            metastore, keyspace, clock, self._limits, self._background, self._owners, measures, self._drained
         )
         self._operations.listen(self._look_at_turn)
         self._admission = MoveAdmission(
-            *(metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation),
-            stored=lambda: self._store.stored if self._store is not None else (),
+            metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation, self._stored
         )
-        self._joiners = JoinersAgain(metastore, keyspace, self._nodes, clock, self._queue.add, again_s)
+        self._joiners = JoinersAgain(metastore, keyspace, self._nodes, clock, self._queue.add)
+        overtaken = self._joiners.note_left_out
         self._zones = ZoneController(
-            *(metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock, measures),
-            self._joiners.note_left_out,
+            metastore, keyspace, engine, self._data_nodes, rules.strategy, self._admission, measures, overtaken
         )
-        self._store: StoreControl | None = None
-        if history is not None:
-            known = self._intents, self._nodes
-            self._store = StoreControl(
-                *(history, keyspace, *known, self._fence, steady, self._background),
-                stored_changed=self._admission.on_stored,
-                joiner_s=lambda: self._admission.limits.joiner_s or JOINER_S,
-            )
-        self._resets: AutomaticReset | None = None
-        if probe is not None:
-            self._resets = AutomaticReset(
-                metastore,
-                keyspace,
-                lambda: self._topology.known,
-                clock,
-                steady,
-                hold,
-                self._contact.heard_since_ms,
-                probe,
-            )
+        self._store = self._store_control(duties.history, clocks.steady)
+        self._resets = self._automatic_reset(duties.probe, clocks, hold)
+
+    def _map_keeper(self, name: str, period_s: float | None) -> PartitionMapKeeper | None:
+        if not period_s:
+            return None
+        return PartitionMapKeeper(
+            self._metastore,
+            self._keyspace,
+            name,
+            self._intents,
+            self._nodes,
+            lambda: self._topology.known.topology,
+            period_s,
+        )
+
+    def _store_control(self, history: MetastoreHistory | None, steady: Clock) -> StoreControl | None:
+        if history is None:
+            return None
+        control = StoreControl(
+            history,
+            self._keyspace,
+            ClusterMirrors(self._intents, self._nodes),
+            self._fence,
+            steady,
+            self._background,
+            joiner_s=lambda: self._limits().joiner_s or JOINER_S,
+        )
+        control.listen(self._admission.on_stored)
+        return control
+
+    def _automatic_reset(
+        self, probe: ServingProbe | None, clocks: Clocks, hold: HoldRule
+    ) -> AutomaticReset | None:
+        if probe is None:
+            return None
+        heard = self._contact.heard_since_ms
+        return AutomaticReset(
+            self._metastore, self._keyspace, lambda: self._topology.known, clocks, hold, heard, probe
+        )
 
     @property
     def is_leader(self) -> bool:
@@ -263,6 +262,15 @@ class ControllerRuntime:
     def _enqueue_all(self) -> None:
         for item in self._intents.below(self._keyspace.intents):
             self._enqueue(item.key)
+
+    def _limits(self) -> Limits:
+        return self._admission.limits
+
+    def _drained(self) -> frozenset[str]:
+        return names_below(self._drains, self._keyspace.drains)
+
+    def _stored(self) -> frozenset[ZoneId]:
+        return self._store.stored if self._store is not None else frozenset()
 
     def _member_limits(self) -> dict[str, int]:
         return member_limits(self._nodes.below(self._keyspace.nodes), self._keyspace.nodes)

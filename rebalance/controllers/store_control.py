@@ -16,9 +16,9 @@ import structlog
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock, sleep_unless
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
-from rebalance.controllers.ring_events import EVENTS_KEPT, RESULTS_KEPT, RingEvents
+from rebalance.controllers.ring_events import DEFAULT_RULES, RingEvents, RingRules
 from rebalance.controllers.ring_mirror import RingMirror
-from rebalance.controllers.store_zones import StoreZones
+from rebalance.controllers.store_zones import ClusterMirrors, StoreZones
 from rebalance.core.guarded_write import Outcome
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.limit_options import JOINER_S
@@ -27,14 +27,12 @@ from rebalance.core.readable import RecordNotReadableError
 from rebalance.core.txn import Compare, KeyValue, Txn, TxnResult
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.hosting.background import Background
-from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import HistoryGoneError, MetastoreError, MetastoreHistory
 from rebalance.store.core.ring_keeper import JoinServer, RingAction, RingKeeper
 from rebalance.store.core.ring_reading import assigned_lists
 from rebalance.store.core.ring_zones import AppendZones, next_zone_event
 from rebalance.store.core.stable_switch import decide_on_move, joiners_away
-from rebalance.store.core.store_limits import StoreLimits
 
 log = structlog.get_logger(__name__)
 
@@ -53,37 +51,30 @@ Fence = Callable[[], Awaitable[Compare]]
 
 
 class StoreControl:
-    """``run`` it in the controller that leads. ``intents`` and ``nodes`` are kept by the caller; ``steady`` is
-    a clock that nobody sets."""
+    """``run`` it in the controller that leads. ``steady`` is a clock that nobody sets; ``joiner_s``: the limit
+    of how long a joiner may be gone."""
 
     def __init__(
         self,
         metastore: MetastoreHistory,
         keyspace: Keyspace,
-        intents: KeyspaceMirror,
-        nodes: KeyspaceMirror,
+        mirrors: ClusterMirrors,
         fence: Fence,
         steady: Clock,
         background: Background | None = None,
-        *,
-        ttl_ms: int = StoreLimits().ttl_ms,
-        events_kept: int = EVENTS_KEPT,
-        results_kept: int = RESULTS_KEPT,
-        stored_changed: Callable[[frozenset[ZoneId]], None] = lambda zone_ids: None,
+        rules: RingRules = DEFAULT_RULES,
         joiner_s: Callable[[], int] = lambda: JOINER_S,
     ) -> None:
-        """``stored_changed`` is called with the zones by which ``stored`` has changed. ``joiner_s``: the limit
-        of how long a joiner may be gone."""
         self._background = background or Background(restarts=False)
         self._metastore = metastore
         self._keyspace = keyspace
         self._fence = fence
         self._steady = steady
-        self._ttl_ms = ttl_ms
+        self._ttl_ms = rules.ttl_ms
         self._ring = RingMirror(metastore, keyspace)
-        self._events = RingEvents(metastore, keyspace, self._ring, events_kept, results_kept)
-        self._zones = StoreZones(metastore, keyspace, intents, nodes, self._background)
-        self._keeper = RingKeeper(ttl_ms)
+        self._events = RingEvents(metastore, keyspace, self._ring, rules)
+        self._zones = StoreZones(metastore, keyspace, mirrors, self._background)
+        self._keeper = RingKeeper(rules.ttl_ms)
         self._held_out: frozenset[str] = frozenset()
         self._unreadable = UnreadableLog()
         self._wake = asyncio.Event()
@@ -97,11 +88,15 @@ class StoreControl:
         self._opened: frozenset[ZoneId] | None = None
         self.stored: frozenset[ZoneId] = frozenset()
         """Zones that store servers keep, as of the last look."""
-        self._stored_changed = stored_changed
-        self._catalog = intents, nodes
+        self._told: list[Callable[[frozenset[ZoneId]], None]] = []
+        self._catalog = mirrors.intents, mirrors.nodes
         for mirror in self._catalog:
             mirror.listen(self._on_catalog)
         self._ring.listen(lambda _changed: self._wake.set())
+
+    def listen(self, told: Callable[[frozenset[ZoneId]], None]) -> None:
+        """``told`` is called with the zones by which ``stored`` has changed."""
+        self._told.append(told)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -145,7 +140,8 @@ class StoreControl:
                 self._zones.follow(tasks, self._wake.set)
                 before, self.stored = self.stored, frozenset(self._zones.ids)
                 if before != self.stored:
-                    self._stored_changed(before ^ self.stored)
+                    for told in self._told:
+                        told(before ^ self.stored)
             written = await self._append(fence) or await self._events.compact(fence)
             if written:
                 await self._ring.until(written, SEEN_S)
@@ -251,7 +247,7 @@ class StoreControl:
             try:
                 away |= joiners_away(observed, servers)
                 decision = decide_on_move(
-                    *(observed, outcomes[number], servers, gone), given_up=given_up.get(key), given_up_key=key
+                    observed, outcomes[number], servers, gone, given_up=given_up.get(key), given_up_key=key
                 )
             except IndexError:
                 continue

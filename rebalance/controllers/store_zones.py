@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from catalog.core.zone import DEFAULT_LOSS_POLICY, STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.partitions import ASSIGNMENT_FIELDS
@@ -20,6 +20,14 @@ from rebalance.store.core.ring_reading import assigned_lists
 from rebalance.store.core.ring_zones import AssignedZone
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterMirrors:
+    """What zones there are to be, and which nodes are there; kept by whoever made them."""
+
+    intents: KeyspaceMirror
+    nodes: KeyspaceMirror
+
+
 class StoreZones:
     """``follow`` keeps a mirror of each such zone's partitions. A zone that the ring has is one, whatever its
     nodes say by now."""
@@ -28,15 +36,13 @@ class StoreZones:
         self,
         metastore: Metastore,
         keyspace: Keyspace,
-        intents: KeyspaceMirror,
-        nodes: KeyspaceMirror,
+        mirrors: ClusterMirrors,
         background: Background,
     ) -> None:
-        """``intents`` and ``nodes`` are kept by the caller."""
         self._metastore = metastore
         self._keyspace = keyspace
-        self._intents = intents
-        self._nodes = nodes
+        self._intents = mirrors.intents
+        self._nodes = mirrors.nodes
         self._background = background
         self._unreadable = UnreadableLog()
         self._zones: dict[ZoneId, Zone] = {}

@@ -15,7 +15,7 @@ from structlog.contextvars import bound_contextvars
 
 from catalog.core.zone import Origin, ZoneId, ZoneIntent
 from rebalance.controllers.admission import MoveAdmission
-from rebalance.controllers.clock import Clock, WallClock
+from rebalance.controllers.clock import WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.event import Event
 from rebalance.controllers.operation_log import OperationLog
@@ -55,7 +55,6 @@ class ZoneController:
         data_nodes: DataNodesKeeper,
         strategy: Strategy = Strategy.QUEUE,
         admission: MoveAdmission | None = None,
-        clock: Clock | None = None,
         measures: Measures = NO_MEASURES,
         overtaken: Overtaken = _nobody,
     ) -> None:
@@ -66,9 +65,9 @@ class ZoneController:
         self._data_nodes = data_nodes
         self._targets = TargetStore(metastore, keyspace)
         self._partitions = PartitionWriter(metastore, keyspace, measures)
-        self._log = OperationLog(metastore, keyspace, clock or WallClock())
         self._strategy = strategy
         self._admission = admission or MoveAdmission(metastore, keyspace, WallClock())
+        self._log = OperationLog(metastore, keyspace, self._admission.clock)
         self._written: dict[ZoneId, int] = {}
         self._pointers: dict[ZoneId, TargetPointer] = {}
 

@@ -13,13 +13,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TypeVar
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from catalog.core.zone import Node
 from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
 from rebalance.core.causes import Cause
@@ -39,15 +37,13 @@ from rebalance.nodes.failure_report import FailureReport, log_failure
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.foreign_copies import ForeignCopies
 from rebalance.nodes.heard_time import HeardTime
-from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
+from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.map_report import MapReporter
 from rebalance.nodes.member_decision import is_kept
 from rebalance.nodes.member_duties import ACTED_S, MemberDuties
 from rebalance.nodes.member_starts import MemberStarts, StrongZones
 from rebalance.nodes.mirror_duties import MirrorDuties
-from rebalance.nodes.no_mirrors import NoMirrors
-from rebalance.nodes.node_context import NodeContext
-from rebalance.nodes.node_fence import NodeFence
+from rebalance.nodes.node_context import NO_REPORTS, AgentRules, NodeContext, NodeHosts, NodeStart
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.pace import Pace
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView
@@ -57,14 +53,12 @@ from rebalance.nodes.store_partitions import StorePartitions
 from rebalance.nodes.zone_notes import ZoneNotes
 from rebalance.ports.groups import (
     GroupError,
-    GroupHost,
     MemberLife,
     MemberStatus,
     MemberUnavailableError,
 )
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import KeysUnreadableError, Metastore, MetastoreError
-from rebalance.ports.mirrors import MirrorHost, SafeTimes
 
 log = structlog.get_logger(__name__)
 
@@ -81,41 +75,21 @@ EXPECTED = (MetastoreError, GroupError, OSError)
 class NodeAgent:
     """``run`` it in the main thread's event loop: member processes die with the thread that spawned them.
 
-    ``host`` holds the members (``EtcdGroupHost`` in the product), ``mirrors`` the copies of learners;
-    without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
-    ``failure_handler`` hears once of each partition that is reported as failed (I3-057, ``CopyRules`` of the
-    limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it
-    is not; ``failures_period_s`` the same of what fails at groups that it leads. ``background`` None: a task
-    that ends ends all. ``etcd``: version of what runs the members, as others see it; empty: not known.
-    ``notified``: what keeps the members and mirrors calls ``notice`` at each change of one.
-    ``start_without_metastore``: ``MemberStarts``. ``fence``: the one that ``host`` starts members under; None:
-    members of HIGH_AVAILABILITY zones run on unheard, and nothing is published of a fence. ``store``: keeps the
-    node's store server until cancelled; it is begun when there is a zone for it.
+    A partition that is reported as failed (I3-057, ``CopyRules`` of the limits) is logged once; the attempts go
+    on. ``background`` None: a task that ends ends all.
     """
 
     def __init__(
         self,
-        node: Node,
+        start: NodeStart,
         metastore: Metastore,
         keyspace: Keyspace,
-        host: GroupHost,
-        data_dir: Path,
-        *,
-        mirrors: MirrorHost | None = None,
-        safe_times: SafeTimes | None = None,
-        lease_ttl_s: int = 5,
-        failure_handler: FailureHandler = log_failure,
-        incarnation: str = "",
-        map_period_s: float | None = None,
-        failures_period_s: float | None = None,
+        hosts: NodeHosts,
+        rules: AgentRules = NO_REPORTS,
         background: Background | None = None,
-        etcd: str = "",
-        notified: bool = False,
-        start_without_metastore: bool = False,
-        fence: NodeFence | None = None,
-        store: Work | None = None,
         measures: Measures = NO_MEASURES,
     ) -> None:
+        node, data_dir, fence = start.node, start.data_dir, hosts.fence
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
@@ -124,18 +98,17 @@ class NodeAgent:
         self._limits = Limits()
         self._keyspace = keyspace
         self._metastore = metastore
-        self._host = host
+        self._host = hosts.members
         self._background = background or Background(restarts=False)
         self._queue = KeyedQueue[PartitionId](RETRY, random.Random(node.name))
-        heard, notes = HeardTime(lease_ttl_s), ZoneNotes(data_dir)
+        heard, notes = HeardTime(start.lease_ttl_s), ZoneNotes(data_dir)
         self._notes = notes
         self._registration = Registration(
-            *(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation, heard, etcd, fence),
-            held_zone=lambda: notes.highest,
+            metastore, keyspace, start, heard, fence, held_zone=lambda: notes.highest
         )
         self._fence = fence
-        self._copies: MirrorHost = mirrors or NoMirrors()
-        self._safe_times = safe_times
+        self._copies = hosts.mirrors
+        self._safe_times = hosts.safe_times
         self._report = TroubleReport(
             metastore,
             keyspace.process(node.name),
@@ -143,37 +116,37 @@ class NodeAgent:
             lambda: self._registration.lease,
             self._background,
         )
-        self._pace = Pace(random.Random(node.name), notified=notified)
+        self._pace = Pace(random.Random(node.name), notified=hosts.tell)
         self._assigned: set[PartitionId] = set()
         """Partitions whose stable or pending names this node, as the mirror shows them."""
-        context = NodeContext(node.name, metastore, self.mirrors, host, measures, data_dir)
+        context = NodeContext(node.name, metastore, self.mirrors, hosts.members, measures, data_dir)
         records = OwnRecords(context)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         progress = CopyProgress(lambda: self._copy_rules().joiner_s)
         self._members = MemberDuties(context, records, removals, self._full, self._copies, progress)
         self._learner = MirrorDuties(node.name, self._copies, records, removals, self._full, self._pace)
         self._leader = LeaderDuties(
-            *(context, self._queue.add, self._copy_rules, failure_handler, heard, self._pace, self._background)
+            context, self._queue.add, self._copy_rules, log_failure, heard, self._pace, self._background
         )
         self._unreadable = UnreadableLog()
         self._strong_zones = StrongZones(data_dir, metastore, keyspace)
+        cut_off = rules.start_without_metastore
         self._starts = MemberStarts(
-            *(context, self._unreadable, self._strong_zones, notes), without_metastore=start_without_metastore
+            context, self._unreadable, self._strong_zones, notes, without_metastore=cut_off
         )
         self._foreign = ForeignCopies(context, notes, self._strong_zones, self._copies, records)
         if fence is not None:
             fence.open(self._strong_zones, self._starts.clearance, self._look_at_held)
             self._strong_zones.listen(fence.zones_changed)
-        self._store = store
+        self._store = hosts.store
         self._store_partitions = StorePartitions(node, self._strong_zones, keyspace, data_dir)
         self._maps: MapReporter | None = None
-        if map_period_s:
-            spoken = self._registration.incarnation
-            self._maps = MapReporter(node.name, spoken, metastore, keyspace, map_period_s)
+        if rules.map_period_s:
+            self._maps = MapReporter(node.name, start.incarnation, metastore, keyspace, rules.map_period_s)
         self._failures: FailureReport | None = None
-        if failures_period_s:
+        if rules.failures_period_s:
             self._failures = FailureReport(
-                node.name, metastore, keyspace, self.mirrors.partitions, wall_ms, failures_period_s
+                node.name, metastore, keyspace, self.mirrors.partitions, wall_ms, rules.failures_period_s
             )
 
     async def run(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from catalog.core.level import LEVEL
-from catalog.core.zone import NO_ZONE, Node, ZoneId
+from catalog.core.zone import NO_ZONE, ZoneId
 from rebalance.core.causes import Cause
 from rebalance.core.epoch import FIRST_EPOCH, EpochRecord, LostLife
 from rebalance.core.keys import Keyspace
@@ -31,6 +30,7 @@ from rebalance.hosting.directory_owner import ForeignDirectoryError
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fence_record import FenceDraft, FencePublisher
 from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.node_fence import NodeFence
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 
@@ -106,38 +106,31 @@ class Registration:
         self,
         metastore: Metastore,
         keyspace: Keyspace,
-        node: Node,
-        data_dir: Path,
-        lease_ttl_s: int = 5,
-        incarnation: str = "",
+        start: NodeStart,
         heard: HeardTime | None = None,
-        etcd: str = "",
         fence: NodeFence | None = None,
         held_zone: Callable[[], ZoneId] = lambda: NO_ZONE,
     ) -> None:
-        """``incarnation``: of this start, never used before; empty: a random one. ``heard`` goes on with each
-        renewal of the lease, and so does ``fence``, which is published with the entry. ``etcd``: version of
-        what runs the node's members; empty: not known. ``held_zone``: the highest id of the zones that the node
-        has, or had, something of."""
+        """``heard`` goes on with each renewal of the lease, and so does ``fence``, which is published with the
+        entry. ``held_zone``: the highest id of the zones that the node has, or had, something of."""
+        node = start.node
         self._metastore = metastore
         self._key = keyspace.node(node.name)
         self._epoch_key = keyspace.epoch
         self._held_zone = held_zone
         self._is_behind = False
-        self._node = node
-        self._etcd = etcd
+        self._start, self._node = start, node
         self._removed_key = keyspace.removed_node(node.name)
-        self._data_dir = data_dir
-        self._path = data_dir / NODE_FILE
-        self._ttl_s = lease_ttl_s
+        self._path = start.data_dir / NODE_FILE
+        self._ttl_s = start.lease_ttl_s
         self._lease = 0
-        self._heard = heard or HeardTime(lease_ttl_s)
+        self._heard = heard or HeardTime(start.lease_ttl_s)
         self._unreadable = UnreadableLog()
         past = self._saved = self._registered = NodeFile.read(self._path)
         self._past = past.incarnation
         self.revision_floor = past.revision
         self.epoch = past.epoch
-        self.incarnation = incarnation or uuid.uuid4().hex[:12]
+        self.incarnation = start.incarnation
         self._fence = fence
         self.fence_record: FencePublisher | None = None
         if fence is not None:
@@ -222,7 +215,7 @@ class Registration:
     async def _try(self) -> NodeRecord | None:
         """Register; None when the node is registered now, else the entry that is in the way."""
         removed = await self._metastore.get(self._removed_key)
-        check_removal(removed, self._node.name, self._data_dir, self._registered)
+        check_removal(removed, self._node.name, self._start.data_dir, self._registered)
         item = await self._entry()
         unknown = None
         if item is not None:
@@ -234,7 +227,7 @@ class Registration:
         sent_ns = self._now_ns()
         self._lease = await self._metastore.grant_lease(self._ttl_s)
         record = NodeRecord(
-            *(self._node, self.incarnation, os.getpid(), self._etcd, self._held_zone()), unknown=unknown
+            self._node, self.incarnation, os.getpid(), self._start.etcd, self._held_zone(), unknown=unknown
         ).at_level(LEVEL)
         guard = (as_read(self._key, item), as_read(self._removed_key, removed))
         put = Put(self._key, record.encode(), self._lease)

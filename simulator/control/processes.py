@@ -11,13 +11,15 @@ from pathlib import Path
 
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
-from rebalance.controllers.clock import LONGEST_SLEEP_S
+from rebalance.controllers.clock import LONGEST_SLEEP_S, Clocks
+from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.nodes.agent import NodeAgent
+from rebalance.nodes.node_context import NodeHosts, NodeStart
 from rebalance.ports.placement import EngineState, EngineStatus, PlacementRequest, PlacementResult
 from simulator.control.memory_metastore import MemoryMetastore
 from simulator.control.network import FaultRates, SimulatedClient
@@ -250,10 +252,8 @@ class ControllerProcess(SimulatedProcess):
             client,
             shared.keyspace,
             engine,
-            self.name,
-            shared.lease_s,
-            clock=self.clock,
-            strategy=shared.strategy,
+            ControllerRules(self.name, shared.lease_s, strategy=shared.strategy),
+            clocks=Clocks(self.clock),
         )
         chance = self.random("relay")
         relay = OutboxRelay(shared.catalog, client, shared.keyspace, chance=chance)
@@ -278,17 +278,9 @@ class NodeProcess(SimulatedProcess):
         self._host = SimulatedGroupHost(shared.cluster, self.name, tuning=EtcdTuning(strict_steps=strict))
         directory = shared.directory / self.name
         self._starts += 1
-        agent = NodeAgent(
-            self.node,
-            client,
-            shared.keyspace,
-            self._host,
-            directory,
-            mirrors=SimulatedMirrorHost(shared.cluster, self._host.incarnation),
-            failure_handler=_unheard,
-            incarnation=f"{self.name}-{self._starts}",
-            notified=True,
-        )
+        start = NodeStart(self.node, directory, incarnation=f"{self.name}-{self._starts}")
+        mirrors = SimulatedMirrorHost(shared.cluster, self._host.incarnation)
+        agent = NodeAgent(start, client, shared.keyspace, NodeHosts(self._host, mirrors, tell=True))
         shared.cluster.tell(self.name, agent.notice)
         await agent.run()
 
@@ -296,7 +288,3 @@ class NodeProcess(SimulatedProcess):
         super().on_kill()
         if self._host is not None:
             self._host.kill()
-
-
-def _unheard(*_: object) -> None:
-    """A change that fails a few times is nothing unusual here."""

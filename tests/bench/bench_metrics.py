@@ -18,7 +18,9 @@ from app.metrics.exposition import Exposition
 from app.metrics.partition_gauges import PartitionGauges
 from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
+from app.sql.statement_gate import StatementGate
 from app.sql.statement_meter import StatementMeter
+from app.sql.view_sources import ViewSources
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.self_reports import ProcessRole
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -109,9 +111,8 @@ async def test_counting_and_scraping() -> None:
 
 def engine_of(world: World, measures: Measures) -> SqlEngine:
     meter = StatementMeter(measures)
-    return SqlEngine(
-        world.catalog, world.mirror, world.keyspace, world.sandbox, reader=world.reader, meter=meter
-    )
+    sources = ViewSources(world.mirror, world.keyspace)
+    return SqlEngine(world.catalog, sources, world.sandbox, gate=StatementGate(world.reader, meter=meter))
 
 
 async def spent(engine: SqlEngine) -> float:

@@ -11,6 +11,8 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import TIMER_OFF, ZoneId
+from rebalance.controllers.clock import Clocks
+from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.assignments import Assignments
@@ -257,7 +259,9 @@ async def test_the_past_by_revision(store: Metastore, keyspace: Keyspace) -> Non
 async def running(world: TimerWorld, name: str) -> AsyncIterator[None]:
     """A whole controller process, which is killed at the end."""
     runtime = ControllerRuntime(
-        world.store, world.keyspace, LocalPlacementEngine(), name, 2, NO_HOLD, world.clock
+        *(world.store, world.keyspace, LocalPlacementEngine()),
+        ControllerRules(name, 2, NO_HOLD),
+        clocks=Clocks(world.clock),
     )
     task = asyncio.create_task(runtime.run())
     try:

@@ -30,6 +30,7 @@ from rebalance.core.txn import (
 )
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import Registration
 from rebalance.ports.metastore import (
     HistoryGoneError,
@@ -379,7 +380,7 @@ async def test_a_lease_outlives_a_frozen_member(
     lease_s = 9
     own = EtcdMetastore(cluster.endpoints[member:] + cluster.endpoints[:member], timeout_s=lease_s)
     onlooker = EtcdMetastore(cluster.endpoints[:member] + cluster.endpoints[member + 1 :], CALL_S)
-    entry = Registration(own, keyspace, Node("n1"), tmp_path / "n1", lease_ttl_s=lease_s)
+    entry = Registration(own, keyspace, NodeStart(Node("n1"), tmp_path / "n1", lease_s))
     await entry.register()
     keeping = asyncio.create_task(entry.keep())
     try:

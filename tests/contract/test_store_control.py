@@ -372,7 +372,8 @@ async def test_zones_of_store_servers_are_known_to_who_counts_members(world: Rin
     await world.publish(Zone(ZoneId(2), "SMALL", 1, 1, None, ("default",)), engine="etcd")
     await world.publish()
     await world.assign("stable", LISTS)
-    async with world.control(stored_changed=changes.append) as control:
+    async with world.control() as control:
+        control.listen(changes.append)
         await world.join("n1")
         await world.until(lambda state: bool(state.cluster.zones))
         assert control.stored == {ZONE.zone_id}

@@ -15,6 +15,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import EventKind, Topology
 from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import Registration
 from tests.fixtures.etcd_server import EtcdServer
 from tests.fixtures.fault_rig import ZONE_ID, FaultRig, fault_rig
@@ -41,7 +42,7 @@ async def registered(
     lives = []
     for name, client, lease_s in zip(NAMES, clients, leases_s, strict=True):
         node = Node(name, member_limit=1_000)
-        entry = Registration(client, rig.keyspace, node, directory / name, lease_s)
+        entry = Registration(client, rig.keyspace, NodeStart(node, directory / name, lease_s))
         await entry.register()
         lives.append(asyncio.create_task(entry.keep()))
         rig.nodes.append(node)

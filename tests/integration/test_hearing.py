@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from rebalance.controllers.clock import Clocks
 from rebalance.controllers.contact import Contact
+from rebalance.controllers.controller_rules import ControllerRules, OptionalDuties
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
@@ -68,7 +70,7 @@ async def test_a_new_leader_of_the_metastore_and_a_silence_begin_again(
     says, that of this process included. The wall clock tells only of the silence."""
     store = EtcdMetastore([own_etcd.endpoint], CALL_S)
     wall, steady = StillClock(), StillClock()
-    contact = Contact(store, keyspace, wall, HoldRule(400, 800), steady)
+    contact = Contact(store, keyspace, Clocks(wall, steady), HoldRule(400, 800))
     assert contact.heard_since_ms() is None
     steady.set(1_000)
     async with running(contact):
@@ -95,7 +97,10 @@ async def controlled(
     store, steady = CountingStore([etcd.endpoint], CALL_S), StillClock()
     world = RecoveryWorld(store, keyspace)
     runtime = ControllerRuntime(
-        store, keyspace, LocalPlacementEngine(), "one", LEASE_S, NO_HOLD, steady=steady, probe=world.probe
+        *(store, keyspace, LocalPlacementEngine()),
+        ControllerRules("one", LEASE_S, NO_HOLD),
+        OptionalDuties(probe=world.probe),
+        Clocks(steady=steady),
     )
     await store.commit(Txn((), (Put(keyspace.limits, Limits(ha_reset_s=reset_s).encode()),)))
     task = asyncio.create_task(runtime.run())

@@ -16,6 +16,7 @@ from rebalance.core.admission import Limits
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRole, MemberState, NodeRecord, Stage
 from rebalance.core.txn import Delete, Txn
+from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import NodeNameTakenError, Registration
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
@@ -98,7 +99,8 @@ async def test_a_taken_name_is_refused_and_a_lost_entry_is_written_again(
     cluster.start("n1", lease_ttl_s=10)
     key = cluster.keyspace.node("n1")
     await cluster.until(lambda: cluster.mirrors.nodes.get(key) is not None)
-    other = Registration(cluster.metastore, cluster.keyspace, Node("n1"), tmp_path / "other", lease_ttl_s=2)
+    start = NodeStart(Node("n1"), tmp_path / "other", lease_ttl_s=2)
+    other = Registration(cluster.metastore, cluster.keyspace, start)
     with pytest.raises(NodeNameTakenError, match="a living node is registered as 'n1'"):
         await other.register()
     lost = await cluster.metastore.commit(Txn((), (Delete(key),)))

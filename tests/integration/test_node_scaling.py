@@ -13,6 +13,7 @@ import pytest
 from aetcd import rpc
 
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import PartitionId
@@ -41,7 +42,8 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
 async def controlled(cluster: NodeCluster, zone: Zone) -> AsyncIterator[None]:
     """A controller that leads, and the zone's intent."""
     metastore, engine = EtcdMetastore([cluster.endpoint]), LocalPlacementEngine()
-    runtime = ControllerRuntime(metastore, cluster.keyspace, engine, "one", 2, HoldRule(500, 1_000))
+    rules = ControllerRules("one", 2, HoldRule(500, 1_000))
+    runtime = ControllerRuntime(metastore, cluster.keyspace, engine, rules)
     running = asyncio.create_task(runtime.run())
     await cluster.put(cluster.keyspace.intent(zone.zone_id), ZoneIntent(1, zone).encode())
     try:

@@ -14,6 +14,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
+from rebalance.nodes.node_context import NodeHosts, NodeStart
 from tests.fixtures.node_cluster import QUICK
 from tests.fixtures.ports import free_block
 
@@ -29,7 +30,7 @@ async def test_partitions_of_the_store_get_no_members(
     stable = Assignments(("n1",)).encode()
     partitions = [PartitionId(STORED.zone_id, number) for number in range(STORED.partitions)]
     host = EtcdGroupHost(tmp_path, free_block(20), tuning=QUICK)
-    agent = NodeAgent(NODE, metastore, keyspace, host, tmp_path)
+    agent = NodeAgent(NodeStart(NODE, tmp_path), metastore, keyspace, NodeHosts(host))
     running = asyncio.create_task(agent.run())
     try:
         # Assigned before its zone is known: the agent waits for that.
@@ -68,7 +69,8 @@ async def test_the_store_server_begins_with_the_first_zone_for_it(
             await asyncio.Event().wait()
 
         host = EtcdGroupHost(tmp_path / name, free_block(4), tuning=QUICK)
-        return NodeAgent(replace(NODE, name=name), metastore, keyspace, host, tmp_path / name, store=serve)
+        start = NodeStart(replace(NODE, name=name), tmp_path / name)
+        return NodeAgent(start, metastore, keyspace, NodeHosts(host, store=serve))
 
     async def publish(*intents: ZoneIntent) -> None:
         puts = (Put(keyspace.intent(intent.zone.zone_id), intent.encode()) for intent in intents)

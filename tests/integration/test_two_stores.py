@@ -21,6 +21,7 @@ from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.store.migrate import migrate
 from parser.to_command import parse_ddl
+from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.controllers.store_guard import ShownState, StoreGuard
@@ -104,7 +105,7 @@ async def serving(etcd: Etcd, keyspace: Keyspace, database: Path) -> AsyncIterat
     guard = StoreGuard(catalog, metastore, mirror, keyspace, relay.relay_once)
     catalog.guard(guard.require_writable)
     await catalog.open(relay.wake)
-    runtime = ControllerRuntime(metastore, keyspace, LocalPlacementEngine(), "test", 2)
+    runtime = ControllerRuntime(metastore, keyspace, LocalPlacementEngine(), ControllerRules("test", 2))
     for node in NODES:
         put = Put(keyspace.node(node.name), NodeRecord(node, "1").at_level(LEVEL).encode())
         await metastore.commit(Txn((), (put,)))

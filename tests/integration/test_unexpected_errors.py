@@ -21,6 +21,7 @@ from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.background import Background
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
+from rebalance.nodes.node_context import NodeHosts, NodeStart
 from rebalance.ports.groups import Committed, GroupChange, GroupEvent, MemberStatus, StepInput
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
@@ -61,7 +62,8 @@ async def test_a_bug_in_a_round_is_counted_and_seen(
     metastore, background = EtcdMetastore([etcd_server.endpoint]), Background()
     host = FaultyHost(tmp_path / "a1", free_block(8), tuning=QUICK)
     (tmp_path / "a1").mkdir()
-    agent = NodeAgent(Node("a1"), metastore, keyspace, host, tmp_path / "a1", background=background)
+    start = NodeStart(Node("a1"), tmp_path / "a1")
+    agent = NodeAgent(start, metastore, keyspace, NodeHosts(host), background=background)
     with capture_logs() as logs:
         running = asyncio.create_task(agent.run())
         try:

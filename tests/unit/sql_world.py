@@ -10,13 +10,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from app.bootstrap.server import _member_counts
+from app.bootstrap.server_stores import member_counts
 from app.sql.calls import Procedures
 from app.sql.engine import SqlEngine
 from app.sql.executor import CatalogExecutor
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
+from app.sql.statement_gate import StatementGate
+from app.sql.view_sources import ViewSources
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
@@ -72,7 +74,7 @@ class World:
         self.keyspace = Keyspace("test/")
         self.metastore = MemoryMetastore()
         self.mirror = KeyspaceMirror(self.metastore, self.keyspace.prefix)
-        counts = _member_counts(KeyspaceViews(self.mirror, self.keyspace))
+        counts = member_counts(KeyspaceViews(self.mirror, self.keyspace))
         self.catalog = CatalogExecutor(url, ZoneDefaults(partitions=4), counts, hashed)
         self.catalog.guard(lambda: None, KeyspaceViews(self.mirror, self.keyspace).may_rebalance)
         self.relay = OutboxRelay(self.catalog, self.metastore, self.keyspace)
@@ -87,12 +89,11 @@ class World:
         self.reader = ScriptReader()
         self.engine = SqlEngine(
             self.catalog,
-            self.mirror,
-            self.keyspace,
+            ViewSources(self.mirror, self.keyspace),
             self.sandbox,
             timeout_s,
             procedures=Procedures(self.recovery, self.store_requests),
-            reader=self.reader,
+            gate=StatementGate(self.reader),
         )
         self.placement = LocalPlacementEngine()
         # Limits are obeyed, and nobody admits anything: what may not begin at once waits for good.

@@ -14,6 +14,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, NodeRecord, Stage
 from rebalance.core.txn import Delete, KeyValue, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import NodeFile, Registration
 from rebalance.nodes.removal import why_kept
 from rebalance.nodes.zone_notes import ZoneNotes
@@ -69,7 +70,7 @@ async def test_only_an_adoption_lowers_what_a_node_has_seen(tmp_path: Path) -> N
     """Across restarts too."""
 
     def registration() -> Registration:
-        return Registration(MemoryMetastore(), Keyspace(), Node("n1"), tmp_path)
+        return Registration(MemoryMetastore(), Keyspace(), NodeStart(Node("n1"), tmp_path))
 
     node = registration()
     node.saw(100)
@@ -122,12 +123,12 @@ async def test_a_node_tells_that_the_metastore_went_back(
     """By what its own file knows, with the first thing that it asks; the store that went back holds it."""
     NodeFile("before", 60, known).write(tmp_path / "node.json")
     store = await store_at(revision, now)
-    node = Registration(store, KEYSPACE, Node("n1"), tmp_path)
+    node = Registration(store, KEYSPACE, NodeStart(Node("n1"), tmp_path))
     await node.register()
     record = await told(store)
     assert record.lost_life == lost
     assert record.halted == (lost.reason if lost is not None else "")
-    other = Registration(store, KEYSPACE, Node("n2"), tmp_path / "n2")
+    other = Registration(store, KEYSPACE, NodeStart(Node("n2"), tmp_path / "n2"))
     await other.register()
     assert await told(store) == record
 
@@ -140,7 +141,8 @@ async def test_a_node_reports_the_highest_zone_that_it_ever_held(tmp_path: Path)
     again = ZoneNotes(tmp_path)
     assert again.highest == 9
     store = MemoryMetastore()
-    await Registration(store, KEYSPACE, Node("n1"), tmp_path, held_zone=lambda: again.highest).register()
+    start = NodeStart(Node("n1"), tmp_path)
+    await Registration(store, KEYSPACE, start, held_zone=lambda: again.highest).register()
     held = HeldZones(mirror := KeyspaceMirror(store, ""), KEYSPACE)
     task = asyncio.create_task(mirror.run())
     await mirror.loaded()

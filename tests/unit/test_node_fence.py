@@ -16,6 +16,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.majority import Word, has_no_majority
 from rebalance.nodes.fence_record import FencePublisher
+from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.node_fence import UNCLEAR, UNHEARD, UNREGISTERED, NodeFence
 from rebalance.nodes.registration import Registration
 from rebalance.ports.fence import WatchLostError
@@ -224,7 +225,7 @@ class Published:
         self.world = World(confirmed=False)
         self.store = MemoryMetastore()
         self.entry = Registration(
-            self.store, KEYSPACE, Node("n1"), tmp_path, LEASE_S, "start-1", fence=self.world.fence
+            self.store, KEYSPACE, NodeStart(Node("n1"), tmp_path, LEASE_S, "start-1"), fence=self.world.fence
         )
 
     @property
@@ -279,7 +280,8 @@ async def test_a_longer_fence_is_used_after_it_was_published_and_a_shorter_one_b
     """Also where the answer is lost: then the shorter of the two is kept to."""
     node = Published(tmp_path)
     node.store = store = Watched()
-    node.entry = Registration(store, KEYSPACE, Node("n1"), tmp_path, LEASE_S, "s", fence=node.world.fence)
+    start = NodeStart(Node("n1"), tmp_path, LEASE_S, "s")
+    node.entry = Registration(store, KEYSPACE, start, fence=node.world.fence)
     await node.entry.register()
     used: list[int] = []
 
@@ -303,7 +305,7 @@ async def test_a_longer_fence_is_used_after_it_was_published_and_a_shorter_one_b
 async def test_a_node_whose_entry_is_another_ones_publishes_nothing(tmp_path) -> None:
     node = Published(tmp_path)
     await node.entry.register()
-    other = Registration(node.store, KEYSPACE, Node("n1"), tmp_path, LEASE_S, "start-2")
+    other = Registration(node.store, KEYSPACE, NodeStart(Node("n1"), tmp_path, LEASE_S, "start-2"))
     await other.register()
     task = asyncio.create_task(node.publisher.run())
     await node.limit(20)

@@ -13,6 +13,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import KeptRecord, RestartRecord
 from rebalance.core.removed_node import RemovedNode
 from rebalance.core.txn import Delete, Put, Txn
+from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import NodeRemovedError, Registration, cause_of_removal
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.unit.operations_world import OperationsWorld, operations_world
@@ -126,7 +127,7 @@ class Machine:
         self.store, self.path = store, path
 
     async def start(self) -> Registration:
-        registration = Registration(self.store, KEYS, Node("n3"), self.path, lease_ttl_s=5)
+        registration = Registration(self.store, KEYS, NodeStart(Node("n3"), self.path))
         await registration.register()
         return registration
 

@@ -23,6 +23,7 @@ from rebalance.core.records import (
 )
 from rebalance.core.txn import Delete, Put, Txn, TxnResult
 from rebalance.nodes.mirror_duties import MirrorDuties
+from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.registration import Registration
@@ -59,7 +60,7 @@ class Learner:
     def __init__(self, directory: Path) -> None:
         self.store = Interrupted()
         self.mirrors = Mirrors.over(self.store, KEYSPACE)
-        self.registration = Registration(self.store, KEYSPACE, Node("n2"), directory)
+        self.registration = Registration(self.store, KEYSPACE, NodeStart(Node("n2"), directory))
         self.host = HeldMirrors(MemberLife.RUNNING)
         self.records = OwnRecords(node_context(self.store, "n2", mirrors=self.mirrors))
         self.full = ""

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
+from app.sql.view_sources import ViewSources
 from app.views.keyspace_views import KeyspaceViews
 from app.views.recovery_views import partition_states
 from app.views.scrape_targets import scrape_targets
@@ -177,8 +178,8 @@ async def test_views_of_states_are_unknown_then_as_well(tmp_path: Path, since_ms
         world = server.world
         await world.run("CREATE ZONE orders (PARTITIONS 2, REPLICAS 3)")
         await world.serve(1, 2)
-        stores = (world.catalog, world.mirror, world.keyspace, world.sandbox)
-        engine = SqlEngine(*stores, 60.0, sight=PartitionSight(lambda _: 2_000, silence))
+        sources = ViewSources(world.mirror, world.keyspace, sight=PartitionSight(lambda _: 2_000, silence))
+        engine = SqlEngine(world.catalog, sources, world.sandbox, 60.0)
         whole = "AVAILABLE" if since_ms is None else "UNKNOWN"
         each = "HEALTHY" if since_ms is None else "UNKNOWN"
         try:

@@ -13,6 +13,7 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.guarded_write import encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn
+from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import Registration
 from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
 from simulator.control.memory_metastore import MemoryMetastore
@@ -35,7 +36,8 @@ async def judged(
     metastore = MemoryMetastore()
     stored = {**ELSEWHERE, **changed}
     await metastore.commit(Txn((), tuple(Put(name, each) for name, each in stored.items())))
-    judge = RemovalJudge(metastore, KEYSPACE, Registration(metastore, KEYSPACE, Node("n1"), directory))
+    start = NodeStart(Node("n1"), directory)
+    judge = RemovalJudge(metastore, KEYSPACE, Registration(metastore, KEYSPACE, start))
     return await judge.judge(P0, lambda found: "n1" in found.peers, peer_url)
 
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import Node
+from rebalance.controllers.clock import Clocks
+from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace
@@ -41,7 +43,8 @@ async def leading(
 ) -> AsyncIterator[Callable[[Callable[[Topology, tuple[str, ...]], bool]], asyncio.Future[None]]]:
     """A controller whose clock runs ten times as fast; yields how to wait for a topology and data nodes."""
     mirror = KeyspaceMirror(world.store, KEYS.prefix)
-    runtime = ControllerRuntime(world.store, KEYS, engine, "one", 2, world.hold, world.clock)
+    rules = ControllerRules("one", 2, world.hold)
+    runtime = ControllerRuntime(world.store, KEYS, engine, rules, clocks=Clocks(world.clock))
 
     async def tick() -> None:
         while True:

@@ -17,6 +17,7 @@ from app.metrics.exposition import Exposition
 from app.metrics.partition_gauges import PartitionGauges
 from app.sql.engine import SqlEngine
 from app.sql.results import SessionContext
+from app.sql.view_sources import ViewSources
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import ZoneId
 from rebalance.core.alert_state import Alert, AlertRecord, AlertState
@@ -304,11 +305,9 @@ async def test_the_view_shows_what_the_server_judges(judged: Judged) -> None:
     world = judged.world
     engine = SqlEngine(
         world.catalog,
-        world.mirror,
-        world.keyspace,
+        ViewSources(world.mirror, world.keyspace, alerts=lambda: judged.watch.alerts),
         world.sandbox,
         PATIENCE_S,
-        alerts=lambda: judged.watch.alerts,
     )
     query = (
         "SELECT alert_name, state, is_known, severity, labels, runbook, starts_at IS NULL FROM system.alerts"

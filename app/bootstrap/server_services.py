@@ -1,0 +1,194 @@
+"""Composition of what a server's routes need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from app.alerts.alert_watch import AlertWatch
+from app.alerts.fact_reader import FactReader
+from app.alerts.readiness_probe import ReadinessProbe
+from app.bootstrap.alerts import open_alerts
+from app.bootstrap.catalog_administrators import recovery_lines
+from app.bootstrap.composition import ProcessFrame
+from app.bootstrap.protection import access_of
+from app.bootstrap.server_stores import ServerStores
+from app.counts.serving_watch import ServingWatch
+from app.log_levels import LogLevelKeeper
+from app.request_audit import Audit
+from app.security.protections import left_open
+from app.security.session_view import SessionView
+from app.security.standing import StandingWatch
+from app.security.statement_policy import check_complete
+from app.services import Services
+from app.sql.calls import Procedures
+from app.sql.engine import SqlEngine
+from app.sql.jobs import StatementJobs
+from app.sql.metadata import registry_with_metadata
+from app.sql.operation_reverse import OperationReverse
+from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.script_reader import ScriptReader
+from app.sql.statement_gate import StatementGate
+from app.sql.statement_line import StatementLine
+from app.sql.statement_meter import StatementMeter
+from app.sql.trino_names import LowerCaseNames
+from app.sql.view_registry import SCHEMA
+from app.sql.view_sources import ViewSources
+from app.views.routing_view import RoutingView
+from app.views.sight import PartitionSight
+from app.views.store_copies import StoreCopies
+from app.views.upgrade import notices
+from app.views.zone_directory import ZoneDirectory
+from app.views.zone_endpoints import ZoneEndpoints
+from rebalance.controllers.clock import WallClock
+from rebalance.controllers.drains import DrainKeeper
+from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.node_removal import NodeRemover
+from rebalance.controllers.operation_control import OperationControl
+from rebalance.controllers.recovery import PartitionRecovery
+from rebalance.controllers.store_requests import StoreRequests
+from rebalance.controllers.upgrade import UpgradeKeeper
+from rebalance.data.zone_router import ZoneRouter
+from rebalance.groups.copy_reader import CopyReader
+from rebalance.groups.serving_probe import LinearizableProbe
+from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import Mirrors
+
+
+@dataclass(frozen=True, slots=True)
+class ServerParts:
+    """``services``, and what works behind them."""
+
+    services: Services
+    serving: ServingWatch
+    sandbox: SandboxPool
+    line: StatementLine
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """What this server says of the state of the installation."""
+
+    facts: FactReader
+    serving: ServingWatch
+    sight: PartitionSight
+    alerts: AlertWatch
+
+
+def open_services(frame: ProcessFrame, stores: ServerStores, unprotected: tuple[str, ...]) -> ServerParts:
+    """``unprotected``: which protections are missing on an address that others reach. Raises ValueError for
+    settings that contradict each other."""
+    settings, metastore, keyspace = frame.settings, frame.metastore, frame.keyspace
+    catalog, mirror, ring, views = stores.catalog, stores.mirror, stores.ring, stores.views
+    groups = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))
+    endpoints = ZoneEndpoints(mirror, ring, groups, views.is_store)
+    router = frame.closing(ZoneRouter(endpoints, tls=settings.tls))
+    judgement = _open_judgement(frame, stores, router)
+    access = access_of(catalog) if settings.auth else None
+    sessions = SessionView(access, catalog) if access is not None else None
+    watch = StandingWatch(sessions, catalog.snapshot) if sessions is not None else None
+    reader, line = ScriptReader(settings.script_limits), StatementLine(settings.line_limits)
+    gate = StatementGate(reader, line, StatementMeter(frame.metrics), watch)
+    sandbox = frame.closing(
+        SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max), spares=2)
+    )
+    recovery = PartitionRecovery(metastore, keyspace, frame.closing(LinearizableProbe(settings.tls)))
+    requests = StoreRequests(metastore, keyspace, mirror, ring, views.is_store, tls=settings.tls)
+    engine = _open_engine(frame, stores, judgement, sandbox, Procedures(recovery, requests), gate)
+    upgrades = UpgradeKeeper(metastore, keyspace, mirror, stores.guard, catalog.raise_level)
+    control = OperationControl(metastore, keyspace, WallClock())
+    services = Services(
+        sql=engine,
+        snapshot=catalog.snapshot,
+        readiness=_readiness(frame, stores, judgement, upgrades, unprotected).report,
+        sight=judgement.sight,
+        zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
+        views=views,
+        mirror=mirror,
+        router=router,
+        copies=frame.closing(CopyReader(settings.tls)),
+        routing=RoutingView(mirror, keyspace, endpoints, endpoints.basis),
+        endpoints=endpoints,
+        engine=LowerCaseNames(engine),
+        reader=reader,
+        jobs=frame.closing(StatementJobs(catalog, gate=gate, position=sandbox.position)),
+        stores=stores.guard,
+        recovery=recovery,
+        store_requests=requests,
+        limits=LimitsKeeper(metastore, keyspace, settings.node_lease_s),
+        drains=DrainKeeper(metastore, keyspace),
+        removals=NodeRemover(metastore, keyspace),
+        upgrades=upgrades,
+        log_levels=LogLevelKeeper(metastore, keyspace),
+        operations=control,
+        audit=Audit(catalog, catalog.snapshot),
+        alerts=judgement.alerts,
+        reverse=OperationReverse(catalog, control, mirror, keyspace, views),
+        access=access,
+        sessions=sessions,
+        watch=watch,
+        metrics=frame.metrics,
+    )
+    return ServerParts(services, judgement.serving, sandbox, line)
+
+
+def _open_judgement(frame: ProcessFrame, stores: ServerStores, router: ZoneRouter) -> _Judgement:
+    count = stores.count
+    facts = FactReader(
+        stores.catalog.snapshot,
+        frame.metastore,
+        stores.mirror,
+        count,
+        frame.keyspace,
+        stores.guard,
+        stores.relay,
+        divisor=frame.settings.alert_times_divisor,
+    )
+    serving = ServingWatch(facts.unknown_since_ms, router, count.sizes)
+    sight = PartitionSight(count.since_ms, serving.silence, lambda: count.changed_at)
+    return _Judgement(facts, serving, sight, open_alerts(frame, facts, stores.mirror))
+
+
+def _open_engine(
+    frame: ProcessFrame,
+    stores: ServerStores,
+    judgement: _Judgement,
+    sandbox: SandboxPool,
+    procedures: Procedures,
+    gate: StatementGate,
+) -> SqlEngine:
+    ring, settings = stores.ring, frame.settings
+    sources = ViewSources(
+        stores.mirror,
+        frame.keyspace,
+        ownership=lambda: ring.shown,
+        store_copies=StoreCopies(ring, settings.tls).read,
+        alerts=lambda: judgement.alerts.alerts,
+        sight=judgement.sight,
+    )
+    registry = registry_with_metadata()
+    check_complete(view.name for view in registry if view.schema == SCHEMA)
+    engine = SqlEngine(stores.catalog, sources, sandbox, settings.query_timeout_s, registry, procedures, gate)
+    frame.stack.callback(engine.close)
+    return engine
+
+
+def _readiness(
+    frame: ProcessFrame,
+    stores: ServerStores,
+    judgement: _Judgement,
+    upgrades: UpgradeKeeper,
+    unprotected: tuple[str, ...],
+) -> ReadinessProbe:
+    return ReadinessProbe(
+        judgement.facts.facts,
+        lambda: judgement.alerts.alerts,
+        stores.views,
+        stores.mirror,
+        frame.keyspace,
+        stores.guard,
+        frame.background,
+        unprotected=unprotected or left_open(has_login=frame.settings.auth),
+        recoveries=partial(recovery_lines, stores.catalog),
+        upgrade=lambda: notices(upgrades.upgrade),
+    )

@@ -10,38 +10,40 @@ from catalog.core.zone import Strategy
 from simulator.control.run import AGENT_PARTITIONS_MAX, Simulation, SimulationReport, simulate
 from simulator.output import PROGRAM, FormatOption, SeedOption, SimulationFormat, end_broken, print_json
 
+NodesOption = Annotated[int, typer.Option("--nodes", metavar="N", min=3, help="Number of nodes at the start.")]
+PartitionsOption = Annotated[
+    int, typer.Option("--partitions", metavar="P", min=1, help="Number of partitions of all zones together.")
+]
+EventsOption = Annotated[
+    int,
+    typer.Option("--events", metavar="E", min=0, help="Number of ALTERs, joins, leaves, crashes and pauses."),
+]
+StrategyOption = Annotated[
+    Strategy, typer.Option("--strategy", help="How a new target affects a move in progress.")
+]
+ClusterMovesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cluster-moves",
+        metavar="N",
+        min=1,
+        show_default="no limits",
+        help="Maximum number of concurrent moves; other limits and pauses come and go.",
+    ),
+]
+StayingOption = Annotated[
+    bool, typer.Option("--staying", help="Repair no fault: nodes stay down, disks full, links cut.")
+]
+
 
 def simulate_control(
     seed: SeedOption = 1,
-    nodes: Annotated[
-        int, typer.Option("--nodes", metavar="N", min=3, help="Number of nodes at the start.")
-    ] = 5,
-    partitions: Annotated[
-        int,
-        typer.Option("--partitions", metavar="P", min=1, help="Number of partitions of all zones together."),
-    ] = 8,
-    events: Annotated[
-        int,
-        typer.Option(
-            "--events", metavar="E", min=0, help="Number of ALTERs, joins, leaves, crashes and pauses."
-        ),
-    ] = 12,
-    strategy: Annotated[
-        Strategy, typer.Option("--strategy", help="How a new target affects a move in progress.")
-    ] = Strategy.QUEUE,
-    cluster_moves: Annotated[
-        int | None,
-        typer.Option(
-            "--cluster-moves",
-            metavar="N",
-            min=1,
-            show_default="no limits",
-            help="Maximum number of concurrent moves; other limits and pauses come and go.",
-        ),
-    ] = None,
-    staying: Annotated[
-        bool, typer.Option("--staying", help="Repair no fault: nodes stay down, disks full, links cut.")
-    ] = False,
+    nodes: NodesOption = 5,
+    partitions: PartitionsOption = 8,
+    events: EventsOption = 12,
+    strategy: StrategyOption = Strategy.QUEUE,
+    cluster_moves: ClusterMovesOption = None,
+    staying: StayingOption = False,
     form: FormatOption = SimulationFormat.TEXT,
 ) -> None:
     """Simulate controllers and node agents.
@@ -71,10 +73,9 @@ def simulate_control(
     """
     if staying and partitions > AGENT_PARTITIONS_MAX:
         raise typer.BadParameter(f"--staying: faults stay with at most {AGENT_PARTITIONS_MAX:,} partitions")
+    faults = () if staying else None
     simulation = Simulation(
-        *(seed, nodes, partitions, events, strategy.value),
-        cluster_moves=cluster_moves,
-        staying=() if staying else None,
+        seed, nodes, partitions, events, strategy.value, cluster_moves=cluster_moves, staying=faults
     )
     report = simulate(simulation)
     if form is SimulationFormat.JSON:

@@ -28,7 +28,7 @@ from rebalance.nodes.store_partitions import STORE_DIRECTORY
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.shell.damaged_store import note_damage
 from rebalance.store.shell.store_errors import StoreDamagedError
-from rebalance.store.shell.store_runtime import StoreRuntime
+from rebalance.store.shell.store_runtime import StorePlace, StoreRuntime
 
 log = structlog.get_logger(__name__)
 
@@ -54,18 +54,14 @@ async def run_store(
         LogLevelFollower(levels, keyspace, set_levels)
         await stack.enter_async_context(kept(Background(), "log levels", levels.run))
         if settings.tls is not None:
-            report = ProcessReport(
-                *(metastore, keyspace, store_name(node.name), entry_of(ProcessRole.NODE, ""), Background()),
-                certificates=(loaded(settings.tls),),
-            )
+            name, entry = store_name(node.name), entry_of(ProcessRole.NODE, "")
+            shown = (loaded(settings.tls),)
+            report = ProcessReport(metastore, keyspace, name, entry, Background(), certificates=shown)
             await stack.enter_async_context(kept(Background(), "process", report.run))
         runtime = StoreRuntime(
-            node.name,
-            store,
+            StorePlace(node.name, store, settings.node_host, port),
             metastore,
             keyspace,
-            host=settings.node_host,
-            port=port,
             limits=StoreLimits(ttl_ms=1_000 * settings.store_ttl_s),
             tls=settings.tls,
             incarnation=incarnation,

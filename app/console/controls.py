@@ -109,6 +109,14 @@ def _can_be_filled(element: Element) -> bool:
     return isinstance(element, ui.input | ui.number | ui.select) and element.enabled
 
 
+def _audit_fields(frame: PageFrame, *, is_required: bool) -> tuple[ui.input, ui.input]:
+    """Who makes a change, and why."""
+    by = text_field("Your name", frame.actor.name, width="wide").props("maxlength=100")
+    by.enabled = not frame.actor.verified
+    reason = text_field("Reason (required)" if is_required else "Reason", width="wide")
+    return by, reason.props("maxlength=500")
+
+
 def confirm(
     frame: PageFrame,
     title: str,
@@ -132,10 +140,7 @@ def confirm(
         ui.label(consequence).classes("consequence")
         if more is not None:
             more()
-        by = text_field("Your name", frame.actor.name, width="wide").props("maxlength=100")
-        by.enabled = not frame.actor.verified
-        reason = text_field("Reason (required)" if is_required else "Reason", width="wide")
-        reason.props("maxlength=500")
+        by, reason = _audit_fields(frame, is_required=is_required)
         refusal = ui.label("").classes("refusal").props('role="alert"')
         refusal.visible = False
 

@@ -26,6 +26,7 @@ from rebalance.groups.etcd_store_file import StoreNotReadableError, read_store_f
 from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     EtcdTuning,
+    InitialCluster,
     bound_log,
     cause_in,
     last_log_line,
@@ -376,9 +377,7 @@ class EtcdMember:
             self._node,
             self._reservations.data(self.partition),
             held.endpoints,
-            held.initial,
-            held.token,
-            held.state,
+            InitialCluster(held.initial, held.token, held.state),
             self._tuning,
             self._flags,
         )

@@ -13,7 +13,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_store_file import StoreNotReadableError, read_store_file
 from rebalance.groups.etcd_tuning import MIRROR_FLAGS, EtcdTuning
-from rebalance.groups.mirror_follower import MirrorFollower
+from rebalance.groups.mirror_follower import FollowedGroup, MirrorFollower
 from rebalance.groups.reservations import Reservations
 from rebalance.hosting.background import Background
 from rebalance.hosting.etcd_binary import find_etcd
@@ -67,7 +67,7 @@ class EtcdMirrorHost:
         shared_revision: int = 0,
     ) -> None:
         held, follower = self._book.get(partition), self._followers.get(partition)
-        known = follower.group if follower else held.token if held else ""
+        known = follower.group.token if follower else held.token if held else ""
         if held is not None and known not in ("", group):
             may_go_on = held.generation < generation and await self._reached(partition) <= shared_revision
             await self.stop(partition, destroy=not may_go_on)
@@ -76,9 +76,7 @@ class EtcdMirrorHost:
             self._reserve(partition)
             follower = self._followers[partition] = MirrorFollower(
                 partition,
-                group,
-                generation,
-                shared_revision,
+                FollowedGroup(group, generation, shared_revision),
                 self._node,
                 self._member(partition),
                 self._book,

@@ -48,23 +48,30 @@ class EtcdTuning:
     """Of the node: its members are counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class InitialCluster:
+    """What etcd founds or joins where its data directory is empty. ``peers`` (node -> peer URL) must name the
+    member itself; ``state``: new or existing."""
+
+    peers: Mapping[str, str]
+    token: str
+    state: str
+
+
 def member_command(
     binary: str,
     name: str,
     data: Path,
     endpoints: MemberEndpoints,
-    initial: Mapping[str, str],
-    token: str,
-    state: str,
+    cluster: InitialCluster,
     tuning: EtcdTuning,
     more: Mapping[str, int],
     *,
     alone: bool = False,
 ) -> Sequence[str]:
-    """The command line of one member. ``initial`` (node -> peer URL) must name this member itself; etcd uses it
-    only when the data directory is empty. ``more``: further flags. ``alone``: the other members are taken out
-    of the list that is on disk."""
-    cluster = ",".join(f"{node}={peer_url}" for node, peer_url in sorted(initial.items()))
+    """The command line of one member. ``more``: further flags. ``alone``: the other members are taken out of
+    the list that is on disk."""
+    peers = ",".join(f"{node}={peer_url}" for node, peer_url in sorted(cluster.peers.items()))
     flags = {
         "name": name,
         "data-dir": data,
@@ -72,9 +79,9 @@ def member_command(
         "initial-advertise-peer-urls": endpoints.peer_url,
         "listen-client-urls": endpoints.client_url,
         "advertise-client-urls": endpoints.client_url,
-        "initial-cluster": cluster,
-        "initial-cluster-token": token,
-        "initial-cluster-state": state,
+        "initial-cluster": peers,
+        "initial-cluster-token": cluster.token,
+        "initial-cluster-state": cluster.state,
         "heartbeat-interval": tuning.heartbeat_ms,
         "election-timeout": tuning.election_ms,
         "pre-vote": "true",

@@ -31,6 +31,7 @@ from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     MIRROR_FLAGS,
     EtcdTuning,
+    InitialCluster,
     bound_log,
     last_log_line,
     member_command,
@@ -152,12 +153,11 @@ class Founder:
         base = f"{held.scheme}://{held.host}"
         unseen = MemberEndpoints(f"{base}:{peer_port}", f"{base}:{client_port}")
         tool_log = self._book.directory(self._partition) / "founding.log"
-        initial = {self._node: unseen.peer_url}
+        cluster = InitialCluster({self._node: unseen.peer_url}, "unseen", "new")
         # A mirror's store may be larger than a member's; a member that is too large tidies up by itself.
         tuning = replace(self._tuning, quota_bytes=4 * self._tuning.quota_bytes)
         command = member_command(
-            *(self._binary, self._node, data, unseen, initial, "unseen", "new", tuning, MIRROR_FLAGS),
-            alone=alone,
+            self._binary, self._node, data, unseen, cluster, tuning, MIRROR_FLAGS, alone=alone
         )
         bound_log(tool_log)
         process = child.spawn(command, log=tool_log, inherited=ETCD, env=MEMBER_ENVIRONMENT)

@@ -10,6 +10,7 @@ import asyncio
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -48,19 +49,26 @@ BATCH_REVISIONS = 500
 BATCH_BYTES = 2 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class FollowedGroup:
+    """``shared_revision``: up to which a copy of an earlier generation than ``generation`` is of this group
+    too."""
+
+    token: str
+    generation: int
+    shared_revision: int
+
+
 class MirrorFollower:
     """Runs from ``start`` to ``stop``. ``sources`` may change at any time; the copy stays.
 
-    ``shared_revision``: up to which a copy of an earlier generation than ``generation`` is of this group too.
     A copy that is of no use goes only when a voter of a group with a leader answers: it may be the last one.
     """
 
     def __init__(
         self,
         partition: PartitionId,
-        group: str,
-        generation: int,
-        shared_revision: int,
+        group: FollowedGroup,
         node: str,
         member: EtcdMember,
         book: Reservations,
@@ -70,11 +78,9 @@ class MirrorFollower:
         self._background = background
         self.partition = partition
         self.group = group
-        self.generation = generation
         self.sources: tuple[str, ...] = ()
         self.complete_revision = 0
         """The last revision that the copy has completely; 0 before it was opened."""
-        self._shared_revision = shared_revision
         self._useless = False
         self._heard_at = 0.0
         self._node = node
@@ -187,14 +193,15 @@ class MirrorFollower:
 
     async def _copy(self) -> None:
         async with MirrorSource(await self._next_source(), self._member.tls) as source, self._copies:
-            await source.check(self._identity, generation=self.generation, led=self._has_copy())
+            await source.check(self._identity, generation=self.group.generation, led=self._has_copy())
             await self._member.stop()
             self._following = source.client_url
             # Looked for only now: a node without the tool serves its members, and its mirrors say what is
             # missing.
             tool = find_restore(self._member.etcd)
             self.complete_revision = 0
-            await fetch_copy(self.partition, self._node, self.group, self.generation, source, self._book, tool)
+            token, generation = self.group.token, self.group.generation
+            await fetch_copy(self.partition, self._node, token, generation, source, self._book, tool)
         self._revision, self._beat, self._useless = 0, Beat(), False
 
     async def _open_store(self) -> MirrorStore:
@@ -221,14 +228,15 @@ class MirrorFollower:
         """Raises CopyUselessError when the copy is of an earlier life of the group, and beyond what the present
         one began with."""
         held = self._member.reservation
-        if (held.token, held.generation) == (self.group, self.generation):
+        group = self.group
+        if (held.token, held.generation) == (group.token, group.generation):
             return
-        if held.token != self.group and revision > self._shared_revision:
+        if held.token != group.token and revision > group.shared_revision:
             raise CopyUselessError(
-                f"generation {self.generation} of the group shares {self._shared_revision} revisions with "
+                f"generation {group.generation} of the group shares {group.shared_revision} revisions with "
                 f"generation {held.generation}, which the mirror has up to {revision}"
             )
-        self._book.note_group(self.partition, self.group, self.generation)
+        self._book.note_group(self.partition, group.token, group.generation)
 
     async def _start_process(self) -> None:
         while True:
@@ -243,7 +251,7 @@ class MirrorFollower:
     async def _follow(self, store: MirrorStore, url: str) -> None:
         """Repeat what ``url`` tells, until it is silent or no source any more."""
         async with MirrorSource(url, self._member.tls) as source:
-            await source.check(self._identity, generation=self.generation)
+            await source.check(self._identity, generation=self.group.generation)
             try:
                 await self._follow_watch(store, source, in_fragments=False)
             except AnswerTooLargeError as too_large:

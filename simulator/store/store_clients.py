@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
 from rebalance.core.write_terms import ABANDONED_MAX
@@ -22,33 +23,30 @@ AGAIN = (
 )
 
 
-class SimulatedClients:
-    """``goes_on``: whether new operations begin. ``patience_ms``: after that long a write is given up.
-    ``abandon``: the client's next write of the key abandons it then, and a request of it arrives late."""
+@dataclass(frozen=True, slots=True)
+class ClientLoad:
+    """``clients`` use ``keys`` keys each, in ``partitions`` partitions of each of ``zones``. ``patience_ms``:
+    after that long a write is given up. ``abandon``: the client's next write of the key abandons it then, and a
+    request of it arrives late."""
 
-    def __init__(
-        self,
-        world: StoreWorld,
-        names: list[str],
-        count: int,
-        partitions: int,
-        keys: int,
-        deletes: bool,
-        *,
-        zones: int = 1,
-        patience_ms: int,
-        abandon: bool = False,
-    ) -> None:
+    clients: int
+    partitions: int
+    keys: int
+    deletes: bool
+    zones: int
+    patience_ms: int
+    abandon: bool
+
+
+class SimulatedClients:
+    """``goes_on``: whether new operations begin."""
+
+    def __init__(self, world: StoreWorld, names: list[str], load: ClientLoad) -> None:
         self.history = StoreHistory()
         self.goes_on = True
         self._world = world
         self._names = names
-        self._partitions = partitions
-        self._keys = keys
-        self._deletes = deletes
-        self._zones = zones
-        self._patience_ms = patience_ms
-        self._abandon = abandon
+        self._load = load
         self._given_up: dict[tuple[int, PartitionKey, bytes], tuple[WriteId, ...]] = {}
         self._rng = random.Random(f"clients/{world.seed}")
         self._current: dict[int, tuple[StoreOperation, int]] = {}
@@ -56,7 +54,7 @@ class SimulatedClients:
         self._begun = 0
         self._leaders: dict[PartitionKey, str] = {}
         world.listener = self
-        for client in range(count):
+        for client in range(load.clients):
             world.time.after(self._rng.randint(0, 200), lambda client=client: self._begin(client))  # type: ignore[misc]  # as above
 
     @property
@@ -68,12 +66,12 @@ class SimulatedClients:
             return
         rng = self._rng
         self._begun += 1
-        number = rng.randrange(self._partitions)
+        number = rng.randrange(self._load.partitions)
         writes = rng.random() < 0.6
         write = WriteId(f"w{self._begun}") if writes else None
-        deletes = self._deletes and writes and rng.random() < 0.3
-        key = f"k{rng.randrange(self._keys)}".encode()
-        zone = ZoneId(rng.randint(1, self._zones) if self._zones > 1 else 1)
+        deletes = self._load.deletes and writes and rng.random() < 0.3
+        key = f"k{rng.randrange(self._load.keys)}".encode()
+        zone = ZoneId(rng.randint(1, self._load.zones) if self._load.zones > 1 else 1)
         self.begin(client, (zone, number), key, write, deletes)
 
     def begin(
@@ -106,9 +104,12 @@ class SimulatedClients:
         if self._current.get(operation.client) != (operation, number):
             return
         operation.is_unsure = operation.is_unsure or not refused
-        if operation.write is not None and self._world.time.now - operation.invoked_ms >= self._patience_ms:
+        if (
+            operation.write is not None
+            and self._world.time.now - operation.invoked_ms >= self._load.patience_ms
+        ):
             del self._current[operation.client]
-            if self._abandon:
+            if self._load.abandon:
                 self._give_up(operation, operation.write)
             self._begin(operation.client)
         else:

@@ -14,7 +14,7 @@ from rebalance.store.core.log_records import PartitionKey
 from rebalance.store.core.store_inputs import CopiesAsked, LeaveAsked, RoomChanged
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.core.store_messages import CopiesRequest
-from simulator.store.store_clients import SimulatedClients
+from simulator.store.store_clients import ClientLoad, SimulatedClients
 from simulator.store.store_history import StoreRuleBrokenError
 from simulator.store.store_world import StoreWorld, check_disk, serving
 
@@ -75,17 +75,16 @@ class StoreRun:
         self.zones = tuple(ZoneId(number) for number in range(1, self.shape.zones + 1))
         self.names = [f"n{number}" for number in range(1, self.shape.servers + 1)]
         self._rng = random.Random(f"run/{seed}")
-        self.clients = SimulatedClients(
-            self.world,
-            self.names,
+        load = ClientLoad(
             self.shape.clients,
             self.shape.partitions,
             self.shape.keys,
             self.shape.deletes,
-            zones=self.shape.zones,
+            self.shape.zones,
             patience_ms=HASTY_MS if self.shape.hasty else self.shape.id_keep_ms // 2,
             abandon=self.shape.hasty,
         )
+        self.clients = SimulatedClients(self.world, self.names, load)
         self._faulty_until = 0
 
     def run(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi
-from rebalance.groups.etcd_tuning import MEMBER_ENVIRONMENT, EtcdTuning, member_command
+from rebalance.groups.etcd_tuning import MEMBER_ENVIRONMENT, EtcdTuning, InitialCluster, member_command
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.ports.groups import MemberEndpoints
@@ -76,9 +76,8 @@ class BareGroup:
 
     def _start(self, name: str, initial: dict[str, str], state: str) -> None:
         data = self._directory / name
-        command = member_command(
-            find_etcd().path, name, data, self.endpoints[name], initial, "bare", state, self._tuning, {}
-        )
+        cluster = InitialCluster(initial, "bare", state)
+        command = member_command(find_etcd().path, name, data, self.endpoints[name], cluster, self._tuning, {})
         log = self._directory / f"{name}.log"
         self._processes[name] = spawn(command, log=log, env=MEMBER_ENVIRONMENT)
 

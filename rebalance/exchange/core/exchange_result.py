@@ -12,7 +12,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.partition_map import FullMap, SingleMap, union
 from rebalance.core.store_positions import StorePosition, epoch_of
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
-from rebalance.exchange.core.exchange_messages import CopyId, FullMessage, Lists, SingleMessage, Supplier
+from rebalance.exchange.core.exchange_messages import FullMessage, Lists, SingleMessage
 from rebalance.exchange.core.exchange_states import (
     affinity_strategy,
     assigns_states,
@@ -101,67 +101,80 @@ def conclude(
     ``committed``: what a coordinator before this one concluded, and may have told somebody: it stands.
     """
     cluster, order = collected.cluster, collected.cluster.servers[collected.coordinator]
-    strategy = affinity_strategy(collected.events)
-    history = {node: each.history for node, each in collected.singles.items() if node in cluster.servers}
-    maps: dict[ZoneId, FullMap] = {}
-    affinities: dict[ZoneId, ZoneAffinity] = {}
-    positions: dict[tuple[ZoneId, int], StorePosition] = {}
-    outcomes: dict[ZoneId, tuple[PartitionOutcome, ...]] = {}
-    lost: dict[ZoneId, frozenset[int]] = {}
-    differences: list[Difference] = []
-    reload: set[CopyId] = set()
-    suppliers: dict[CopyId, Supplier] = {}
-    settled: dict[ZoneId, Mapping[int, StorePosition]] = {}
-    for zone_id, zone in cluster.open_zones.items():
-        ideal = ideal_lists(function, zone, cluster)
-        rules = _rules(collected, zone)
-        reported = _reported(collected, zone_id, order)
-        stands = committed.changed.get(zone_id, {}) if committed is not None else None
-        previous = (
-            collected.previous[zone_id].effective
-            if zone_id in collected.previous
-            else tuple(each.effective for each in rules.outcomes)
-        )
-        still = NOTHING_SETTLED
-        if stands is None:
-            changed = rules.joined.union(rules.gone)
-            still = settled_partitions(reported, ideal, rules.outcomes, previous, changed, rules.lost)
-        settled[zone_id] = still
-        outcome = analyse(reported, ideal, rules, history, stands, still)
-        maps[zone_id] = outcome.full
-        affinities[zone_id] = zone_affinity(
-            *(outcome.full, ideal, previous, strategy, collected.joined),
-            keeps_primaries(collected.events),
-            waits_for_primaries(collected.events),
-            still,
-        )
-        if stands is not None:
-            affinities[zone_id] = _as_committed(affinities[zone_id], rules, stands)
-        if collected.results is not None:
-            outcomes[zone_id] = _outcomes(collected, rules, outcome, affinities[zone_id], stands, still)
-        differences.extend(outcome.differences)
-        lost[zone_id] = outcome.lost
-        positions.update({(zone_id, number): each for number, each in outcome.positions.items()})
-        reload |= outcome.reload
-        suppliers |= outcome.suppliers
+    zones = {
+        zone_id: _conclude_zone(collected, zone, ideal_lists(function, zone, cluster), committed)
+        for zone_id, zone in cluster.open_zones.items()
+    }
+    affinities = {zone_id: each.affinity for zone_id, each in zones.items()}
+    maps = {zone_id: each.outcome.full for zone_id, each in zones.items()}
+    settled = {zone_id: each.settled for zone_id, each in zones.items()}
+    outcomes = {zone_id: each.committed for zone_id, each in zones.items() if each.committed is not None}
     outcomes |= _resting(collected, committed)
     message = FullMessage(
         collected.exchange,
         cluster.version,
         order,
         maps,
-        positions,
-        frozenset(reload),
-        suppliers,
-        {zone: each.effective for zone, each in affinities.items()} if collected.joined else {},
-        {zone: each.diff for zone, each in affinities.items() if each.diff},
-        _asked_for(collected, affinities),
-        {zone: numbers for zone, numbers in lost.items() if numbers},
-        is_rebalanced(affinities, maps, settled),
+        positions={
+            (zone_id, number): position
+            for zone_id, each in zones.items()
+            for number, position in each.outcome.positions.items()
+        },
+        reload=frozenset(copy for each in zones.values() for copy in each.outcome.reload),
+        suppliers={copy: by for each in zones.values() for copy, by in each.outcome.suppliers.items()},
+        joined_affinity={zone: each.effective for zone, each in affinities.items()} if collected.joined else {},
+        affinity_diff={zone: each.diff for zone, each in affinities.items() if each.diff},
+        ideal=_asked_for(collected, affinities),
+        lost={zone: each.outcome.lost for zone, each in zones.items() if each.outcome.lost},
+        rebalanced=is_rebalanced(affinities, maps, settled),
         outcomes=outcomes,
         digests={zone: digest_of(each.ideal) for zone, each in affinities.items()},
     )
-    return Conclusion(message, affinities, tuple(differences), committed or _record(collected, outcomes))
+    differences = tuple(each for zone in zones.values() for each in zone.outcome.differences)
+    return Conclusion(message, affinities, differences, committed or _record(collected, outcomes))
+
+
+@dataclass(frozen=True, slots=True)
+class _ZoneConclusion:
+    """``committed``: outcomes of its partitions, None where results are not kept."""
+
+    outcome: ZoneOutcome
+    affinity: ZoneAffinity
+    settled: Mapping[int, StorePosition]
+    committed: tuple[PartitionOutcome, ...] | None
+
+
+def _conclude_zone(
+    collected: Collected, zone: ZoneSpec, ideal: Lists, committed: ResultRecord | None
+) -> _ZoneConclusion:
+    cluster, order = collected.cluster, collected.cluster.servers[collected.coordinator]
+    history = {node: each.history for node, each in collected.singles.items() if node in cluster.servers}
+    rules = _rules(collected, zone)
+    reported = _reported(collected, zone.zone_id, order)
+    stands = committed.changed.get(zone.zone_id, {}) if committed is not None else None
+    before = collected.previous.get(zone.zone_id)
+    previous = before.effective if before is not None else tuple(each.effective for each in rules.outcomes)
+    settled = NOTHING_SETTLED
+    if stands is None:
+        changed = rules.joined.union(rules.gone)
+        settled = settled_partitions(reported, ideal, rules.outcomes, previous, changed, rules.lost)
+    outcome = analyse(reported, ideal, rules, history, stands, settled)
+    affinity = zone_affinity(
+        outcome.full,
+        ideal,
+        previous,
+        affinity_strategy(collected.events),
+        collected.joined,
+        keeps_primaries=keeps_primaries(collected.events),
+        waits=waits_for_primaries(collected.events),
+        settled=settled,
+    )
+    if stands is not None:
+        affinity = _as_committed(affinity, rules, stands)
+    kept = None
+    if collected.results is not None:
+        kept = _outcomes(collected, rules, outcome, affinity, stands, settled)
+    return _ZoneConclusion(outcome, affinity, settled, kept)
 
 
 def digest_of(lists: Lists) -> int:

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -90,18 +91,25 @@ def boottime_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where the server of a node stores, and where it listens. ``port`` 0: a free one."""
+
+    name: str
+    directory: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
 class StoreRuntime:
     """One server of one incarnation. ``run`` ends with the reason for which the process is to end."""
 
     def __init__(
         self,
-        name: str,
-        directory: Path,
+        place: StorePlace,
         metastore: MetastoreHistory,
         keyspace: Keyspace,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
         limits: StoreLimits | None = None,
         disk_limits: DiskLimits | None = None,
         tls: TlsFiles | None = None,
@@ -109,12 +117,11 @@ class StoreRuntime:
     ) -> None:
         """``incarnation``: never used before; empty: a random one."""
         self.incarnation = incarnation or uuid4().hex
-        self.port = port
-        self._name = name
-        self._place = directory, disk_limits
+        self.port = place.port
+        self._name = place.name
+        self._place, self._disk_limits = place, disk_limits
         self._metastore = metastore
         self._keyspace = keyspace
-        self._host = host
         self._limits = limits or StoreLimits()
         self._inbox: deque[StoreInput] = deque()
         self._is_round_due = True  # until everything that a round needs is there
@@ -136,18 +143,20 @@ class StoreRuntime:
         RingError, and MetastoreError when the metastore does not answer at the beginning."""
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
-        directory, disk_limits = self._place
 
         def report(given: DiskDone | DiskRefused | RoomChanged) -> None:
             loop.call_soon_threadsafe(self._give, given)
 
-        self._disk = LmdbDisk(directory, report, disk_limits)
+        self._disk = LmdbDisk(self._place.directory, report, self._disk_limits)
         try:
-            self.port = await self._network.listen(self._host, self.port)
+            self.port = await self._network.listen(self._place.host, self.port)
             listening(self.port)
-            address = (self._host, self.port)
             self._ring = StoreRing(
-                *(self._metastore, self._keyspace, self._name, self.incarnation, address),
+                self._metastore,
+                self._keyspace,
+                self._name,
+                self.incarnation,
+                address=(self._place.host, self.port),
                 ttl_ms=self._limits.ttl_ms,
             )
             start = await self._ring.start({zone for zone, _ in self._disk.reader.heads()})

@@ -127,7 +127,9 @@ class CatalogExecutor:
         self._store.on_commit(committed)
         checks = (self._check_rebalancing, self._check_member_limits)
         self._service = CatalogService(
-            *(self._store.unit_of_work, self._defaults, checks),
+            self._store.unit_of_work,
+            self._defaults,
+            checks,
             authorise=authorised,
             held_zone=lambda: self._held_zone(),
         )

@@ -64,7 +64,7 @@ def relations(views: Iterable[SystemView], catalog: str = CATALOG) -> Mapping[st
         **_information_schema(described, schemas, catalog),
         **_jdbc(described, schemas, catalog),
         "system.metadata.table_comments": (
-            _text("catalog_name", "schema_name", "table_name", "comment"),
+            _columns("catalog_name schema_name table_name comment"),
             [(catalog, view.schema, view.name, None) for view in described],
         ),
     }
@@ -149,15 +149,15 @@ def _jdbc(tables: Sequence[SystemView], schemas: Sequence[str], catalog: str) ->
         (catalog, table.schema, table.name, _kind(table, "TABLE"), *([None] * 6)) for table in tables
     ]
     return {
-        "system.jdbc.catalogs": (_text("table_cat"), [(catalog,)]),
+        "system.jdbc.catalogs": (_columns("table_cat"), [(catalog,)]),
         "system.jdbc.schemas": (
-            _text("table_schem", "table_catalog"),
+            _columns("table_schem table_catalog"),
             [(schema, catalog) for schema in schemas],
         ),
         "system.jdbc.tables": (_JDBC_TABLES, jdbc_tables),
         "system.jdbc.columns": (_JDBC_COLUMNS, list(_jdbc_columns(tables, catalog))),
         "system.jdbc.types": (_JDBC_TYPE_COLUMNS, list(_jdbc_types())),
-        "system.jdbc.table_types": (_text("table_type"), [("TABLE",), ("VIEW",)]),
+        "system.jdbc.table_types": (_columns("table_type"), [("TABLE",), ("VIEW",)]),
         **{f"system.jdbc.{name}": (columns, ()) for name, columns in _JDBC_EMPTY.items()},
     }
 
@@ -197,60 +197,56 @@ def _jdbc_types() -> Iterable[tuple[Any, ...]]:
         )
 
 
-def _text(*names: str) -> tuple[AnswerColumn, ...]:
-    return tuple(AnswerColumn(name, ResultType.VARCHAR) for name in names)
-
-
-def _mixed(text: str) -> tuple[AnswerColumn, ...]:
+def _columns(text: str) -> tuple[AnswerColumn, ...]:
     """Columns from ``name`` (varchar), ``name:b`` (bigint) and ``name:?`` (boolean)."""
     kinds = {"": ResultType.VARCHAR, "b": ResultType.BIGINT, "?": ResultType.BOOLEAN}
     parts = [word.partition(":") for word in text.split()]
     return tuple(AnswerColumn(name, kinds[kind]) for name, _, kind in parts)
 
 
-_SCHEMATA = _text("catalog_name", "schema_name")
-_TABLES = _text("table_catalog", "table_schema", "table_name", "table_type", "comment")
-_VIEWS = _text("table_catalog", "table_schema", "table_name", "view_definition")
-_COLUMNS = _mixed(
+_SCHEMATA = _columns("catalog_name schema_name")
+_TABLES = _columns("table_catalog table_schema table_name table_type comment")
+_VIEWS = _columns("table_catalog table_schema table_name view_definition")
+_COLUMNS = _columns(
     "table_catalog table_schema table_name column_name ordinal_position:b column_default is_nullable "
     "data_type comment extra_info"
 )
-_JDBC_TABLES = _text(
-    *("table_cat", "table_schem", "table_name", "table_type", "remarks"),
-    *("type_cat", "type_schem", "type_name", "self_referencing_col_name", "ref_generation"),
+_JDBC_TABLES = _columns(
+    "table_cat table_schem table_name table_type remarks type_cat type_schem type_name "
+    "self_referencing_col_name ref_generation"
 )
-_JDBC_COLUMNS = _mixed(
+_JDBC_COLUMNS = _columns(
     "table_cat table_schem table_name column_name data_type:b type_name column_size:b buffer_length:b "
     "decimal_digits:b num_prec_radix:b nullable:b remarks column_def sql_data_type:b sql_datetime_sub:b "
     "char_octet_length:b ordinal_position:b is_nullable scope_catalog scope_schema scope_table "
     "source_data_type:b is_autoincrement is_generatedcolumn"
 )
-_JDBC_TYPE_COLUMNS = _mixed(
+_JDBC_TYPE_COLUMNS = _columns(
     "type_name data_type:b precision:b literal_prefix literal_suffix create_params nullable:b "
     "case_sensitive:? searchable:b unsigned_attribute:? fixed_prec_scale:? auto_increment:? "
     "local_type_name minimum_scale:b maximum_scale:b sql_data_type:b sql_datetime_sub:b num_prec_radix:b"
 )
 _JDBC_EMPTY = {
-    "attributes": _mixed(
+    "attributes": _columns(
         "type_cat type_schem type_name attr_name data_type:b attr_type_name attr_size:b decimal_digits:b "
         "num_prec_radix:b nullable:b remarks attr_def sql_data_type:b sql_datetime_sub:b char_octet_length:b "
         "ordinal_position:b is_nullable scope_catalog scope_schema scope_table source_data_type:b"
     ),
-    "procedures": _mixed("procedure_cat procedure_schem procedure_name remarks procedure_type:b specific_name"),
-    "procedure_columns": _mixed(
+    "procedures": _columns(
+        "procedure_cat procedure_schem procedure_name remarks procedure_type:b specific_name"
+    ),
+    "procedure_columns": _columns(
         "procedure_cat procedure_schem procedure_name column_name column_type:b data_type:b type_name "
         "precision:b length:b scale:b radix:b nullable:b remarks column_def sql_data_type:b "
         "sql_datetime_sub:b char_octet_length:b ordinal_position:b is_nullable specific_name"
     ),
-    "pseudo_columns": _mixed(
+    "pseudo_columns": _columns(
         "table_cat table_schem table_name column_name data_type:b column_size:b decimal_digits:b "
         "num_prec_radix:b column_usage remarks char_octet_length:b is_nullable"
     ),
-    "super_tables": _text("table_cat", "table_schem", "table_name", "supertable_name"),
-    "super_types": _text(
-        *("type_cat", "type_schem", "type_name", "supertype_cat", "supertype_schem", "supertype_name")
-    ),
-    "udts": _mixed("type_cat type_schem type_name class_name data_type:b remarks base_type:b"),
+    "super_tables": _columns("table_cat table_schem table_name supertable_name"),
+    "super_types": _columns("type_cat type_schem type_name supertype_cat supertype_schem supertype_name"),
+    "udts": _columns("type_cat type_schem type_name class_name data_type:b remarks base_type:b"),
 }
 
 

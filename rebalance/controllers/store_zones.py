@@ -122,7 +122,7 @@ class StoreZones:
             self._unreadable.goes_on(zone_id)
             policy = zone.loss_policy or DEFAULT_LOSS_POLICY
             self._placed[zone_id] = AssignedZone(
-                *(zone_id, zone.partitions, lists, mirror.revision, policy), zone.life
+                zone_id, zone.partitions, lists, mirror.revision, policy, zone.life
             )
         return self._placed
 

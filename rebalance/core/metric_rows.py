@@ -58,7 +58,8 @@ class Metric(Enum):
     CERTIFICATE_EXPIRY = _gauge(
         "certificate_expiry_timestamp_seconds",
         "When a certificate expires (Unix time): of the one that is in use (source loaded) and of its file.",
-        *("certificate", "source"),
+        "certificate",
+        "source",
         roles=_ALL,
     )
 
@@ -66,7 +67,9 @@ class Metric(Enum):
     STATEMENTS = _counter(
         "statements",
         "Statements that have ended: ok, refused (the statement is at fault) or failed (the installation is).",
-        *("kind", "outcome", "code"),
+        "kind",
+        "outcome",
+        "code",
     )
     STATEMENT_SECONDS = _requests(
         "statement_seconds",
@@ -235,7 +238,8 @@ class Metric(Enum):
     METASTORE_REQUESTS = _counter(
         "metastore_requests",
         "Requests to the metastore: ok, conflict (a guard failed) or failed.",
-        *("operation", "outcome"),
+        "operation",
+        "outcome",
         roles=_ALL,
     )
     ETCD_UP = _seen(

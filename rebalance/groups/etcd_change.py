@@ -123,7 +123,7 @@ class EtcdChange:
         self._progress = progress
         self._tuning = tuning
         self._gate = StepGate(
-            *(partition, member, request.term, progress.outcome, calls_at), strict=tuning.strict_steps
+            partition, member, request.term, progress.outcome, calls_at, strict=tuning.strict_steps
         )
         self._given = StepInput({})
         self._events = self._run()

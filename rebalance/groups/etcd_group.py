@@ -173,9 +173,7 @@ class SteppedGroupHost(ABC):
         life, reason, answer = await member.look()
         held = member.reservation
         status = MemberStatus(
-            *(life, held.endpoints, reason),
-            generation=held.generation,
-            founding_revision=held.founding_revision,
+            life, held.endpoints, reason, generation=held.generation, founding_revision=held.founding_revision
         )
         if answer is None:
             led.term = 0
@@ -256,7 +254,11 @@ class SteppedGroupHost(ABC):
             return CancelAnswer.TOO_LATE
         await self._end_change(partition)
         gate = StepGate(
-            *(partition, self._member(partition), term, led.progress.outcome, self.calls_at),
+            partition,
+            member=self._member(partition),
+            term=term,
+            outcome=led.progress.outcome,
+            calls_at=self.calls_at,
             strict=self._tuning.strict_steps,
         )
         async with gate:
@@ -389,7 +391,12 @@ class EtcdGroupHost(SteppedGroupHost):
 
     def new_member(self, partition: PartitionId) -> GroupMemberProcess:
         return EtcdMember(
-            *(partition, self._node, self._directories, self._binary, self._tuning, self._starts),
+            partition,
+            self._node,
+            self._directories,
+            self._binary,
+            self._tuning,
+            self._starts,
             guard=self._guard,
         )
 

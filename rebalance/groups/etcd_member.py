@@ -391,7 +391,7 @@ class EtcdMember:
             await self._close_api()
             try:
                 self._process = await start_guarded(
-                    *(self._guard, self.partition, command, self.log_path, MEMBER_ENVIRONMENT)
+                    self._guard, self.partition, command, self.log_path, env=MEMBER_ENVIRONMENT
                 )
             except StartRefusedError as refused:
                 self._fenced = str(refused)

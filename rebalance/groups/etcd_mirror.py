@@ -111,7 +111,7 @@ class EtcdMirrorHost:
         life, reason, _ = await self._member(partition).look()
         held = self._member(partition).reservation
         return MirrorStatus(
-            *(life, held.endpoints.client_url), reason=reason, is_silent=True, generation=held.generation
+            life, held.endpoints.client_url, reason=reason, is_silent=True, generation=held.generation
         )
 
     async def stop(self, partition: PartitionId, *, destroy: bool) -> None:

@@ -57,7 +57,10 @@ async def fetch_copy(
         await restore_snapshot(snapshot, draft, node, peer_url, f"mirror-{group}", tool, tool_log)
         store = await asyncio.to_thread(read_store_file, draft / "member" / "snap" / "db")
         held = book.prepare(
-            *(partition, group, {node: peer_url}, "new"),
+            partition,
+            group,
+            initial={node: peer_url},
+            state="new",
             copy=os.urandom(8).hex(),
             generation=generation,
             copied_revision=store.revision if store is not None else 0,

@@ -193,14 +193,17 @@ class StepGate:
         def verdict() -> MaySend | NotYet:
             members = tuple(
                 CheckedMember(
-                    *(entry.member_id, entry.peer_url, entry.is_learner, entry.peer_url in announced),
-                    answers.get(entry.member_id),
+                    entry.member_id,
+                    entry.peer_url,
+                    entry.is_learner,
+                    announced=entry.peer_url in announced,
+                    answer=answers.get(entry.member_id),
                 )
                 for entry in listing.entries
             )
             leader = _answer(listing.status, listing.sent_s)
             evidence = StepEvidence(
-                *(self._term, leader, listing.listed_s, members, self._outcome.known, awaited_index)
+                self._term, leader, listing.listed_s, members, self._outcome.known, awaited_index
             )
             return check_step(step, evidence, _now_s())
 
@@ -224,7 +227,7 @@ class StepGate:
 
 def _answer(status: EtcdStatus, sent_s: float) -> MemberAnswer:
     return MemberAnswer(
-        *(status.member_id, status.cluster_id, status.leader_id, status.term, sent_s, status.applied_index)
+        status.member_id, status.cluster_id, status.leader_id, status.term, sent_s, status.applied_index
     )
 
 

@@ -89,7 +89,9 @@ class GuardedDoor(asyncio.Protocol):
         try:
             started = loop.create_task(
                 loop.start_tls(
-                    *(transport, self, tls),
+                    transport,
+                    self,
+                    tls,
                     server_side=True,
                     ssl_handshake_timeout=self._handshake_s,
                     ssl_shutdown_timeout=SHUTDOWN_S,

@@ -42,8 +42,10 @@ class CopyRules:
     @classmethod
     def of(cls, limits: Limits, revision: int) -> CopyRules:
         return cls(
-            *(limits.copy_attempts or COPY_ATTEMPTS, limits.copy_s or COPY_S, revision),
-            limits.joiner_s or JOINER_S,
+            attempts_max=limits.copy_attempts or COPY_ATTEMPTS,
+            copy_s=limits.copy_s or COPY_S,
+            revision=revision,
+            joiner_s=limits.joiner_s or JOINER_S,
         )
 
 

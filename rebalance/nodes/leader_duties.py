@@ -359,7 +359,7 @@ class LeaderDuties:
         drive.elected = False
         members = await self._node.host.configuration(partition, peer_sights(view), linearizable=True)
         effects = decide_on_change(
-            *(view, observed, revision, members), changing=status.changing, running=drive.peers
+            view, observed, revision, members, changing=status.changing, running=drive.peers
         )
         for effect in effects:
             match effect:

@@ -61,7 +61,11 @@ def decide_mirror(view: NodePartitionView, node: str, status: MirrorStatus | Non
     group = view.group.value
     shared = group.shared_revision(status.generation) if status is not None else 0
     return MirrorDecision(
-        *(MirrorDuty.FOLLOW, group.token, sources), generation=group.generation, shared_revision=shared
+        duty=MirrorDuty.FOLLOW,
+        group=group.token,
+        sources=sources,
+        generation=group.generation,
+        shared_revision=shared,
     )
 
 

@@ -70,7 +70,9 @@ class MirrorDuties:
 
     async def _ask(self, partition: PartitionId, decision: MirrorDecision) -> None:
         await self._host.follow(
-            *(partition, decision.group, decision.sources),
+            partition,
+            decision.group,
+            decision.sources,
             generation=decision.generation,
             shared_revision=decision.shared_revision,
         )

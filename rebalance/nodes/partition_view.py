@@ -181,7 +181,7 @@ class Mirrors:
         restarts = reader.below(self.partitions, self.keyspace.restarts(partition), RestartRecord.decode)
         kept = reader.below(self.partitions, self.keyspace.kept_copies(partition), KeptRecord.decode)
         return NodePartitionView(
-            *(partition, keys, stable, pending, group, configuration, records, living), restarts, kept
+            partition, keys, stable, pending, group, configuration, records, living, restarts, kept
         )
 
 

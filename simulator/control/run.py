@@ -188,7 +188,14 @@ class _World:
         share = drawn if simulation.strict_share is None else simulation.strict_share
         cluster = SimulatedCluster(seed, GroupRates(), self.auditor)
         self.environment = Environment(
-            *(seed, store, keyspace, SimulatedCatalog(), cluster, trace, directory, self._fault_rates()),
+            seed,
+            store,
+            keyspace,
+            catalog=SimulatedCatalog(),
+            cluster=cluster,
+            trace=trace,
+            directory=directory,
+            rates=self._fault_rates(),
             strategy=Strategy(simulation.strategy),
             strict_share=share,
         )

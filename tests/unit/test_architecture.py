@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
@@ -17,6 +19,9 @@ from rebalance.ports.groups import GroupChange, GroupHost
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
+BESIDE = ("simulator", "monitoring", "scripts")
+FUNCTION_LINES_MAX = 70
+PARAMETERS_MAX = 8
 
 
 def flow_table_names() -> list[str]:
@@ -77,3 +82,41 @@ def test_vague_names_are_not_module_names() -> None:
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             assert path.stem in allowed or not path.stem.startswith(("data_", "process_", "info_")), path
+
+
+@cache
+def code() -> tuple[dict[str, ast.arguments], dict[str, int], list[tuple[str, ast.expr]]]:
+    """The parameters and the lines of each function, and what calls give by a star."""
+    parameters, sizes, given = dict[str, ast.arguments](), dict[str, int](), list[tuple[str, ast.expr]]()
+    for path in sorted(path for package in (*PACKAGES, *BESIDE) for path in (ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                place = f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+                parameters[place] = node.args
+                sizes[place] = (node.end_lineno or 0) - node.lineno + 1
+            elif isinstance(node, ast.Call):
+                stars = (each.value for each in node.args if isinstance(each, ast.Starred))
+                given += [(f"{path.relative_to(ROOT)}:{node.lineno}", value) for value in stars]
+    assert len(sizes) > 5_000
+    return parameters, sizes, given
+
+
+def test_functions_keep_their_size() -> None:
+    """Their docstring counts."""
+    assert {place: size for place, size in code()[1].items() if size > FUNCTION_LINES_MAX} == {}
+
+
+def test_more_than_eight_parameters_are_a_value() -> None:
+    found = {}
+    for place, each in code()[0].items():
+        more = [one for one in (each.vararg, each.kwarg) if one is not None]
+        names = [one.arg for one in (*each.posonlyargs, *each.args, *each.kwonlyargs, *more)]
+        found[place] = [name for name in names if name not in ("self", "cls")]
+    assert {place: names for place, names in found.items() if len(names) > PARAMETERS_MAX} == {}
+
+
+def test_calls_say_what_they_give() -> None:
+    """No ``f(*(a, b))``, which hides from the reader, and from a formatter, which parameters these are."""
+    given = code()[2]
+    assert given
+    assert [place for place, value in given if isinstance(value, ast.Tuple | ast.List)] == []

@@ -123,7 +123,12 @@ class RunningExchange:
         singles = {**self.singles, **silent}
         events = tuple(self.events)
         return Collected(
-            *(coordinator, events, cluster, singles, held.affinities, held.lost),
+            coordinator,
+            events,
+            cluster,
+            singles,
+            held.affinities,
+            held.lost,
             results=held.results,
             gone=gone,
             silent=frozenset(silent),

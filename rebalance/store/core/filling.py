@@ -75,7 +75,10 @@ def supply(
         rows = reader.rows(partition, request.after, limit_bytes)
         following = rows[-1].key if rows else None
         return SupplyBatch(
-            *(partition, request.basis, SupplyStage.ROWS, NO_RECORD),
+            partition,
+            request.basis,
+            stage=SupplyStage.ROWS,
+            common=NO_RECORD,
             rows=rows,
             read_at=head.tail,
             after=request.after,
@@ -83,7 +86,10 @@ def supply(
         )
     ids = reader.ids(partition, request.after, limit_bytes)
     return SupplyBatch(
-        *(partition, request.basis, SupplyStage.IDS, NO_RECORD),
+        partition,
+        request.basis,
+        stage=SupplyStage.IDS,
+        common=NO_RECORD,
         ids=ids,
         epochs=epochs_until(head.epochs, request.until),
         read_at=head.tail,
@@ -107,7 +113,11 @@ def _log(
     rows = (reader.row(partition, key) for key in request.keys)
     reached = records[-1].position if records else common
     return SupplyBatch(
-        *(partition, request.basis, SupplyStage.LOG, common, records),
+        partition,
+        request.basis,
+        stage=SupplyStage.LOG,
+        common=common,
+        records=records,
         rows=tuple(item for item in rows if item is not None),
         read_at=head.tail if request.keys else NO_RECORD,
         next_after=None if reached == request.until else b"",
@@ -122,7 +132,13 @@ def request_of(
     filling: Filling, partition: PartitionKey, basis: TopologyVersion, tail: StorePosition, epochs: EpochTable
 ) -> SupplyRequest:
     return SupplyRequest(
-        *(partition, basis, filling.is_level, filling.until, tail, epochs, filling.stage),
+        partition,
+        basis,
+        filling.is_level,
+        filling.until,
+        tail,
+        epochs,
+        filling.stage,
         after=filling.after,
         keys=filling.keys,
     )

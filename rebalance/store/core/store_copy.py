@@ -44,7 +44,12 @@ class ServedCopy:
     @classmethod
     def from_head(cls, partition: PartitionKey, head: CopyHead) -> ServedCopy:
         return cls(
-            *(partition, head.state, head.tail, head.epochs, head.log_start, head.is_clean),
+            partition,
+            head.state,
+            head.tail,
+            head.epochs,
+            head.log_start,
+            head.is_clean,
             stored=head.tail,
             stream=head.tail,
             last_ms=head.last_ms,

@@ -115,7 +115,11 @@ class StoreServer:
         self.incarnation = incarnation
         self.is_over = False
         self.books = ServerBooks(
-            *(name, limits, reader, ServerLife(limits), DiskQueue(limits.bulk_bytes)),
+            name,
+            limits,
+            reader,
+            life=ServerLife(limits),
+            disk=DiskQueue(limits.bulk_bytes),
             copies={key: ServedCopy.from_head(key, head) for key, head in reader.heads().items()},
         )
         self._start = start
@@ -328,9 +332,7 @@ class StoreServer:
     def _join(self, before: Cluster, order: int) -> None:
         self._moves.own_unheard(self._start.results.outcomes, self._mark.has_missed)
         self.books.worker = ExchangeWorker(
-            *(self.name, order, before, self._ring.lists_of),
-            results=self._start.results,
-            gone=self._ring.gone,
+            self.name, order, before, self._ring.lists_of, results=self._start.results, gone=self._ring.gone
         )
 
     # The exchange

@@ -120,7 +120,12 @@ class StoreClient:
             (change,) = changes
             reads = (KeyRead(change.key, await self._wanted(partition, change.key, terms, deadline)),)
         request = WriteRequest(
-            *(0, WriteId(write), partition.zone_id, partition.partition, tuple(changes), reads),
+            request=0,
+            write=WriteId(write),
+            zone=partition.zone_id,
+            partition=partition.partition,
+            changes=tuple(changes),
+            reads=reads,
             abandons=tuple(map(WriteId, terms.abandons)),
         )
         return await self._answer(partition, request, deadline - time.monotonic(), terms)

@@ -159,8 +159,7 @@ class CancelAnswer(Enum):
 
 
 class FailureCode(Enum):
-    """Reason for the end of an attempt at a change. All but LEADER_STEPPED_DOWN and CANCELLED are tried
-    again."""
+    """Reason of a failed attempt at a change. All but LEADER_STEPPED_DOWN and CANCELLED are tried again."""
 
     LEADER_STEPPED_DOWN = "LEADER_STEPPED_DOWN"
     CANCELLED = "CANCELLED"
@@ -210,9 +209,8 @@ class MemberStatus:
     founding_revision: int = 0
     """Data revision that this member founded the group of its generation with; 0 where it did not."""
     received: int = 0
-    """Bytes and entries received so far while it catches up, whether it answers or not; 0: it does not catch
-    up. Of one that is STARTING it is above 0 only where that was started to join a running group and has never
-    answered."""
+    """Bytes and entries received while it catches up, answering or not; 0: it does not. Of one that is
+    STARTING it is above 0 only where that was started to join a running group and has never answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +223,8 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Event before a step that touches a voter or ends the change, after one that did not
-    (``tryCatchUpFinish``). ``joiner``: id of the member that is in sync and votes next. The change ends unless
-    it is CURRENT."""
+    """Event before a step that touches a voter or ends the change, after others (``tryCatchUpFinish``).
+    ``joiner``: id of the member that is in sync and votes next. The change ends unless it is CURRENT."""
 
     joiner: str = ""
 
@@ -327,9 +324,8 @@ class GroupHost(Protocol):
     async def found_from_mirror(
         self, partition: PartitionId, generation: int, client_url: str, complete_revision: int
     ) -> bool:
-        """Found the group, as ``found_alone``, with a reserved member without data, on that of the node's
-        mirror: its store answers at ``client_url``, has its group's data up to ``complete_revision``, and stays
-        as it is."""
+        """Found a group, as ``found_alone``, with a reserved member on the data of the node's mirror: its store
+        answers at ``client_url``, has its group's data up to ``complete_revision``, and stays as it is."""
         ...
 
     async def log_position(self, partition: PartitionId) -> LogPosition | None:

@@ -49,7 +49,7 @@ SILENT_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _Basis:
     """Basis of one look. ``heard_since_ms``: the metastore has answered without a break since then."""
 
     absent: Mapping[str, AbsentNode]
@@ -149,8 +149,8 @@ class AutomaticReset:
             # It is looked at again when its controller has brought it so far.
             self.due.set(zone_id, None)
             return 0
-        sight = await self._sight(reading)
-        if sight is None:
+        basis = await self._basis(reading)
+        if basis is None:
             # Whatever is seen while the metastore is silent, or while nodes come, does not count.
             self._again(zone_id)
             return 0
@@ -159,17 +159,17 @@ class AutomaticReset:
         async for numbers in in_slices(range(intent.zone.partitions)):
             for number in numbers:
                 partition = PartitionId(zone_id, number)
-                planned = self._planned(reading, sight, partition)
+                planned = self._planned(reading, basis, partition)
                 if isinstance(planned, _Due):
                     plans[partition] = planned
                 elif planned is not None:
                     times.append(planned)
-        reset = await self._carry_out(reading, sight, plans, times)
+        reset = await self._carry_out(reading, basis, plans, times)
         self.due.set(zone_id, min(times, default=None))
         await self._recovery.note(reading, [key.partition for key in reset], Origin(reason=self._why(reset)))
         return len(reset)
 
-    async def _sight(self, reading: ZoneReading) -> _Sight | None:
+    async def _basis(self, reading: ZoneReading) -> _Basis | None:
         """Take the basis of a look; None: the metastore is silent, or a node has come since ``reading``. Raises
         MetastoreError and RecordNotReadableError."""
         limits = await self._metastore.get(self._keyspace.limits)
@@ -199,10 +199,10 @@ class AutomaticReset:
         if heard_since_ms is None:
             return None
         guard = as_read(self._keyspace.limits, limits)
-        return _Sight(absent, ResetRule(reset_s, self._hold.grace_ms), guard, heard_since_ms)
+        return _Basis(absent, ResetRule(reset_s, self._hold.grace_ms), guard, heard_since_ms)
 
     async def _carry_out(
-        self, reading: ZoneReading, sight: _Sight, plans: Mapping[PartitionId, _Due], times: list[int]
+        self, reading: ZoneReading, basis: _Basis, plans: Mapping[PartitionId, _Due], times: list[int]
     ) -> dict[PartitionId, _Due]:
         """Carry plans out, and return those that are written. ``times`` grows by when the others are looked at
         again."""
@@ -211,7 +211,7 @@ class AutomaticReset:
         for partition, due in plans.items():
             if partition in serving.nodes:
                 self._serves(partition, due, not_needed(serving.nodes[partition]))
-            elif partition not in serving.unasked and await self._force(reading, sight, partition, due):
+            elif partition not in serving.unasked and await self._force(reading, basis, partition, due):
                 self._silent_since.pop(partition, None)
                 done[partition] = due
                 continue
@@ -228,15 +228,15 @@ class AutomaticReset:
         )
         self._losses = self._losses.noticed(self._steady.now_ms(), due.loss.silent)
 
-    async def _force(self, reading: ZoneReading, sight: _Sight, partition: PartitionId, due: _Due) -> bool:
+    async def _force(self, reading: ZoneReading, basis: _Basis, partition: PartitionId, due: _Due) -> bool:
         """Force pending, only while all of it still holds: the metastore has answered ever since, limits and
         fences are those that were read."""
-        if self._heard_since_ms() != sight.heard_since_ms:
+        if self._heard_since_ms() != basis.heard_since_ms:
             return False
         fences = (
-            unchanged(self._keyspace.fence(name), sight.absent[name].fence_revision) for name in due.loss.silent
+            unchanged(self._keyspace.fence(name), basis.absent[name].fence_revision) for name in due.loss.silent
         )
-        return await self._recovery.force(reading, partition, due.plan, (sight.limits_guard, *fences))
+        return await self._recovery.force(reading, partition, due.plan, (basis.limits_guard, *fences))
 
     def _why(self, reset: Mapping[PartitionId, _Due]) -> str:
         """The reason of the operation: since when nobody had a majority, and who was silent."""
@@ -253,7 +253,7 @@ class AutomaticReset:
         mode = intent.zone.consistency_mode if intent is not None and not intent.dropped else None
         return mode is ConsistencyMode.HIGH_AVAILABILITY
 
-    def _planned(self, reading: ZoneReading, sight: _Sight, partition: PartitionId) -> _Due | int | None:
+    def _planned(self, reading: ZoneReading, basis: _Basis, partition: PartitionId) -> _Due | int | None:
         """The reset of what is due, else when to look again; None: when the topology changes."""
         now_ms = self._steady.now_ms()
         try:
@@ -262,7 +262,7 @@ class AutomaticReset:
             self._unreadable.waits(partition, error)
             return now_ms + AGAIN_MS
         self._unreadable.goes_on(partition)
-        loss = judge(view, reading.alive, sight.absent, self._losses, sight.heard_since_ms, sight.rule)
+        loss = judge(view, reading.alive, basis.absent, self._losses, basis.heard_since_ms, basis.rule)
         self._tell(partition, loss)
         if loss is None or not loss.is_due(now_ms):
             self._silent_since.pop(partition, None)

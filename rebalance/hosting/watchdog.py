@@ -49,7 +49,7 @@ class _Guarded:
 
 
 @dataclass(slots=True)
-class _Dog:
+class _WatchdogProcess:
     """A watchdog's process. ``sent`` and ``obeyed`` count lines, of which the first
     ``handed_over`` bring it to where the one before was; ``behind_since``: of the event loop's clock,
     since when something is not obeyed."""
@@ -77,7 +77,7 @@ class Watchdog:
         """The last deadline that was sent to a watchdog that guards everything."""
         self._is_covered = False
         self._guarded: dict[int, _Guarded] = {}
-        self._dog: _Dog | None = None
+        self._current: _WatchdogProcess | None = None
         self._again = AGAIN
         self._failure = ""
         """Reason of the last end, where it never came so far as to guard anything: the next one may not either,
@@ -86,7 +86,7 @@ class Watchdog:
     @property
     def is_watching(self) -> bool:
         """Check that a process keeps the deadline of everything that is guarded."""
-        return self._is_covered and self._dog is not None and not self._dog.ended.is_set()
+        return self._is_covered and self._current is not None and not self._current.ended.is_set()
 
     def listen(self, killed: Callable[[tuple[int, ...]], None]) -> None:
         self._killed = killed
@@ -137,7 +137,7 @@ class Watchdog:
         stand_in = asyncio.create_task(self._stand_in(), name="stand-in of the watchdog")
         try:
             while True:
-                if self._dog is None:
+                if self._current is None:
                     await self._replace()
                 await self._watched()
         finally:
@@ -146,15 +146,15 @@ class Watchdog:
             await asyncio.gather(stand_in, return_exceptions=True)
 
     async def close(self) -> None:
-        dog, self._dog = self._dog, None
-        if dog is None:
+        current, self._current = self._current, None
+        if current is None:
             self.kill()
             return
-        asyncio.get_running_loop().remove_reader(_output(dog))
+        asyncio.get_running_loop().remove_reader(_output(current))
         with suppress(OSError):
-            _input(dog).close()
-        await asyncio.to_thread(_wait_or_kill, dog.process)
-        _close(dog)
+            _input(current).close()
+        await asyncio.to_thread(_wait_or_kill, current.process)
+        _close(current)
         self.kill()
 
     def _start(self) -> None:
@@ -168,14 +168,14 @@ class Watchdog:
             env=environment(SYSTEM),
             start_new_session=True,
         )
-        dog = self._dog = _Dog(process, loop.time())
-        for pipe in (_input(dog).fileno(), _output(dog)):
+        current = self._current = _WatchdogProcess(process, loop.time())
+        for pipe in (_input(current).fileno(), _output(current)):
             os.set_blocking(pipe, False)
-        loop.add_reader(_output(dog), self._on_output, dog)
+        loop.add_reader(_output(current), self._on_output, current)
         self._send(f"until {self._deadline_ns}")
         for pid in self._guarded:
             self._send_guard(pid)
-        dog.handed_over = dog.sent
+        current.handed_over = current.sent
 
     async def _replace(self) -> None:
         """Replace the watchdog, after a pause where the last one ended soon."""
@@ -190,32 +190,32 @@ class Watchdog:
 
     async def _watched(self) -> None:
         """Returns when the watchdog has ended, or has hung and was killed."""
-        dog = self._dog
-        if dog is None:
+        current = self._current
+        if current is None:
             return
         loop = asyncio.get_running_loop()
-        while not dog.ended.is_set():
+        while not current.ended.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
-                    await dog.ended.wait()
-            if not dog.ended.is_set():
+                    await current.ended.wait()
+            if not current.ended.is_set():
                 # What has come while this process itself stood still is no sign of a watchdog that hangs.
-                self._on_output(dog)
-            if dog.obeyed < dog.sent and loop.time() - dog.behind_since > HANGS_S:
-                log.error("watchdog hangs, it is replaced", pid=dog.process.pid)
+                self._on_output(current)
+            if current.obeyed < current.sent and loop.time() - current.behind_since > HANGS_S:
+                log.error("watchdog hangs, it is replaced", pid=current.process.pid)
                 break
-            if loop.time() - dog.started_at > STEADY_S:
+            if loop.time() - current.started_at > STEADY_S:
                 self._again = self._again.fresh()
-        self._drop(dog)
+        self._drop(current)
 
-    def _drop(self, dog: _Dog) -> None:
-        asyncio.get_running_loop().remove_reader(_output(dog))
-        self._note_end(dog)
-        dog.process.kill()
-        code = dog.process.wait()
-        _close(dog)
+    def _drop(self, current: _WatchdogProcess) -> None:
+        asyncio.get_running_loop().remove_reader(_output(current))
+        self._note_end(current)
+        current.process.kill()
+        code = current.process.wait()
+        _close(current)
         self._failure = "" if self._is_covered else f"it ended at its start with code {code}"
-        self._dog, self._is_covered = None, False
+        self._current, self._is_covered = None, False
         log.error("watchdog ended", code=code, guarded=len(self._guarded))
 
     async def _stand_in(self) -> None:
@@ -229,15 +229,15 @@ class Watchdog:
         """Wait until a watchdog has obeyed all that was said up to now, or a later one has taken all of it
         over."""
         while True:
-            dog = self._dog
-            if dog is None:
+            current = self._current
+            if current is None:
                 await asyncio.sleep(LOOK_S / 4)
                 continue
-            number = dog.sent
-            while not dog.ended.is_set() and dog.obeyed < number:
-                dog.obeys.clear()
-                await dog.obeys.wait()
-            if dog.obeyed >= number and not dog.ended.is_set():
+            number = current.sent
+            while not current.ended.is_set() and current.obeyed < number:
+                current.obeys.clear()
+                await current.obeys.wait()
+            if current.obeyed >= number and not current.ended.is_set():
                 return
             await asyncio.sleep(LOOK_S / 4)
 
@@ -245,48 +245,48 @@ class Watchdog:
         self._send(f"guard {pid} {self._guarded[pid].started}")
 
     def _send(self, line: str) -> bool:
-        dog = self._dog
-        if dog is None or dog.ended.is_set():
+        current = self._current
+        if current is None or current.ended.is_set():
             return False
-        if dog.obeyed == dog.sent:
-            dog.behind_since = asyncio.get_running_loop().time()
+        if current.obeyed == current.sent:
+            current.behind_since = asyncio.get_running_loop().time()
         try:
-            os.write(_input(dog).fileno(), line.encode() + b"\n")
+            os.write(_input(current).fileno(), line.encode() + b"\n")
         except OSError:
             # Its pipe is full because it does not read, or it is gone: both are an end.
-            self._note_end(dog)
+            self._note_end(current)
             return False
-        dog.sent += 1
+        current.sent += 1
         return True
 
-    def _note_end(self, dog: _Dog) -> None:
-        dog.ended.set()
-        dog.obeys.set()
+    def _note_end(self, current: _WatchdogProcess) -> None:
+        current.ended.set()
+        current.obeys.set()
 
-    def _on_output(self, dog: _Dog) -> None:
+    def _on_output(self, current: _WatchdogProcess) -> None:
         try:
-            received = os.read(_output(dog), 1 << 16)
+            received = os.read(_output(current), 1 << 16)
         except BlockingIOError:
             return
         if not received:
-            asyncio.get_running_loop().remove_reader(_output(dog))
-            self._note_end(dog)
+            asyncio.get_running_loop().remove_reader(_output(current))
+            self._note_end(current)
             return
-        *lines, dog.rest = (dog.rest + received).split(b"\n")
+        *lines, current.rest = (current.rest + received).split(b"\n")
         for line in lines:
             word, *numbers = line.split()
             if word == b"done":
-                dog.obeyed = int(numbers[0])
-                dog.behind_since = asyncio.get_running_loop().time()
-                dog.obeys.set()
-                self._note_takeover(dog)
+                current.obeyed = int(numbers[0])
+                current.behind_since = asyncio.get_running_loop().time()
+                current.obeys.set()
+                self._note_takeover(current)
             elif word == b"killed":
                 self._on_killed(tuple(map(int, numbers)))
 
-    def _note_takeover(self, dog: _Dog) -> None:
-        if not self._is_covered and dog is self._dog and dog.obeyed >= dog.handed_over:
+    def _note_takeover(self, current: _WatchdogProcess) -> None:
+        if not self._is_covered and current is self._current and current.obeyed >= current.handed_over:
             self._is_covered, self._kept_ns, self._failure = True, self._deadline_ns, ""
-            log.info("watchdog started", pid=dog.process.pid, guarded=len(self._guarded))
+            log.info("watchdog started", pid=current.process.pid, guarded=len(self._guarded))
 
     def _on_killed(self, pids: tuple[int, ...]) -> None:
         for pid in pids:
@@ -296,18 +296,18 @@ class Watchdog:
         self._killed(pids)
 
 
-def _input(dog: _Dog) -> IO[bytes]:
-    assert dog.process.stdin is not None, "it was started with pipes"
-    return dog.process.stdin
+def _input(current: _WatchdogProcess) -> IO[bytes]:
+    assert current.process.stdin is not None, "it was started with pipes"
+    return current.process.stdin
 
 
-def _output(dog: _Dog) -> int:
-    assert dog.process.stdout is not None, "it was started with pipes"
-    return dog.process.stdout.fileno()
+def _output(current: _WatchdogProcess) -> int:
+    assert current.process.stdout is not None, "it was started with pipes"
+    return current.process.stdout.fileno()
 
 
-def _close(dog: _Dog) -> None:
-    for pipe in (dog.process.stdin, dog.process.stdout):
+def _close(current: _WatchdogProcess) -> None:
+    for pipe in (current.process.stdin, current.process.stdout):
         if pipe is not None:
             with suppress(OSError):
                 pipe.close()

@@ -94,12 +94,12 @@ class KeyspaceMirror(KeyspaceCopy):
     async def run(self) -> None:
         self._clock = asyncio.get_running_loop().time
         # A run before this one may have ended before every listener heard of what it had read.
-        untold = frozenset(self._items)
+        unheard = frozenset(self._items)
         async for change in self._metastore.watch(self.prefix):
             self._copy = None
             if isinstance(change, WatchReset):
-                changed = self._reset(change) | untold
-                untold = frozenset()
+                changed = self._reset(change) | unheard
+                unheard = frozenset()
             else:
                 changed = self._apply(change)
             self._note()

@@ -27,7 +27,7 @@ class RequestTurn(Enum):
     WAIT = "WAIT"  # for an exchange, or for the levelling of the partition
 
 
-class RequestDesk:
+class RequestHandler:
     def __init__(self, books: ServerBooks, replication: Replication) -> None:
         self._books = books
         self._replication = replication

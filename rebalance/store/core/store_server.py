@@ -43,7 +43,7 @@ from rebalance.store.core.fill_work import FillWork
 from rebalance.store.core.finished_mark import FinishedMark
 from rebalance.store.core.peer_watch import PeerWatch
 from rebalance.store.core.replication import Replication
-from rebalance.store.core.request_desk import RequestDesk
+from rebalance.store.core.request_handler import RequestHandler
 from rebalance.store.core.ring_queue import RingQueue
 from rebalance.store.core.ring_records import RingRecord, StoreStart
 from rebalance.store.core.server_books import ServerBooks
@@ -125,7 +125,7 @@ class StoreServer:
         self._start = start
         self._ring = RingQueue(start.ring)
         self._replication = Replication(self.books)
-        self._desk = RequestDesk(self.books, self._replication)
+        self._requests = RequestHandler(self.books, self._replication)
         self._lives = ZoneLives(reader, start.resting, self.books.copies)
         self._moves = CopyMoves(self.books)
         self._fills = FillWork(self.books, self._moves)
@@ -163,7 +163,7 @@ class StoreServer:
             self.is_over = True
         if books.wakes or self._replication.released:
             books.wakes = False
-            self._desk.go_on()
+            self._requests.go_on()
         transaction = books.disk.take()
         if transaction is not None:
             books.out.append(transaction)
@@ -173,8 +173,7 @@ class StoreServer:
 
     @property
     def _is_drained(self) -> bool:
-        """Check that neither an exchange nor a client waits for this server. One that has not joined is so at
-        once."""
+        """Check that no exchange and no client waits for this server, as is so before it has joined."""
         worker = self.books.worker
         return worker is None or (worker.is_idle and not self.books.pending)
 
@@ -185,7 +184,7 @@ class StoreServer:
                 books.now_ms = max(books.now_ms, clock_ms)
                 self._tick()
             case ClientRequest(client, request):
-                self._desk.take(client, request)
+                self._requests.take(client, request)
             case CopiesAsked(client, asked):
                 refills = tuple(map(self._moves.ask_refill, asked.refills))
                 answer = list_copies(books.copies.values(), asked.request, refills)
@@ -227,7 +226,7 @@ class StoreServer:
             case RatesChanged(rates):
                 books.pace.rates = rates
             case ClientGone(client):
-                self._desk.gone(client)
+                self._requests.gone(client)
             case LeaveAsked():
                 books.leaving = books.wakes = True
                 self._leave_ms = min(self._leave_ms, books.now_ms + books.limits.leave_ms)
@@ -266,8 +265,7 @@ class StoreServer:
         books.out.extend(item for item in waiting if item is not None and item not in books.out)
 
     def _ask_switch(self) -> None:
-        """Ask for the switch at most once a second, however many zones are about to switch: each time all of
-        them stand still."""
+        """Ask at most once a second, however many zones are to switch: each time all of them stand still."""
         books = self.books
         if self._asked is not None and books.now_ms - self._switched_ms >= books.limits.switch_ms:
             self._switched_ms = books.now_ms

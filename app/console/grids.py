@@ -32,7 +32,7 @@ def number_column(field: str, title: str) -> dict[str, Any]:
 
 
 def grid_columns(row: type, *names: str) -> list[dict[str, Any]]:
-    """Of the fields of a row that are named; numbers are on the right."""
+    """Return columns for the fields of a row that are named; numbers are on the right."""
     columns = columns_of(row)
     return [
         number_column(name, columns[name].title)

@@ -18,7 +18,8 @@ FREE_ONLY, ANY_MOVE = 0, 1
 
 
 class CellIndex(NamedTuple):
-    """Where each node stands: positions ``row * width + slot``, of node n from starts[n] to starts[n + 1]."""
+    """Positions of the cells of each node: ``row * width + slot``, of node n from starts[n] to starts[n +
+    1]."""
 
     starts: Counts
     where: Counts
@@ -32,8 +33,8 @@ class Ends(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """For each node that a search has reached, int64 [N] each: the node that gives to it (-1: it is a source),
-    and the position of the copy, as in ``CellIndex``."""
+    """Steps of a search, for each node that it has reached, int64 [N] each: the node that gives to it (-1: it
+    is a source), and the position of the copy, as in ``CellIndex``."""
 
     parent: Counts
     via: Counts

@@ -48,7 +48,7 @@ class StrongZones:
         self._file = data_dir / _FILE
         self._keyspace = keyspace
         self.intents = KeyspaceMirror(metastore, keyspace.intents)
-        """Of all zones; ``run`` keeps it current."""
+        """Intents of all zones; ``run`` keeps it current."""
         self.intents.listen(self._on_intents)
         self._known: frozenset[ZoneId] | None = None
         self._decoded: dict[ZoneId, tuple[KeyValue | None, ZoneIntent | None]] = {}

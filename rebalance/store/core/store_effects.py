@@ -122,7 +122,7 @@ class TellCopies:
 
 @dataclass(frozen=True, slots=True)
 class MapsHeld:
-    """For the log, a line for each zone: the full maps of an exchange hold here (PME-106), or with
+    """Maps of an exchange, for the log, a line for each zone: full maps that hold here (PME-106), or with
     ``is_single`` this server's own maps, as it tells them in one (PME-063)."""
 
     lines: tuple[str, ...]

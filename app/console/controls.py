@@ -110,7 +110,7 @@ def _can_be_filled(element: Element) -> bool:
 
 
 def _audit_fields(frame: PageFrame, *, is_required: bool) -> tuple[ui.input, ui.input]:
-    """Who makes a change, and why."""
+    """Make the fields for who makes a change, and why."""
     by = text_field("Your name", frame.actor.name, width="wide").props("maxlength=100")
     by.enabled = not frame.actor.verified
     reason = text_field("Reason (required)" if is_required else "Reason", width="wide")

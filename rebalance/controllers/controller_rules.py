@@ -1,4 +1,4 @@
-"""How one of several controllers works, and what it does besides zones."""
+"""Rules for one of several controllers, and its work besides zones."""
 
 from __future__ import annotations
 

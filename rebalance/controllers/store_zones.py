@@ -22,7 +22,7 @@ from rebalance.store.core.ring_zones import AssignedZone
 
 @dataclass(frozen=True, slots=True)
 class ClusterMirrors:
-    """What zones there are to be, and which nodes are there; kept by whoever made them."""
+    """Mirrors of the zones that are wanted and of the nodes that are there; kept by their maker."""
 
     intents: KeyspaceMirror
     nodes: KeyspaceMirror

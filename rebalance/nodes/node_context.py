@@ -1,4 +1,4 @@
-"""What a node's agent is made of, and what the duties of one node share."""
+"""Parts of a node's agent, and resources that the duties of one node share."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class NodeStart:
 
 @dataclass(frozen=True, slots=True)
 class NodeHosts:
-    """What runs on a node. ``members`` holds them (``EtcdGroupHost`` in the product), ``mirrors`` the copies of
-    learners: without them the node can only vote. ``safe_times`` tells the groups that it leads the time.
-    ``fence``: the one that ``members`` starts them under; None: members of HIGH_AVAILABILITY zones run on
+    """Hosts that run on a node. ``members`` holds them (``EtcdGroupHost`` in the product), ``mirrors`` the
+    copies of learners: without them the node can only vote. ``safe_times`` tells the groups that it leads the
+    time. ``fence``: the one that ``members`` starts them under; None: members of HIGH_AVAILABILITY zones run on
     unheard, and nothing is published of a fence. ``store``: keeps the node's store server until cancelled; it
     is begun when there is a zone for it. ``tell``: they call ``NodeAgent.notice`` at each change of a member or
     a mirror."""

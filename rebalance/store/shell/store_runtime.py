@@ -93,7 +93,7 @@ def boottime_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where the server of a node stores, and where it listens. ``port`` 0: a free one."""
+    """Place of a node's server: its directory and the address that it listens on. ``port`` 0: a free one."""
 
     name: str
     directory: Path

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from app.cli.address import find_address
 from app.cli.exits import CliError
@@ -20,7 +20,6 @@ from app.cli.options import (
     ObjectFormatOption,
     OutputFormat,
     UrlOption,
-    option,
 )
 from app.cli.say import say, say_json
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 Command = Callable[Concatenate["Api", P], int]
-JsonOption = Annotated[bool, option("--json", "Shorthand for --format json.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +74,19 @@ class Api:
             say_json(body, indent=2 if self.form is OutputFormat.JSON else None)
 
 
-def client_command(function: Command[P], *, one: bool = False, json_flag: bool = False) -> Callable[..., int]:
+def client_command(function: Command[P], *, one: bool = False) -> Callable[..., int]:
     """The command of a function: its options, then those that say where to ask and how to print.
 
-    ``one``: it prints one object, so that there is no csv. ``json_flag``: it takes --json, too.
+    ``one``: it prints one object, so that there is no csv.
     """
     signature = inspect.signature(function, eval_str=True)
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "api"]
     format_option = (ObjectFormatOption, ObjectFormat.TABLE) if one else (FormatOption, OutputFormat.TABLE)
-    shared: dict[str, tuple[Any, Any]] = {"as_json": (JsonOption, False)} if json_flag else {}
-    shared |= {"form": format_option, "url": (UrlOption, None), "data_dir": (DataDirOption, DEFAULT_DATA_DIR)}
+    shared: dict[str, tuple[Any, Any]] = {
+        "form": format_option,
+        "url": (UrlOption, None),
+        "data_dir": (DataDirOption, DEFAULT_DATA_DIR),
+    }
 
     run: Callable[..., int] = function
 
@@ -95,11 +96,9 @@ def client_command(function: Command[P], *, one: bool = False, json_flag: bool =
         form: ObjectFormat | OutputFormat,
         url: str | None,
         data_dir: Path,
-        as_json: bool = False,
         **given: Any,
     ) -> int:
-        output = OutputFormat.JSON if as_json else OutputFormat(form.value)
-        return run(Api(url, data_dir, output), **given)
+        return run(Api(url, data_dir, OutputFormat(form.value)), **given)
 
     keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     added = [keyword(name, annotation=note, default=value) for name, (note, value) in shared.items()]

@@ -23,7 +23,7 @@ def debug() -> None:
 @app.command("zip")
 def zip_command(
     file: Annotated[Path, argument("FILE", "File to write, readable by you alone.")],
-    server: ServerOption = None,
+    url: ServerOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     force: Annotated[bool, option("--force", "Overwrite FILE.")] = False,
 ) -> int:
@@ -39,7 +39,7 @@ def zip_command(
     \b
     Examples:
       zonectl debug zip zonekeeper.zip
-      zonectl debug zip zonekeeper.zip --server https://zones.example:7443 --force
+      zonectl debug zip zonekeeper.zip --url https://zones.example:7443 --force
     """
     from app.diagnosis.bundle import collect, write
 
@@ -49,7 +49,7 @@ def zip_command(
     if not file.absolute().parent.is_dir():
         raise CliError(ExitCode.FAILED, f"{file.absolute().parent} is not a directory")
     with ExitStack() as stack:
-        content = collect(find_target(server, data_dir, stack))
+        content = collect(find_target(url, data_dir, stack))
     try:
         write(file, content, overwrites=force)
     except FileExistsError:

@@ -22,16 +22,13 @@ VALUE_CHARACTERS = 60
 ServerOption = Annotated[
     str | None,
     option(
-        "--url --server",
-        "URL of the API.",
-        "URL",
-        default="the `zonectl up` of the data directory, else the last login",
+        "--url", "URL of the API.", "URL", default="the `zonectl up` of the data directory, else the last login"
     ),
 ]
 
 
 def doctor(
-    server: ServerOption = None,
+    url: ServerOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     form: Annotated[ObjectFormat, option("--format -o", "Output format.")] = ObjectFormat.TABLE,
 ) -> int:
@@ -47,7 +44,7 @@ def doctor(
     \b
     Examples:
       zonectl doctor
-      zonectl doctor --server https://zones.example:7443
+      zonectl doctor --url https://zones.example:7443
       zonectl doctor -o json | jq '.checks[] | select(.verdict != "ok")'
     """
     from app.cli.output import print_table
@@ -57,7 +54,7 @@ def doctor(
 
     begun = time.monotonic()
     with ExitStack() as stack:
-        found = examine(find_target(server, data_dir, stack))
+        found = examine(find_target(url, data_dir, stack))
     verdict = worst(found)
     if form is not ObjectFormat.TABLE:
         body = report(found) | {"seconds": round(time.monotonic() - begun, 1)}

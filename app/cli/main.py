@@ -68,6 +68,8 @@ COMMANDS = {
 }
 FORMER_COMMANDS = {"simulate": "it is `python -m simulator` in a checkout of the source now"}
 """Those of the release before, and what is there instead."""
+FORMER_OPTIONS = {"--json": ("--format", "--format json"), "--server": ("--url", "--url")}
+"""The same of options: the one that a command has now, and how it is typed."""
 CLICK_USAGE_CODE = 2
 
 
@@ -235,6 +237,17 @@ def _usage(error: typer.TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         # The message is the help itself.
         print(error.format_message(), file=sys.stderr)
+    elif instead := _typed_now(error):
+        print(f"{command}: {instead}", file=sys.stderr)
     else:
         print(f"{command}: {error.format_message()}\nTry `{command} --help`.", file=sys.stderr)
     return ExitCode.USAGE
+
+
+def _typed_now(error: typer.TyperException) -> str:
+    """Where an option of the release before is typed, and the command has another for it; else empty."""
+    former = getattr(error, "option_name", "")
+    name, typed = FORMER_OPTIONS.get(former, ("", ""))
+    context = getattr(error, "ctx", None)
+    names = {own for option in context.command.params for own in option.opts} if context is not None else set()
+    return f"{former} is gone: it is {typed} now" if name in names else ""

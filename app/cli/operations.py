@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.connection import Api, client_command
+from app.cli.connection import Api, client_command, object_command
 from app.cli.exits import ExitCode
 from app.cli.follow import FollowedChange, FollowProgress, choose_view, watch
 from app.cli.names import fold_name
@@ -43,13 +42,11 @@ LONG_POLL_S = 2.0
 """The server answers a question after so long, so that progress is shown as often."""
 
 app = group()
-list_command = partial(client_command, json_flag=True)
-operation_command = partial(client_command, json_flag=True, one=True)
 IdArgument = Annotated[str, argument("ID", "Operation ID, for example 3-1834.")]
 
 
 @app.callback(invoke_without_command=True)
-@list_command
+@client_command
 def operations(
     api: Api,
     context: typer.Context,
@@ -78,7 +75,7 @@ def operations(
       zonectl operations show 3-1834
       zonectl operations wait 3-1834 --timeout 600
       zonectl operations pause 3-1834 --reason "backup" --for 30m
-      zonectl operations --json | jq -r '.[].operation_id'
+      zonectl operations --format json | jq -r '.[].operation_id'
     """
     if context.invoked_subcommand is not None:
         return ExitCode.OK
@@ -92,7 +89,7 @@ def operations(
 
 
 @app.command()
-@operation_command
+@object_command
 def show(api: Api, name: IdArgument) -> int:
     """Show the progress and the plan of an operation.
 
@@ -101,7 +98,7 @@ def show(api: Api, name: IdArgument) -> int:
     \b
     Examples:
       zonectl operations show 3-1834
-      zonectl operations show 3-1834 --json | jq .plan.units
+      zonectl operations show 3-1834 --format json | jq .plan.units
     """
     with api.client() as client:
         _show(api, client.operation(name))
@@ -109,7 +106,7 @@ def show(api: Api, name: IdArgument) -> int:
 
 
 @app.command()
-@operation_command
+@object_command
 def wait(
     api: Api,
     name: IdArgument,
@@ -132,7 +129,7 @@ def wait(
     \b
     Examples:
       zonectl operations wait 3-1834
-      zonectl operations wait 3-1834 --timeout 600 --json | jq -r .state
+      zonectl operations wait 3-1834 --timeout 600 --format json | jq -r .state
     """
     operation: OperationDetail | None = None
     with api.client() as client, choose_view() as view:
@@ -157,7 +154,7 @@ def wait(
 
 
 @app.command()
-@operation_command
+@object_command
 def pause(
     api: Api, name: IdArgument, reason: ReasonOption = "", time_limit: ForOption = None, by: ByOption = None
 ) -> int:
@@ -175,7 +172,7 @@ def pause(
 
 
 @app.command()
-@operation_command
+@object_command
 def resume(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None) -> int:
     """End the pause of an operation's zone.
 
@@ -190,7 +187,7 @@ def resume(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption =
 
 
 @app.command()
-@operation_command
+@object_command
 def cancel(
     api: Api,
     name: IdArgument,
@@ -220,7 +217,7 @@ def cancel(
 
 
 @app.command()
-@operation_command
+@object_command
 def finalise(
     api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None, dry_run: DryRunOption = False
 ) -> int:
@@ -235,7 +232,7 @@ def finalise(
     Examples:
       zonectl operations wait 3-1834 && zonectl operations finalise 3-1834
       zonectl operations finalise 3-1834 --dry-run
-      zonectl operations finalise 3-1834 --json | jq .copies
+      zonectl operations finalise 3-1834 --format json | jq .copies
     """
     request = _request(by, reason)
     with api.client() as client:
@@ -248,7 +245,7 @@ def finalise(
 
 
 @app.command()
-@operation_command
+@object_command
 def reverse(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None) -> int:
     """Revert an operation with a new operation.
 
@@ -260,7 +257,7 @@ def reverse(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption 
     \b
     Examples:
       zonectl operations reverse 3-1834 --reason "too slow"
-      zonectl operations wait "$(zonectl operations reverse 3-1834 --json | jq -r .operation_id)"
+      zonectl operations wait "$(zonectl operations reverse 3-1834 --format json | jq -r .operation_id)"
     """
     return _act(api, "reverse", name, _request(by, reason), reverse_line)
 

@@ -14,9 +14,10 @@ from app.cli.options import (
     DEFAULT_DATA_DIR,
     DataDirOption,
     MetastoreOption,
+    ObjectFormat,
+    ObjectFormatOption,
     group,
     make_settings,
-    option,
     setting,
 )
 from app.cli.output import print_rows
@@ -32,7 +33,7 @@ app = group("Check the files of a store server.")
 @app.command()
 def fsck(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the store: that of data.mdb.")],
-    as_json: Annotated[bool, option("--json", "Print one JSON document, with all copies.")] = False,
+    form: ObjectFormatOption = ObjectFormat.TABLE,
 ) -> int:
     """Check that a store's log, rows and operation ids belong together.
 
@@ -43,7 +44,7 @@ def fsck(
     \b
     Examples:
       zonectl store fsck zonekeeper-data/n1/store
-      zonectl store fsck zonekeeper-data/n1/store --json | jq '.copies[] | select(.defects != [])'
+      zonectl store fsck zonekeeper-data/n1/store --format json | jq '.copies[] | select(.defects != [])'
 
     JSON: {"copies": [{"zone", "partition", "state", "is_clean", "log_start", "tail",
     "records", "rows", "ids", "defects": [{"code", "place", "detail"}]}], "defects"};
@@ -65,8 +66,9 @@ def fsck(
     except (StoreDiskError, ValueError) as error:
         raise CliError(ExitCode.FAILED, f"zonectl store fsck: {error}") from error
     defects = sum(len(check.defects) for check in checks)
-    if as_json:
-        say_json({"copies": [_document(check) for check in checks], "defects": defects}, indent=2)
+    if form is not ObjectFormat.TABLE:
+        body = {"copies": [_document(check) for check in checks], "defects": defects}
+        say_json(body, indent=2 if form is ObjectFormat.JSON else None)
     else:
         _print_checks(checks, defects)
     return ExitCode.FAILED if defects else ExitCode.OK

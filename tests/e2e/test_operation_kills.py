@@ -104,7 +104,7 @@ def killed_half_way(victim: Installation, kill: Callable[[], bool | None]) -> No
     # A command that begins without a server says so at once.
     wait_for("the whole installation", victim.is_whole)
     name = operation["operation_id"]
-    told = victim.zonectl("operations", "wait", name, "--json", "--timeout", "240", timeout_s=300)
+    told = victim.zonectl("operations", "wait", name, "--format", "json", "--timeout", "240", timeout_s=300)
     assert told.returncode == 0, told.stderr
     over = json.loads(told.stdout)
     same = ("operation_id", "kind", "event_revision", "catalog_version", "started", "partitions_to_move")

@@ -24,7 +24,7 @@ def newest(installation: Installation) -> dict[str, Any]:
 
 
 def act(installation: Installation, action: str, name: str, *more: str) -> dict[str, Any]:
-    done = installation.zonectl("operations", action, name, "--json", *more)
+    done = installation.zonectl("operations", action, name, "--format", "json", *more)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -69,7 +69,7 @@ def test_altered_paused_resumed_waited_for_and_reversed(installation: Installati
     assert {each["cause"] for each in shown["waiting"]} == {f"PAUSED: the zone, by {LOCAL_ADMIN}: inventory"}
     done = shown["progress"]["partitions"]["done"]
     assert done == 0
-    wait = ("operations", "wait", name, "--json", "--timeout", "300")
+    wait = ("operations", "wait", name, "--format", "json", "--timeout", "300")
     with installation.zonectl_beside(*wait) as waits, writing(installation, "MOVED") as writer:
         # Then it has had an answer: a command that begins without a server gives up.
         assert name in waits.stderr.readline()

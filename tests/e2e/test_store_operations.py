@@ -36,7 +36,7 @@ def counts(installation: Installation, name: str) -> dict[str, int]:
 
 
 def act(installation: Installation, action: str, name: str) -> dict[str, Any]:
-    done = installation.zonectl("operations", action, name, "--json")
+    done = installation.zonectl("operations", action, name, "--format", "json")
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

@@ -134,7 +134,7 @@ def test_an_installation_that_runs_passes(up: Up) -> None:
 def test_a_url_asks_that_server_and_looks_at_no_directory(up: Up, tmp_path: Path) -> None:
     run = up.run_file()
     login = {"ZONEKEEPER_TOKEN_FILE": run["token_file"], "ZONEKEEPER_CA_FILE": run["authority"]}
-    found = examined_when_ok(INSTALLATION, tmp_path / "nothing", "--server", run["url"], **login)
+    found = examined_when_ok(INSTALLATION, tmp_path / "nothing", "--url", run["url"], **login)
     assert not {"schema of the catalog", "alarms of etcd", "processes of `zonectl up`"} & set(found.checks)
 
 

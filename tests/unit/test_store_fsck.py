@@ -171,7 +171,7 @@ def test_each_kind_of_defect_is_named(
 def test_json_has_every_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fsck(tmp_path, *SOUND, KeepRecords(OTHER, LOG))
     capsys.readouterr()
-    assert main(["store", "fsck", str(tmp_path), "--json"]) == 1
+    assert main(["store", "fsck", str(tmp_path), "--format", "json"]) == 1
     document = json.loads(capsys.readouterr().out)
     defect = {
         "code": "COPY_WITHOUT_HEAD",

@@ -68,7 +68,7 @@ def test_the_list(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert "CANCELLED, ending" in second
     assert second.split()[-4:] == ["alice", "cancelled", "by", "bob"]
-    assert main([*line.split(), "--json"]) == 0
+    assert main([*line.split(), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
 
 
@@ -111,7 +111,7 @@ def test_actions(
 ) -> None:
     """VOL-095."""
     api.answers[f"POST {BASE}/3-1834/{action}"] = (200, operation("PAUSED", cause="PAUSED: by bob"))
-    assert main(["operations", *line.split(), "--json"]) == 0
+    assert main(["operations", *line.split(), "--format", "json"]) == 0
     assert api.requests[-1].body == sent
     assert api.requests[-1].headers["Zonekeeper-Via"] == "cli"
     assert json.loads(capsys.readouterr().out)["state"] == "PAUSED"
@@ -156,7 +156,7 @@ def test_wait_ends_with_the_operation(
 ) -> None:
     """VOL-020: it shows progress, outlasts a server that is away, and tells how it ended."""
     life = Life(api, (200, operation(done=3)), AWAY, (200, operation(done=5)), (200, operation(state, 8)))
-    assert main(["operations", "wait", "3-1834", "--json"]) == code
+    assert main(["operations", "wait", "3-1834", "--format", "json"]) == code
     told = capsys.readouterr()
     assert json.loads(told.out)["state"] == state
     lines = told.err.splitlines()
@@ -198,7 +198,7 @@ def test_some_partitions_are_cancelled(api: ApiStub, capsys: pytest.CaptureFixtu
         "3-1834: 1 go back: 6",
         "3-1834: 1 complete their move: 5",
     ]
-    assert main([*line, "--json"]) == 0
+    assert main([*line, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
 
 
@@ -219,7 +219,7 @@ def test_finalise(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
         # What was shown is what is sent.
         assert [each.body.get("copies") for each in api.requests[-2:]] == [None, copies]
     assert api.requests[-1].body["reason"] == "good"
-    assert main(["operations", "finalise", "3-1834", "--json"]) == 0
+    assert main(["operations", "finalise", "3-1834", "--format", "json"]) == 0
     answer = {"operation_id": "3-1834", "dry_run": False, "copies": 0}
     assert json.loads(capsys.readouterr().out) == answer
     sent = len(api.requests)

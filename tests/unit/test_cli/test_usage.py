@@ -91,6 +91,25 @@ def test_a_wrong_setting_is_wrong_usage(
     assert "ZONEKEEPER_SPARK_WAIT_S" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("operations --json", "zonectl operations: --json is gone: it is --format json now\n"),
+        ("operations show 3-1 --json", "zonectl operations show: --json is gone: it is --format json now\n"),
+        ("store fsck . --json", "zonectl store fsck: --json is gone: it is --format json now\n"),
+        ("doctor --server=http://x", "zonectl doctor: --server is gone: it is --url now\n"),
+        ("debug zip x.zip --server http://x", "zonectl debug zip: --server is gone: it is --url now\n"),
+        ("check --server x", "zonectl check: No such option: --server\nTry `zonectl check --help`.\n"),
+    ],
+)
+def test_an_option_of_an_earlier_release_says_what_is_typed_now(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the command has another one in its place."""
+    assert main(line.split()) == 64
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_teaches_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--help"]) == 0

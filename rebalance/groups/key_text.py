@@ -1,4 +1,4 @@
-"""Which texts can be keys: the same for the API, the client library and the command line."""
+"""Which texts can be keys: the same for the API and the command line."""
 
 from __future__ import annotations
 

@@ -34,7 +34,6 @@ from rebalance.ports.groups import (
 from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError
 
 log = logging.getLogger(__name__)
-"""Users' programs route by this, too: what they print is theirs."""
 
 T = TypeVar("T")
 

@@ -110,5 +110,10 @@ class BlockingZoneClient:
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        # Of calls that were interrupted.
+        if left := asyncio.all_tasks(self._loop):
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(left))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()

@@ -27,18 +27,20 @@ class TlsFiles:
 class ShownCertificate:
     """The files as they are now; those that do not belong together leave the earlier ones in force."""
 
-    def __init__(self, files: TlsFiles) -> None:
-        """Raises OSError."""
+    def __init__(self, files: TlsFiles, look_s: float = LOOK_S) -> None:
+        """Looks at them again after ``look_s``. Raises OSError."""
         self._files = files
+        self._look_s = look_s
         self._pem = self._read()
         self._looked_s = time.monotonic()
 
     def pem(self) -> tuple[bytes, bytes, bytes]:
-        """Authority, key and certificate; at most ``LOOK_S`` old."""
-        if time.monotonic() - self._looked_s >= LOOK_S:
+        """Authority, key and certificate; the same object as long as they are in force."""
+        if time.monotonic() - self._looked_s >= self._look_s:
             self._looked_s = time.monotonic()
             with suppress(OSError):
-                self._pem = self._read()
+                if (pem := self._read()) != self._pem:
+                    self._pem = pem
         return self._pem
 
     def context(self) -> ssl.SSLContext:

@@ -46,7 +46,6 @@ from rebalance.store.shell.store_channel import (
 )
 
 log = logging.getLogger(__name__)
-"""Users' programs come here, too: what they print is theirs."""
 
 TIME_LIMIT_S = 15.0
 ATTEMPT_LIMITS_S = (1.0, 2.0, 4.0)

@@ -27,13 +27,14 @@ from rebalance.groups.group_guard import WrongGenerationError
 from rebalance.ports.write_refusals import ConditionFailedError as ServersConditionFailedError
 from rebalance.store.core import store_messages
 from rebalance.store.core.log_records import KeyChange, WriteId
-from rebalance.store.shell import wire_codec
+from rebalance.store.shell import store_client, wire_codec
 from tests.fixtures.scripted_etcd import ScriptedEtcd, scripted_etcd
 from zonekeeper_client import (
     ConditionFailedError,
     requests,
     routing_map,
     routing_maps,
+    store_servers,
     store_wire,
     version,
     writes,
@@ -188,6 +189,7 @@ def test_store_servers_read_what_the_client_sends() -> None:
         assert store_wire.encode_frame(sent) == golden[name], name
         assert wire_codec.decode_frame(golden[name][wire_codec.LENGTH.size :]) == [read], name
     assert StorePosition(*store_wire.NO_ROW) == NO_RECORD
+    assert store_servers.FINAL.keys() == {code.label for code in store_client.FINAL}
 
 
 def test_the_client_reads_what_store_servers_send() -> None:

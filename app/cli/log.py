@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
 
 from app.cli.connection import Api, client_command, object_command
 from app.cli.exits import ExitCode
-from app.cli.options import ByOption, ReasonOption, argument, group, option
+from app.cli.options import AuditNote, ReasonOption, argument, group, option
 from app.cli.rebalance_run import seconds_of
 
 app = group("Show and change the log levels of all processes.")
@@ -58,11 +59,10 @@ def level(
     api: Api,
     module: ModuleArgument,
     name: Annotated[LevelWord, argument("LEVEL", "Lowest level to write.")],
+    note: AuditNote,
     for_time: Annotated[
         str, option("--for", "Time after which the default holds again, for example 90s or 2d.", "TIME")
     ] = "1h",
-    reason: ReasonOption = "",
-    by: ByOption = None,
 ) -> int:
     """Change the log level of a module in every process, for a time.
 
@@ -75,7 +75,7 @@ def level(
       zonectl log level rebalance.nodes debug
       zonectl log level app.edge debug --for 10m --reason "slow requests"
     """
-    body = {"level": name.value, "for_s": seconds_of(for_time), "by": by, "reason": reason}
+    body = {"level": name.value, "for_s": seconds_of(for_time), **asdict(note)}
     with api.client() as client:
         change = client.change_log_level(module, body)
     api.show_one(change, f"{change['module']}: {change['level']} until {change['until']}")

@@ -16,7 +16,7 @@ from app.cli.exits import ExitCode, UsageError
 from app.cli.follow import LineView, watch
 from app.cli.options import (
     DEFAULT_DATA_DIR,
-    ByOption,
+    AuditNote,
     DataDirOption,
     DryRunOption,
     InsecureLinksOption,
@@ -25,7 +25,6 @@ from app.cli.options import (
     TimeoutOption,
     YesOption,
     argument,
-    asker,
     group,
     make_settings,
     option,
@@ -141,8 +140,7 @@ def node(
 def drain(
     api: Api,
     name: NameArgument,
-    reason: ReasonOption = "",
-    by: ByOption = None,
+    note: AuditNote,
     wait: Annotated[bool, option("--wait", "Wait until the node holds no members and no copies.")] = False,
     timeout: TimeoutOption = None,
 ) -> int:
@@ -160,7 +158,7 @@ def drain(
       zonectl node undrain n3
     """
     with api.client() as client:
-        drained = client.drain(name, {"by": asker(by), "reason": reason})
+        drained = client.drain(name, note.body())
         view = LineView()
 
         def is_empty(nodes: Sequence[NodeBody]) -> bool:
@@ -201,10 +199,9 @@ def undrain(api: Api, name: NameArgument, reason: ReasonOption = "") -> int:
 def remove(
     api: Api,
     name: NameArgument,
+    note: AuditNote,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
-    reason: ReasonOption = "",
-    by: ByOption = None,
     wait: Annotated[bool, option("--wait", "Wait until the node is removed.")] = False,
     timeout: TimeoutOption = None,
 ) -> int:
@@ -223,8 +220,8 @@ def remove(
       zonectl node remove n3 --wait --reason "mainboard"
       zonectl node remove n3 --yes --format json
     """
-    body = {"by": asker(by), "reason": reason}
-    with api.client(reason) as client:
+    body = note.body()
+    with api.client(note.reason) as client:
         removal = client.remove_node(name, {**body, "dry_run": True})
         say(f"{name}: {_to_move(removal)}", out=sys.stderr)
         if dry_run or removal["losses"]:

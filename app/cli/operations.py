@@ -21,13 +21,11 @@ from app.cli.operation_text import (
     title,
 )
 from app.cli.options import (
-    ByOption,
+    AuditNote,
     DryRunOption,
     ForOption,
     PartitionsOption,
-    ReasonOption,
     argument,
-    asker,
     group,
     option,
 )
@@ -155,9 +153,7 @@ def wait(
 
 @app.command()
 @object_command
-def pause(
-    api: Api, name: IdArgument, reason: ReasonOption = "", time_limit: ForOption = None, by: ByOption = None
-) -> int:
+def pause(api: Api, name: IdArgument, note: AuditNote, time_limit: ForOption = None) -> int:
     """Pause an operation until `resume`, or for a time.
 
     Moves in progress are completed, and no more are started. The pause applies to
@@ -168,12 +164,12 @@ def pause(
       zonectl operations pause 3-1834 --reason "backup" --for 30m
       zonectl operations resume 3-1834
     """
-    return _act(api, "pause", name, pause_request(by, reason, time_limit))
+    return _act(api, "pause", name, pause_request(note, time_limit))
 
 
 @app.command()
 @object_command
-def resume(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None) -> int:
+def resume(api: Api, name: IdArgument, note: AuditNote) -> int:
     """End the pause of an operation's zone.
 
     Partitions that wait with the cause COPY_FAILED are retried at once. A pause of
@@ -183,7 +179,7 @@ def resume(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption =
     Example:
       zonectl operations resume 3-1834
     """
-    return _act(api, "resume", name, _request(by, reason))
+    return _act(api, "resume", name, note.body())
 
 
 @app.command()
@@ -191,9 +187,8 @@ def resume(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption =
 def cancel(
     api: Api,
     name: IdArgument,
+    note: AuditNote,
     partition: PartitionsOption = None,
-    reason: ReasonOption = "",
-    by: ByOption = None,
 ) -> int:
     """Cancel an operation, or some of its partitions.
 
@@ -211,16 +206,14 @@ def cancel(
       zonectl operations wait 3-1834
     """
     if not partition:
-        return _act(api, "cancel", name, _request(by, reason))
-    request = {**_request(by, reason), "partitions": partition}
+        return _act(api, "cancel", name, note.body())
+    request = {**note.body(), "partitions": partition}
     return _act(api, "partitions/cancel", name, request, cancelled_lines)
 
 
 @app.command()
 @object_command
-def finalise(
-    api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None, dry_run: DryRunOption = False
-) -> int:
+def finalise(api: Api, name: IdArgument, note: AuditNote, dry_run: DryRunOption = False) -> int:
     """Delete replicas kept by an operation.
 
     Nodes keep the replicas that moved away from them when `zonectl rebalance limits
@@ -234,7 +227,7 @@ def finalise(
       zonectl operations finalise 3-1834 --dry-run
       zonectl operations finalise 3-1834 --format json | jq .copies
     """
-    request = _request(by, reason)
+    request = note.body()
     with api.client() as client:
         answer = client.act_on_operation(name, "finalise", {**request, "dry_run": True})
         if not dry_run:
@@ -246,7 +239,7 @@ def finalise(
 
 @app.command()
 @object_command
-def reverse(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None) -> int:
+def reverse(api: Api, name: IdArgument, note: AuditNote) -> int:
     """Revert an operation with a new operation.
 
     The zone gets its previous parameters in a new catalog version, and every
@@ -259,11 +252,7 @@ def reverse(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption 
       zonectl operations reverse 3-1834 --reason "too slow"
       zonectl operations wait "$(zonectl operations reverse 3-1834 --format json | jq -r .operation_id)"
     """
-    return _act(api, "reverse", name, _request(by, reason), reverse_line)
-
-
-def _request(by: str | None, reason: str) -> JsonObject:
-    return {"by": asker(by), "reason": reason}
+    return _act(api, "reverse", name, note.body(), reverse_line)
 
 
 def _act(

@@ -140,6 +140,21 @@ SparkOption = Annotated[str | None, setting("--spark-master", "Spark master.", "
 
 
 @dataclass(frozen=True, slots=True)
+class AuditNote:
+    """Why a change is made, and who makes it."""
+
+    reason: ReasonOption = ""
+    by: ByOption = None
+
+    def body(self) -> dict[str, Any]:
+        """With the user's name where none is given. Raises UsageError."""
+        return {"by": asker(self.by), "reason": self.reason}
+
+    def given(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+@dataclass(frozen=True, slots=True)
 class ApiOptions:
     """How the API is served."""
 

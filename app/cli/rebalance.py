@@ -10,12 +10,7 @@ import typer
 
 from app.cli.connection import Api, object_command
 from app.cli.names import fold_name
-from app.cli.options import (
-    ByOption,
-    ForOption,
-    ReasonOption,
-    group,
-)
+from app.cli.options import AuditNote, ForOption, group
 from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
 
 app = group("Limit how many partitions move at once; pause and resume moves.")
@@ -74,7 +69,7 @@ def with_limits(command: Callable[..., int]) -> Callable[..., int]:
 @app.command()
 @object_command
 @with_limits
-def limits(api: Api, reason: ReasonOption = "", by: ByOption = None, **given: Any) -> int:
+def limits(api: Api, note: AuditNote, **given: Any) -> int:
     """Show the limits of moves, or change the ones given; `none` removes a limit.
 
     Limits that are not given stay unchanged.
@@ -134,23 +129,19 @@ def limits(api: Api, reason: ReasonOption = "", by: ByOption = None, **given: An
       zonectl rebalance limits --ha-reset 20
       zonectl rebalance limits --format json | jq .pause
     """
-    from app.cli.rebalance_run import caller, limits_request, show_limits
+    from app.cli.rebalance_run import limits_request, show_limits
 
     change = limits_request(given)
-    return show_limits(api, change | caller(by, reason) if change else {})
+    return show_limits(api, change | note.given() if change else {})
 
 
 @app.command()
 @object_command
-def pause(
-    api: Api,
-    zone: ZoneOption = None,
-    reason: ReasonOption = "",
-    time_limit: ForOption = None,
-    by: ByOption = None,
-) -> int:
-    """Start no more moves until `resume`, or for a time. Running moves finish. No move starts once this command
-    has answered. Statements are accepted, and the moves they cause wait. Pausing again replaces the pause.
+def pause(api: Api, note: AuditNote, zone: ZoneOption = None, time_limit: ForOption = None) -> int:
+    """Start no more moves until `resume`, or for a time. Running moves finish.
+
+    No move starts once this command has answered. Statements are accepted, and
+    the moves they cause wait. Pausing again replaces the pause.
 
     \b
     Examples:
@@ -160,12 +151,12 @@ def pause(
     """
     from app.cli.rebalance_run import pause_request, paused, show_limits
 
-    return show_limits(api, paused(zone and fold_name(zone), pause_request(by, reason, time_limit)))
+    return show_limits(api, paused(zone and fold_name(zone), pause_request(note, time_limit)))
 
 
 @app.command()
 @object_command
-def resume(api: Api, zone: ZoneOption = None, reason: ReasonOption = "", by: ByOption = None) -> int:
+def resume(api: Api, note: AuditNote, zone: ZoneOption = None) -> int:
     """End the pause of the cluster or of one zone. Waiting moves begin, within the limits.
 
     A zone with a pause of its own stays paused when the cluster's pause ends.
@@ -175,6 +166,6 @@ def resume(api: Api, zone: ZoneOption = None, reason: ReasonOption = "", by: ByO
       zonectl rebalance resume --reason "the disks are in"
       zonectl rebalance resume --zone orders
     """
-    from app.cli.rebalance_run import caller, paused, show_limits
+    from app.cli.rebalance_run import paused, show_limits
 
-    return show_limits(api, paused(zone and fold_name(zone), None) | caller(by, reason))
+    return show_limits(api, paused(zone and fold_name(zone), None) | note.given())

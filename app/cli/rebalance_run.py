@@ -8,7 +8,7 @@ from typing import Any
 
 from app.cli.connection import Api
 from app.cli.exits import UsageError
-from app.cli.options import asker
+from app.cli.options import AuditNote
 from app.cli.problem_document import JsonObject
 from app.cli.rebalance_view import print_limits
 from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
@@ -87,20 +87,15 @@ _READERS: dict[LimitKind, Callable[[str, str], int]] = {
 }
 
 
-def pause_request(by: str | None, reason: str, time_limit: str | None) -> JsonObject:
+def pause_request(note: AuditNote, time_limit: str | None) -> JsonObject:
     """The body of a pause. Raises UsageError."""
     for_s = None if time_limit is None else seconds_of(time_limit)
-    return {"by": asker(by), "reason": reason, "for_s": for_s}
+    return {**note.body(), "for_s": for_s}
 
 
 def paused(zone: str | None, pause: JsonObject | None) -> JsonObject:
     """The body of a change of the cluster's pause, or of one zone's; None ends it."""
     return {"pause": pause} if zone is None else {"zone_pauses": {zone: pause}}
-
-
-def caller(by: str | None, reason: str) -> JsonObject:
-    """Who changes limits and why, as far as it was given; the user's name goes with each request anyway."""
-    return {**({"by": by} if by else {}), **({"reason": reason} if reason else {})}
 
 
 def show_limits(api: Api, change: Mapping[str, object]) -> int:

@@ -9,7 +9,6 @@ from contextlib import suppress
 
 from app.alerts.facts import InstallationFacts
 from app.alerts.metastore_hearing import MetastoreHearing
-from app.alerts.stuck_moves import StuckMoves
 from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
 from app.views.answer_state import OK, state_of
@@ -18,6 +17,7 @@ from app.views.store_servers import servers_down
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
+from rebalance.core.operation_movement import STUCK_MS
 from rebalance.core.readable import read
 from rebalance.core.self_reports import EngineRecord, ProcessRecord
 from rebalance.core.txn import Get, Txn
@@ -28,6 +28,22 @@ ANSWER_S = 2.0
 """A store that takes longer does not answer."""
 SEEN_S = 1.0
 """For so long the mirror is waited for."""
+
+
+class StuckMoves:
+    """Operations that have made no progress for too long. ``divisor`` shortens that time: for trials."""
+
+    def __init__(self, operations: OpenOperations, divisor: float = 1.0) -> None:
+        self._operations = operations
+        self._early_ms = round(STUCK_MS - STUCK_MS / divisor)
+
+    def still_s(self, now_ms: int) -> dict[str, float]:
+        """Seconds since the last progress of each operation that is stuck."""
+        return {
+            operation.operation_id: (now_ms - operation.movement.at_ms) / 1_000
+            for operation in self._operations.all()
+            if operation.is_stuck(now_ms + self._early_ms)
+        }
 
 
 class FactReader:

@@ -13,7 +13,7 @@ from app.bootstrap.composition import ProcessFrame
 from app.bootstrap.group_hosts import has_store, own_ports, with_engines
 from app.bootstrap.metrics import measure_node
 from app.bootstrap.scrape_entry import open_process
-from app.bootstrap.self_entry import entry_of
+from app.bootstrap.stores import entry_of
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings
 from app.logs import configure

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from app.bootstrap.composition import ProcessFrame
 from app.bootstrap.protection import certificate_of
-from app.bootstrap.self_entry import entry_of
+from app.bootstrap.stores import entry_of
 from app.configuration.settings import Settings
 from app.edge.http_limits import HttpLimits
 from app.edge.own_address import is_every_address, url_of

@@ -20,9 +20,9 @@ from app.bootstrap.composition import ProcessFrame
 from app.bootstrap.metrics import measure_server
 from app.bootstrap.protection import certificate_of, trust_of, with_login
 from app.bootstrap.scrape_entry import scraped_url, shown_by
-from app.bootstrap.self_entry import entry_of
 from app.bootstrap.server_services import ServerParts, open_services
 from app.bootstrap.server_stores import ServerStores, open_stores
+from app.bootstrap.stores import entry_of
 from app.bootstrap.targets_file import keep_targets_file
 from app.configuration.settings import Settings
 from app.console.mount import Console

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import structlog
 
-from app.bootstrap.self_entry import entry_of
 from app.bootstrap.store_obstacles import StoreObstacles
-from app.bootstrap.stores import open_metastore
+from app.bootstrap.stores import entry_of, open_metastore
 from app.configuration.node_settings import node_of
 from app.configuration.settings import Settings
 from app.log_levels import LogLevelFollower

@@ -1,10 +1,17 @@
-"""What every process connects to."""
+"""What every process connects to, and what it says of itself there. Store servers have it, too, which are back
+the sooner the less they import.
+"""
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+from app.build import own_commit, own_version
 from app.configuration.settings import Settings
+from catalog.core.codec import FORMAT, LEVELLED
+from catalog.core.level import LEVEL
+from rebalance.core.metric_row import ProcessRole
+from rebalance.core.self_reports import ProcessRecord
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.measures import NO_MEASURES, Measures
 
@@ -22,3 +29,15 @@ def open_metastore(
     )
     stack.push_async_callback(metastore.close)
     return metastore
+
+
+def entry_of(role: ProcessRole, metrics_url: str) -> ProcessRecord:
+    """``metrics_url``: where Prometheus reads what the process measures."""
+    return ProcessRecord(
+        role.value,
+        build=own_version(),
+        formats=(FORMAT, LEVELLED),
+        metrics=metrics_url,
+        commit=own_commit(),
+        level=LEVEL,
+    )

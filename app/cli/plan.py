@@ -47,7 +47,7 @@ class Definitions:
     prune: PruneOption = None
 
     def files(self) -> Sequence[Script]:
-        from app.cli.ddl_files import read_ddl_files
+        from app.cli.sql_source import read_ddl_files
 
         return read_ddl_files(self.source)
 

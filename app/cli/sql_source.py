@@ -11,6 +11,7 @@ from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.say import say
 
 STDIN = "-"
+SUFFIX = ".sql"
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,14 @@ def _decoded(name: str, raw: bytes) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} is not UTF-8 text (byte {error.start})") from error
+
+
+def read_ddl_files(source: str) -> tuple[Script, ...]:
+    """A file, ``-`` for stdin, or every ``*.sql`` in a folder and below it, by path. Raises UsageError."""
+    path = Path(source)
+    if source == STDIN or not path.is_dir():
+        return (read_script(None, path, None),)
+    files = sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
+    if not files:
+        raise UsageError(f"there is no {SUFFIX} file in {path} or below it")
+    return tuple(read_script(None, file, None) for file in files)

@@ -19,7 +19,6 @@ SUBJECTS = {
     "audit",
     "calls",
     "data_nodes",
-    "ddl_files",
     "errors",
     "health",
     "joiners",

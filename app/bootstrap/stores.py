@@ -10,8 +10,7 @@ from app.build import own_commit, own_version
 from app.configuration.settings import Settings
 from catalog.core.codec import FORMAT, LEVELLED
 from catalog.core.level import LEVEL
-from rebalance.core.metric_row import ProcessRole
-from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.self_reports import ProcessRecord, ProcessRole
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.measures import NO_MEASURES, Measures
 

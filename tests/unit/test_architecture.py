@@ -71,9 +71,9 @@ def test_a_group_host_is_given_nothing_to_call_its_agent_by(port: type) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_files_keep_their_size(package: str) -> None:
-    """Files of up to 450 lines; the names util, helper, manager, process, data and info tell nothing."""
+    """Files of up to 600 lines; the names util, helper, manager, process, data and info tell nothing."""
     for path in (ROOT / package).rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 450, path
+        assert len(path.read_text().splitlines()) <= 600, path
         assert not re.search(r"(^|_)(util|utils|helper|helpers|manager|data|info)$", path.stem), path
 
 

@@ -91,8 +91,8 @@ async def test_a_planned_target_follows_by_itself(cluster: NodeCluster) -> None:
 
 @pytest.mark.row("I3-028", "I3-051", shows="service")
 async def test_a_node_that_starts_late_is_waited_for(cluster: NodeCluster) -> None:
-    """I3-028, I3-051: no change is asked for before the new member is reserved, and no voter comes before it has
-    started; the reason names it. The group's leader asks, and nobody else."""
+    """I3-028, I3-051: no change is asked for before the new member is reserved, and nobody is promoted before
+    it has started; the reason names it. The group's leader asks, and nobody else."""
     tuning = replace(QUICK, catch_up_timeout_s=0.5)
     cluster.start("n1", "n2", tuning=tuning, host_type=RecordedHost)
     await cluster.write_stable(P0, "n1", "n2")
@@ -147,8 +147,8 @@ async def test_a_member_in_pending_alone_is_not_stopped(cluster: NodeCluster) ->
 
 @pytest.mark.row("I3-035", "I3-044")
 async def test_a_target_that_changes_half_way(cluster: NodeCluster) -> None:
-    """I3-035, I3-044: pending replaced half-way: the member added for the old target is taken out again, and only
-    what the leader has reported as applied becomes stable, once."""
+    """I3-035, I3-044: pending replaced half-way: the member added for the old target is taken out again, and
+    only what the leader has reported as applied becomes stable, once."""
     cluster.start("n1", "n2", "n3", "n4", host_type=RecordedHost)
     await cluster.write_stable(P0, "n1")
     await cluster.until(lambda: cluster.settled(P0, "n1"))

@@ -143,8 +143,8 @@ async def test_a_new_leader_switches_stable_when_the_change_was_applied() -> Non
     ("voters", "asked"), [("a", [assigned("ab+c")]), ("ab", [])], ids=["a change ends", "applied already"]
 )
 async def test_stable_is_exactly_what_was_applied(voters: str, asked: list[Assignments]) -> None:
-    """I3-035, I3-044: voters and learners, in one transaction, whether the change has just ended or the leader finds
-    it applied. A repeat writes nothing, nor does what comes late of another target."""
+    """I3-035, I3-044: voters and learners, whether the change has just ended or the leader finds it applied.
+    A repeat writes nothing, nor does what comes late of another target."""
     world = World(ScriptedGroup(voters, AppliedAtOnce()))
     await world.write(stable="a", pending="ab+c")
     await world.elected(world.seen("a", "ab+c"))

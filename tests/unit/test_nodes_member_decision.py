@@ -78,8 +78,8 @@ def test_duty_of_node_a(seen: NodePartitionView, life: MemberLife | None, duty: 
 def test_a_member_runs_on_while_stable_or_pending_names_its_node(
     stable: str, pending: str, listed: str
 ) -> None:
-    """I3-027, I3-040, I3-049: also where it left stable before, whatever its group lists; it is not started again
-    either. In neither it goes as soon as its group has removed it."""
+    """I3-027, I3-040, I3-049: also where it left stable before, whatever its group lists; nor is it started
+    again. In neither it goes as soon as its group has removed it."""
     seen = view(stable, pending, started="abc", listed=listed)
     is_wanted = "a" in stable + pending
     running = decide_member(seen, "a", member(RUNNING)).duty

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import TIMER_OFF, ZoneId
 from rebalance.controllers.clock import Clocks
 from rebalance.controllers.controller_rules import ControllerRules
@@ -80,8 +81,11 @@ async def test_who_stays_does_not_move_when_another_leaves(store: Metastore, key
     assert pending.keys() == touched
     assert 0 < len(touched) < ZONE.partitions
     for number, each in pending.items():
-        assert each.nodes >= stable[number].nodes - {"D"}
+        survivors = tuple(name for name in stable[number].peers if name != "D")
+        assert tuple(name for name in each.peers if name in survivors) == survivors
+        assert len(each.peers) == len(stable[number].peers)
         assert "D" not in each.nodes
+        assert each.learners == ()
     revision = (await store.range(keyspace.prefix)).items
     await world.advance(1_000)
     await world.start()
@@ -98,9 +102,28 @@ async def test_without_another_data_node_the_departed_is_only_dropped(
     stable = await assignments(world, "stable")
     await world.leave("C")
     await world.advance(20)
-    for number, each in (await assignments(world, "pending")).items():
-        assert each.peers == tuple(name for name in stable[number].peers if name != "C")
-        assert each.learners == ()
+    assert await assignments(world, "pending") == {
+        number: Assignments(tuple(name for name in each.peers if name != "C"))
+        for number, each in stable.items()
+    }
+    assert await assignments(world, "planned") == {}
+    assert await assignments(world, "stable") == stable
+
+
+@pytest.mark.row("IEP-003")
+async def test_a_zone_on_all_nodes_grows_without_an_alter(store: Metastore, keyspace: Keyspace) -> None:
+    """IEP-003: each node that joins is wanted as a replica of every partition, in the version of the zone that
+    was there before, and nobody who has one loses it."""
+    world = await world_of(store, keyspace, "A", "B")
+    await world.publish(replace(TIMED, replicas=ALL_REPLICAS, auto_scale_up=0))
+    intent = await store.get(keyspace.intent(ZONE.zone_id))
+    for nodes in ("ABC", "ABCD"):
+        await world.join(nodes[-1])
+        targets = await assignments(world, "pending") | await assignments(world, "planned")
+        assert {number: each.nodes for number, each in targets.items()} == dict.fromkeys(
+            range(ZONE.partitions), frozenset(nodes)
+        )
+    assert await store.get(keyspace.intent(ZONE.zone_id)) == intent
 
 
 async def test_a_drained_node_loses_its_replicas_at_once(store: Metastore, keyspace: Keyspace) -> None:

@@ -264,12 +264,13 @@ def is_alive(installation: Installation, name: str) -> bool:
     return any(each["name"] == name and each["alive"] for each in nodes)
 
 
-@pytest.mark.row("IEP-010", shows="service")
+@pytest.mark.row("IEP-003", "IEP-010")
 def test_a_joined_node_gets_learners_where_it_matches(seven: Installation) -> None:
-    """IEP-010: two zones with REPLICAS ALL and the filter disk=ssd; a node with disk=ssd, which placement ranks
-    behind the voters of each partition, and one with disk=hdd join. Where the scale-up timer is 0 the first one
-    gets a learner at once; where it is an hour it has none even then; once that is over, it has one of every
-    partition, with the data, and no other role changes. The other one gets no member in any."""
+    """IEP-003, IEP-010: two zones with REPLICAS ALL and the filter disk=ssd; a node with disk=ssd, which
+    placement ranks behind the voters of each partition, and one with disk=hdd join. Where the scale-up timer
+    is 0 the first one gets a learner at once, in the catalog's version of before; where it is an hour it has
+    none even then; once that is over, it has one of every partition, with the data, and no other role
+    changes. The other one gets no member in any."""
     # Its learners come to every node, also to the two that join here.
     seven.execute(f"DROP ZONE IF EXISTS {ZONE}")
     ssd = [f"n{number}" for number in range(1, SSD + 1)]
@@ -279,7 +280,7 @@ def test_a_joined_node_gets_learners_where_it_matches(seven: Installation) -> No
             f"CREATE ZONE {name} (PARTITIONS 2, REPLICAS ALL, QUORUM SIZE 2, AUTO SCALE UP {up}, "
             """NODES FILTER '$[?(@.disk == "ssd")]')"""
         )
-    before = roles(seven, "TARDY")
+    before, version = roles(seven, "TARDY"), seven.get("/api/v1/zones")["catalog_version"]
     assert are_everywhere(seven, "TARDY", {*ssd})
     keys = [f"k{number}" for number in range(20)]
     for key in keys:
@@ -288,6 +289,7 @@ def test_a_joined_node_gets_learners_where_it_matches(seven: Installation) -> No
     after = [(voters, learners | {new}) for voters, learners in before]
     with joined(seven, "hdd-0", "hdd"), joined(seven, new, "ssd"):
         wait_for("the prompt zone", lambda: roles(seven, "PROMPT") == after)
+        assert seven.get("/api/v1/zones")["catalog_version"] == version
         assert roles(seven, "TARDY") == before
         assert are_everywhere(seven, "TARDY", {*ssd})
         seven.execute("ALTER ZONE tardy SET (AUTO SCALE UP 1)")

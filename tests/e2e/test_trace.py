@@ -125,5 +125,13 @@ async def test_the_steps_of_a_move_come_in_order(installation: Installation) -> 
         "CLEAN_UP": "DONE",
     }
     await asyncio.to_thread(wait_for, "the clean-up", lambda: phases(installation, partition) == done)
+    shown = installation.get("/api/v1/zones/traced/partitions/0")
+    phase = {each["phase"]: each for each in shown["phases"]}
+    (kept,) = shown["stable"]["peers"]
+    assert phase["WRITE_INTENTION"]["trigger"] == f"an event of revision {shown['trigger_revision']}"
+    assert phase["WRITE_INTENTION"]["steps"][:2] == [f"target: {kept}", f"stable: {kept}"]
+    assert phase["SWITCH_STABLE"]["result"] == "stable is what the group is"
+    assert phase["CLEAN_UP"]["result"] == "1 members run, none is redundant"
+    assert all(each["trigger"] and each["result"] for each in shown["phases"])
     assert dict(shrunk)["stable 1"] == dict(shrunk)["pending removed"], "one transaction"
     await asyncio.to_thread(installation.execute, "DROP ZONE traced")

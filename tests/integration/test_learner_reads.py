@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from aetcd import rpc
+from app.client.zone_client import Found, Read, ZoneClient
+from app.client.zone_router import ZoneRouter
 
 from app.application import build_app
 from rebalance.core.keys import PartitionId
@@ -291,13 +293,17 @@ class OneZone:
 
 
 @pytest.fixture
-async def http(readers: Readers) -> AsyncIterator[httpx.AsyncClient]:
+async def api(readers: Readers) -> AsyncIterator[CheckedTransport]:
     """The REST API over the group's router."""
     router = ZoneRouter(readers.source)
-    app = build_app(services_with(router=router, zones=OneZone(), mirror=OneZone()))
-    async with httpx.AsyncClient(transport=CheckedTransport(app), base_url="http://api/api/v1") as client:
-        yield client
+    yield CheckedTransport(build_app(services_with(router=router, zones=OneZone(), mirror=OneZone())))
     await router.close()
+
+
+@pytest.fixture
+async def http(api: CheckedTransport) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=api, base_url="http://api/api/v1") as client:
+        yield client
 
 
 @OF_THREE
@@ -322,6 +328,22 @@ async def test_the_api_reads_at_learners(readers: Readers, http: httpx.AsyncClie
     assert (older["value"], older["revision"], older["read_revision"]) == ("old", old - 1, old)
     timed = {"read": "learner", "at_time": "1970-01-01T01:00:02.500+01:00"}
     assert (await http.get(path, params=timed)).json()["read_revision"] == new
+
+
+@OF_THREE
+@pytest.mark.row("IEP-008")
+async def test_a_client_reads_at_a_learner_what_it_has_put(readers: Readers, api: CheckedTransport) -> None:
+    """IEP-008: of each moment, and though no voter answers any more."""
+    async with ZoneClient(["http://api"], transport=api) as client:
+        put = [await client.put("ORDERS", "k", value) for value in ("old", "new")]
+        await readers.beat(2_000)
+        now = await client.get("ORDERS", "k", read=Read.LEARNER)
+        assert now == Found("new", put[1].revision, 0)
+        for name in "abc":
+            await readers.rig.hosts.hosts[name].stop(P0, destroy=False)
+        for stored, value in zip(put, ("old", "new"), strict=True):
+            found = await client.get("ORDERS", "k", read=Read.LEARNER, at_revision=stored.revision)
+            assert found == Found(value, stored.revision, 0)
 
 
 @pytest.mark.row("IEP-058", shows="service")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -16,10 +17,14 @@ from rebalance.core.records import Stage
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.member_calls import GroupCalls
 from rebalance.nodes.endpoints import MirroredEndpoints
-from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
+from rebalance.ports.groups import CancelAnswer
+from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing, written
 from tests.fixtures.node_processes import members_below
+from tests.fixtures.recorded_host import RecordedHost
 
 P0 = PartitionId(ZoneId(9), 0)
+PATIENT = replace(QUICK, election_ms=5_000)
+"""A leader stays one on a busy machine."""
 LOCKING = [Strategy.UPDATE, Strategy.CANCEL]
 
 
@@ -58,16 +63,25 @@ async def test_moves_under_a_lock(cluster: NodeCluster, strategy: Strategy) -> N
 @pytest.mark.row("I3A-003", "I3A-022", "I3A-025", "I3A-027", shows="service")
 async def test_a_move_that_cannot_begin_is_cancelled_for_the_planned_one(cluster: NodeCluster) -> None:
     """I3A-003, I3A-022, I3A-025, I3A-027: pending waits for a node that does not exist; planned takes its place
-    by itself."""
-    cluster.start("n1", "n2")
-    await cluster.write_stable(P0, "n1")
-    await cluster.until(lambda: cluster.settled(P0, "n1"))
-    await cluster.write_pending(P0, "n1", "n9", strategy=Strategy.CANCEL)
-    await cluster.until(lambda: getattr(cluster.configuration(P0), "reason", "") == "NODE_DOWN: n9")
-    await cluster.put(
-        cluster.keyspace.partition(P0).planned, Assignments(("n1", "n2"), strategy=Strategy.CANCEL).encode()
-    )
+    in one transaction, and is moved to at once. The leader's node cancels, and no other."""
+    cluster.start("n1", "n2", "n3", tuning=PATIENT, host_type=RecordedHost)
+    await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    planned = Assignments(("n1", "n2", "n3"), strategy=Strategy.CANCEL)
+    async with written(cluster, P0) as transactions:
+        token = await cluster.write_pending(P0, "n1", "n2", "n9", strategy=Strategy.CANCEL)
+        await cluster.until(lambda: getattr(cluster.configuration(P0), "reason", "") == "NODE_DOWN: n9")
+        leader = cluster.leader(P0)
+        await cluster.put(cluster.keyspace.partition(P0).planned, planned.encode())
+        await cluster.until(lambda: cluster.settled(P0, *planned.peers) and len(transactions) > 3)
+    assert transactions[1:] == [
+        {"planned": planned},
+        {"pending": planned, "planned": None},
+        {"stable": planned.at_rest(), "pending": None},
+    ]
+    hosts = {name: node.host for name, node in cluster.nodes.items() if isinstance(node.host, RecordedHost)}
+    cancelled = (token, CancelAnswer.NOTHING_RUNNING)
+    assert {name: set(host.cancels) for name, host in hosts.items() if host.cancels} == {leader: {cancelled}}
 
 
 class Copying:

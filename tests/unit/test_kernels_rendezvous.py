@@ -62,6 +62,24 @@ def test_every_node_holds_every_partition() -> None:
     assert voters(4, matrix.shape[1]) == 4
 
 
+EVEN_SIGMAS = 5.0
+
+
+@pytest.mark.row("IEP-036")
+@pytest.mark.parametrize("replicas", [3, 5, 7, ALL_REPLICAS])
+@pytest.mark.parametrize("nodes", [7, 20, 60])
+def test_votes_are_as_even_as_replicas(nodes: int, replicas: int) -> None:
+    """IEP-036: on no node the number of either is further from the mean than chance would have it, for voters
+    beside learners as for all replicas, and for those that come first."""
+    partitions = 4096
+    matrix = place([f"n{number}" for number in range(nodes)], range(partitions), replicas)
+    for width in (matrix.shape[1], voters(2, matrix.shape[1]), 1):
+        held = np.bincount(matrix[:, :width].ravel(), minlength=nodes)
+        share = width / nodes
+        spread = EVEN_SIGMAS * np.sqrt(partitions * share * (1 - share))
+        assert np.abs(held - partitions * share).max() <= spread, width
+
+
 @pytest.mark.row("IEP-038", shows="core")
 def test_fewer_replicas_are_a_prefix_of_more() -> None:
     """IEP-038: the order is the algorithm's ranking; more replicas only append to it."""

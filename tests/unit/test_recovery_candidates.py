@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from catalog.core.errors import ErrorKind, RefusedError
@@ -332,6 +332,37 @@ COPIES = st.one_of(
     ),
     st.just(KEPT),
 )
+
+
+@pytest.mark.row("IEP-060")
+@settings(deadline=None, max_examples=examples(400))
+@given(
+    survivors=st.dictionaries(
+        st.sampled_from("ab"), st.builds(voter, st.integers(2, 6), undecided=st.integers(0, 2)), min_size=1
+    ),
+    learners=st.dictionaries(
+        st.sampled_from("fg"),
+        st.builds(learner, st.integers(0, 6), state=st.sampled_from((RUNNING, STARTING, FAILED))),
+    ),
+    living=st.sets(st.sampled_from("fg")),
+)
+def test_learners_that_have_less_change_no_reset(
+    survivors: dict[str, Copy], learners: dict[str, Copy], living: set[str]
+) -> None:
+    """IEP-060: quorum is lost, and each learner is offline or has no more than the best of the surviving
+    voters: the reset is that of a zone without learners, and goes on with the most advanced copy."""
+    best = max(copy.revision for copy in survivors.values())
+    assume(all(learners[node].revision <= best for node in living & learners.keys()))
+    alone = planned(view(survivors, lost="cde"), "".join(survivors), waited=True)
+    beside = planned(view({**survivors, **learners}, lost="cde"), "".join({*survivors, *living}), waited=True)
+    assert survivors[alone.survivor].revision == best
+    assert (beside.survivor, beside.copy, beside.dead) == (alone.survivor, alone.copy, alone.dead)
+    assert beside.forced == alone.forced
+    # What an offline learner has more is missed, and is told.
+    lost, missed = beside.possibly_lost_entries, beside.missed_revisions
+    assert lost - missed == alone.possibly_lost_entries - alone.missed_revisions
+    # Who lives comes back to it.
+    assert (beside.then or beside.forced).nodes >= survivors.keys()
 
 
 @pytest.mark.row("R2", "R5", shows="core")

@@ -109,10 +109,13 @@ def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacemen
     if not any(rows):
         raise UsageError(f'{path}: "assignments" has no replica: there is nothing to compare')
     try:
-        names = [[str(replica["node"]) for replica in row] for row in rows]
-        voters = {sum(bool(replica["peer"]) for replica in row) for row in rows}
+        replicas = [[(replica["node"], replica["peer"]) for replica in row] for row in rows]
     except (TypeError, KeyError) as error:
         raise UsageError(f'{path}: each assignment is a list of {{"node", "peer"}}') from error
+    if not all(isinstance(name, str) and isinstance(peer, bool) for row in replicas for name, peer in row):
+        raise UsageError(f'{path}: "node" must be a string, and "peer" true or false')
+    names = [[name for name, _ in row] for row in replicas]
+    voters = {sum(peer for _, peer in row) for row in replicas}
     if len({len(row) for row in names}) > 1 or len(voters) > 1:
         raise UsageError(f"{path}: every partition must have as many replicas and as many peers as the others")
     known = {name: at for at, name in enumerate(dict.fromkeys(name for row in names for name in row))}

@@ -27,7 +27,7 @@ def now(tmp_path: Path) -> str:
 
 @pytest.mark.row("VOL-085", "VOL-087", shows="service")
 def test_a_target_written_by_hand(now: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """VOL-085, VOL-087: who gives what to whom, with bytes; nothing is changed."""
+    """VOL-085, VOL-087: who gives what to whom, with bytes; nothing is changed. What each node would have."""
     target = written(tmp_path / "target.json", placement("ad", "bc", "dc"))
     sizes = written(tmp_path / "sizes.json", [100, 20, 3])
     given = ["transfers", "--before", now, "--after", target]
@@ -45,6 +45,9 @@ def test_a_target_written_by_hand(now: str, tmp_path: Path, capsys: pytest.Captu
         {"donor": "b", "stealer": "d", "replicas": 1, "bytes": 0},
     ]
     assert [each["partition"] for each in found["partitions"]] == [0, 2]
+    assert main(["skew", "--assignments", target, "--format", "json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert {name: node["replicas"] for name, node in nodes.items()} == {"a": 1, "b": 1, "c": 2, "d": 2}
 
 
 @pytest.mark.row("VOL-084", shows="service")
@@ -68,6 +71,10 @@ def test_more_and_fewer_copies(now: str, tmp_path: Path, capsys: pytest.CaptureF
         (placement("ad", "bb", "dc"), "partition 1 names a node twice: b, b"),
         ({"assignments": [["a"]]}, 'a list of {"node", "peer"}'),
         (placement("ad", "b", "dc"), "as many replicas"),
+        ({"assignments": []}, "there is nothing to compare"),
+        ({"assignments": [[{"node": 7, "peer": True}]] * 3}, '"node" must be a string'),
+        ({"assignments": [[{"node": "a", "peer": "no"}]] * 3}, '"peer" true or false'),
+        ([["a", "b"]], 'expected "assignments"'),
     ],
 )
 def test_a_bad_target_is_refused(

@@ -101,6 +101,40 @@ async def test_batches(world: World) -> None:
         await world.until(lambda found: len([each for each in found if each.zone_id == IDS[0]]) == 2)
 
 
+@pytest.mark.row("VOL-090", shows="service")
+async def test_a_run_goes_in_cycles(world: World) -> None:
+    """VOL-090: a batch is picked; each of its partitions gets its transition, from the node that has the copy
+    to the one that takes it over; once that is carried out the next batch is picked."""
+    before = {
+        partition: Assignments.decode(seen.stable.value).peers
+        for partition, seen in (await world.observed()).items()
+        if seen.stable is not None
+    }
+    donated = [
+        partition for partition in before if partition.zone_id == IDS[0] and before[partition] == ("n1",)
+    ]
+    assert len(donated) > 1
+    await world.limit(Limits(batch_size=1))
+    trace = []
+    async with world.controllers() as controllers:
+        controllers.leave("n1")
+        assert await controllers.zones.reconcile([IDS[0]]) == {}
+        for _ in donated:
+            (picked,) = await world.until(lambda found: len(found) == 1 and found[0] not in trace)
+            trace.append(picked)
+            seen = (await world.observed())[picked]
+            assert seen.stable is not None
+            assert seen.pending is not None
+            donor, stealer = (Assignments.decode(key.value).peers for key in (seen.stable, seen.pending))
+            assert (donor, stealer) in [(("n1",), ("n2",)), (("n1",), ("n3",))]
+            await world.end_move(picked)
+            after = (await world.observed())[picked].stable
+            assert after is not None
+            assert Assignments.decode(after.value).peers == stealer
+        await world.until(lambda found: not found)
+    assert trace == donated
+
+
 async def test_limits_change_while_it_runs(world: World) -> None:
     """A cap is raised, then taken away: each is obeyed without anything else happening."""
     await world.limit(Limits(cluster_moves=1))

@@ -276,10 +276,12 @@ class Installation:
 
 @dataclass
 class Writer:
-    """Puts keys one after the other, each with a value of its own, and remembers what was acknowledged."""
+    """Puts keys one after the other, each with a value of its own, and remembers what was acknowledged. With
+    ``reads`` it gets each of them, too. ``longest_stall_s``: of a put and its get."""
 
     installation: Installation
     zone: str
+    reads: bool = False
     acknowledged: dict[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     longest_stall_s: float = 0.0
@@ -295,7 +297,9 @@ class Writer:
                     response = client.put(f"/api/v1/zones/{self.zone}/kv/{key}", json={"value": value})
                     if response.status_code == 200:
                         self.acknowledged[key] = value
-                    else:
+                        if self.reads:
+                            response = client.get(f"/api/v1/zones/{self.zone}/kv/{key}")
+                    if response.status_code != 200 or response.json().get("value", value) != value:
                         self.errors.append(response.text)
                 except httpx.TransportError as error:
                     self.errors.append(repr(error))
@@ -314,9 +318,9 @@ class Writer:
 
 
 @contextmanager
-def writing(installation: Installation, zone: str) -> Iterator[Writer]:
+def writing(installation: Installation, zone: str, *, reads: bool = False) -> Iterator[Writer]:
     """A writer in a thread for the length of the block."""
-    writer = Writer(installation, zone)
+    writer = Writer(installation, zone, reads)
     thread = threading.Thread(target=writer.run, name="writer")
     thread.start()
     try:

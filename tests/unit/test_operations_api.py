@@ -12,6 +12,7 @@ import pytest
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationFilter, OperationViews
 from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import ConfigurationRecord, KeptRecord, MemberRecord, MemberState, Stage
 from tests.unit.operations_world import VERIFIED, OperationsWorld, operations_world
@@ -57,12 +58,20 @@ async def test_a_change_is_an_operation(api: OperationsWorld) -> None:
     assert "plan" not in over
 
 
-@pytest.mark.row("VOL-023", "VOL-087", shows="service")
+async def stable_peers(api: OperationsWorld) -> list[tuple[str, ...]]:
+    keys = [api.world.keyspace.partition(PartitionId(ZoneId(1), number)).stable for number in range(4)]
+    found = [await api.world.metastore.get(key) for key in keys]
+    return [Assignments.decode(item.value).peers for item in found if item is not None]
+
+
+@pytest.mark.row("VOL-023", "VOL-032", "VOL-087", shows="service")
 async def test_the_plan_names_donors_and_stealers_in_batches(api: OperationsWorld) -> None:
-    """VOL-023, VOL-087: a node leaves; what it gives to whom, cut into batches by the limits."""
-    await api.http.patch("/rebalance/limits", json={"batch_size": 1})
+    """VOL-023, VOL-032, VOL-087: a node leaves; what it gives to whom, cut into batches by the limits. For
+    each stealer there are donors with their copies, for each batch partitions: exactly what then moves."""
+    before = await stable_peers(api)
     await api.world.set_nodes(*[node for node in api.world.nodes if node.name != "n1"])
     await api.run("ALTER ZONE orders SET (NODES FILTER '$[?(@.region == \"EU\")]')")
+    await api.http.patch("/rebalance/limits", json={"batch_size": 1})
     detail = await api.get(f"/operations/{(await api.newest())['operation_id']}")
     plan = detail["plan"]
     assert plan["units"]
@@ -70,6 +79,17 @@ async def test_the_plan_names_donors_and_stealers_in_batches(api: OperationsWorl
     assert {unit["stealer"] for unit in plan["units"]} <= {"n2", "n3"}
     assert plan["batch_size"] == 1
     assert plan["batches"] == detail["partitions_to_move"] == sum(unit["copies"] for unit in plan["units"])
+    await api.end_moves()
+    moves = {
+        number: (donor, stealer)
+        for number, ((donor,), (stealer,)) in enumerate(zip(before, await stable_peers(api), strict=True))
+        if donor != stealer
+    }
+    units = [(unit["donor"], unit["stealer"]) for unit in plan["units"] for _ in range(unit["copies"])]
+    assert sorted(moves.values()) == sorted(units)
+    assert plan["first_batches"] == [
+        {"batch": batch, "partitions": [number]} for batch, number in enumerate(sorted(moves), 1)
+    ]
 
 
 async def test_the_list_is_filtered_and_paged(api: OperationsWorld) -> None:

@@ -104,6 +104,28 @@ def test_bad_candidates_are_said(
 
 
 @pytest.mark.row("VOL-084", shows="service")
+def test_a_new_empty_node_gets_its_share(now: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """VOL-084: from the placement of before and one node more a balanced target is made, in which nothing moves
+    but what the new node gets."""
+    nodes = now.parent / "more.json"
+    nodes.write_text(json.dumps([*NODES, "n6"]))
+    given = ["place", "--nodes", nodes, "--partitions", 60, "--replicas", 3, "--algorithm", "balanced",
+             "--previous", now, "--format", "json"]  # fmt: skip
+    assert main(list(map(str, given))) == 0
+    target = now.parent / "target.json"
+    target.write_text(capsys.readouterr().out)
+    assert main(["skew", "--assignments", str(target), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sorted(node["replicas"] for node in found["nodes"].values()) == [25, 25, 26, 26, 26, 26, 26]
+    assert found["spread"]["replicas"]["max_min"] == 1
+    assert main(["transfers", "--before", str(now), "--after", str(target), "--format", "json"]) == 0
+    totals = json.loads(capsys.readouterr().out)["totals"]
+    assert {unit["stealer"] for unit in totals} == {"n6"}
+    assert {unit["donor"] for unit in totals} == set(NODES)
+    assert sum(unit["replicas"] for unit in totals) == found["nodes"]["n6"]["replicas"]
+
+
+@pytest.mark.row("VOL-084", shows="service")
 def test_skew(now: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-084: partitions, replicas and generated keys of each node, with the standard deviation."""
     given = ["skew", "--assignments", str(now), "--keys", "6000"]

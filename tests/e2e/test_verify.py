@@ -13,11 +13,12 @@ from aetcd import rpc
 
 from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
+from rebalance.groups.key_hash import partition_of
 from rebalance.hosting.tls import TlsFiles
 from tests.e2e.installation import ANSWER_S, Installation, wait_for
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("all copies are read before and after a move")]
-KEYS = 30
+KEYS, PARTITIONS = 30, 3
 
 
 def verify(installation: Installation, *more: str) -> tuple[int, dict[str, Any]]:
@@ -47,24 +48,28 @@ async def tamper(url: str, tls: TlsFiles | None, lost: str, changed: str) -> Non
 
 @pytest.mark.row("VOL-011", "VOL-082", "VOL-083", shows="service")
 def test_samples_before_and_after_a_move_and_a_forged_copy(five_nodes: Installation, tmp_path: Path) -> None:
-    """VOL-011, VOL-082, VOL-083: saved keys are on all copies that a change leads to, voters and learners; a
-    key that one copy lost and one that was changed there are named with the copy, with exit code 1."""
+    """VOL-011, VOL-082, VOL-083: saved keys are on all copies that a change leads to, voters and learners, and
+    in the partitions in which they were; a key that one copy lost and one that was changed there are named
+    with the copy, with exit code 1."""
     installation, file = five_nodes, tmp_path / "keys.json"
-    installation.execute("CREATE ZONE checked (PARTITIONS 1, REPLICAS 1)")
+    installation.execute(f"CREATE ZONE checked (PARTITIONS {PARTITIONS}, REPLICAS 1)")
     for number in range(KEYS):
         path = f"/api/v1/zones/checked/kv/k-{number}"
         installation.request("PUT", path, {"value": f"v-{number}"}).raise_for_status()
-    code, before = verify(installation, "--samples", "20", "--save", str(file))
+    code, before = verify(installation, "--samples", "5", "--save", str(file))
     assert (code, before["agrees"]) == (0, True)
-    assert sum(len(each["keys"]) for each in before["partitions"]) == 20
+    assert [len(each["keys"]) for each in before["partitions"]] == [5] * PARTITIONS
+    for partition in before["partitions"]:
+        placed = {partition_of(each["key"], PARTITIONS) for each in partition["keys"]}
+        assert placed == {partition["partition"]}
     assert verify(installation, "--samples", "3", "--seed", "5") == verify(
         installation, "--samples", "3", "--seed", "5"
     )
     installation.execute("ALTER ZONE checked SET (REPLICAS 4, QUORUM SIZE 2)")
     code, after = verify(installation, "--keys", str(file))
     assert (code, after["changed"]) == (0, 0), faults(after)
-    roles = [each["role"] for partition in after["partitions"] for each in partition["copies"]]
-    assert sorted(roles) == ["LEARNER"] + ["VOTER"] * 3
+    for partition in after["partitions"]:
+        assert sorted(each["role"] for each in partition["copies"]) == ["LEARNER"] + ["VOTER"] * 3
     assert [each["keys"] for each in after["partitions"]] == [each["keys"] for each in before["partitions"]]
 
     lost, changed = (each["key"] for each in after["partitions"][0]["keys"][:2])

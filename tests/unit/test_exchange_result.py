@@ -62,7 +62,7 @@ def concluded(
         # PME-134: until the switch, be it that a target puts the owners into another order, and nothing else.
         (Trigger.AFFINITY_CHANGE, "ba", "ab", "a:O b:O", "ba"),
         (Trigger.AFFINITY_CHANGE, "acb", "abc", "a:O b:O c:O", "acb"),
-        (Trigger.AFFINITY_CHANGE, "ca", "ab", "a:O b:O c:M", "ac"),
+        (Trigger.AFFINITY_CHANGE, "cb", "ab", "a:O b:O c:M", "acb"),
         (Trigger.NODE_FAILED, "ba", "ab", "a:O b:O", "ba"),
     ],
 )

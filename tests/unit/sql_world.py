@@ -22,7 +22,6 @@ from app.sql.view_sources import ViewSources
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
-from catalog.store.migrate import migrate
 from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper
@@ -48,6 +47,7 @@ from rebalance.core.records import (
 from rebalance.core.txn import Delete, Operation, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from simulator.control.memory_metastore import MemoryMetastore
+from tests.fixtures.databases import migrated_file
 from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.probe_stub import ProbeStub
 
@@ -79,7 +79,8 @@ class World:
         self.catalog.guard(lambda: None, KeyspaceViews(self.mirror, self.keyspace).may_rebalance)
         self.relay = OutboxRelay(self.catalog, self.metastore, self.keyspace)
         self.nodes: tuple[Node, ...] = ()
-        self.sandbox = sandbox or SandboxPool(QueryLimits())
+        # One that stands by costs half a second of a processor, and is mostly not used.
+        self.sandbox = sandbox or SandboxPool(QueryLimits(), spares=0)
         self.recovery = PartitionRecovery(self.metastore, self.keyspace, ProbeStub())
         ring = RingReader(self.mirror, self.keyspace)
         views = KeyspaceViews(self.mirror, self.keyspace)
@@ -177,9 +178,7 @@ async def opened(
     nodes: Sequence[Node] = DEFAULT_NODES,
     timeout_s: float = 60.0,
 ) -> AsyncIterator[World]:
-    url = f"sqlite:///{directory / 'catalog.sqlite'}"
-    migrate(url)
-    world = World(url, sandbox, timeout_s)
+    world = World(migrated_file(directory), sandbox, timeout_s)
     await world.catalog.open(lambda: None)
     watching = asyncio.gather(world.mirror.run(), world.admission.follow())
     await world.mirror.loaded()

@@ -13,8 +13,8 @@ from app.request_audit import Audit
 from catalog.core.audit import NOBODY, Action, Actor, AuditEntry, AuditFilter, Channel
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.store import CatalogStore
-from catalog.store.migrate import migrate
 from tests.fixtures.api_stub import ApiStub
+from tests.fixtures.databases import migrated_file
 from tests.unit.operations_world import VERIFIED, OperationsWorld, operations_world
 
 
@@ -121,8 +121,7 @@ def test_the_actor_ends_with_the_block() -> None:
 
 def test_what_is_too_long_is_cut(tmp_path: Path) -> None:
     """An audit that refuses is none."""
-    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    migrate(url)
+    url = migrated_file(tmp_path)
     store = CatalogStore.open(url)
     actor = Actor("x" * 500, False, Channel.SQL, "y" * 500)
     store.audit.record(AuditEntry("A" * 500, "s" * 5_000, actor, "r" * 5_000, "d" * 50_000, 1, 2))

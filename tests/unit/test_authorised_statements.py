@@ -23,8 +23,8 @@ from catalog.core.messages import CreateUser, Name
 from catalog.core.principals import Privilege, zone_object
 from catalog.core.snapshot import CatalogSnapshot, ZoneDefaults
 from catalog.core.zone import Origin, Zone, ZoneId
-from catalog.store.migrate import migrate
 from tests.fixtures.callers import SETUP, by, refusal, rename_unchecked, rows
+from tests.fixtures.databases import migrated_file
 from tests.unit.operations_world import OperationsWorld, operations_world
 from tests.unit.sql_world import World
 
@@ -332,8 +332,7 @@ async def test_nobody_drains_or_pauses_in_the_name_of_another(api: OperationsWor
 async def test_what_is_done_for_nobody_changes_nothing(tmp_path: Path) -> None:
     """Where users log in: a task that has lost for whom it works may not do everything. The server itself, as
     for the token of ``up``, says so."""
-    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    migrate(url)
+    url = migrated_file(tmp_path)
     catalog = CatalogExecutor(url, ZoneDefaults(), MemberCounts(lambda _: ()), requires_login=True)
     await catalog.open(lambda: None)
     commands = (CreateUser(Name("anna")),)

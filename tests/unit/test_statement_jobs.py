@@ -20,8 +20,8 @@ from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.statement_log import NewStatement, StatementState
 from catalog.core.zone import ZoneId
 from catalog.store import CatalogStore
-from catalog.store.migrate import migrate
 from catalog.store.statement_log import SqlStatementLog
+from tests.fixtures.databases import migrated_file
 
 T = TypeVar("T")
 HERE = PageAddresses("http://here")
@@ -73,8 +73,7 @@ class Moving:
 
 @pytest.fixture
 async def jobs(tmp_path: Path) -> AsyncIterator[StatementJobs]:
-    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    migrate(url)
+    url = migrated_file(tmp_path)
     store = CatalogStore.open(url)
     opened = StatementJobs(Catalog(store))
     yield opened
@@ -169,8 +168,7 @@ async def test_a_repeated_change_runs_once(front: TrinoFront, engine: Engine) ->
 
 
 async def test_what_a_dead_server_left_is_ended_by_who_asks(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    migrate(url)
+    url = migrated_file(tmp_path)
     now_us = 1_000_000
     store = CatalogStore.open(url, lambda: now_us)
     jobs = StatementJobs(Catalog(store), JobLimits(lease_s=10))

@@ -27,7 +27,7 @@ from catalog.core.errors import StatementError
 from catalog.core.messages import AlterUser, DropUser, Name, Secret
 from catalog.core.principals import local_user, role
 from catalog.core.snapshot import ZoneDefaults
-from catalog.store.migrate import migrate
+from tests.fixtures.databases import migrated_file
 
 NOW = 1_800_000_000_000_000
 UP = Actor("zonectl up")
@@ -36,9 +36,7 @@ ADMIN, ADMINISTRATOR = local_user("admin", 1), role("administrator")
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    migrate(url)
-    return url
+    return migrated_file(tmp_path)
 
 
 @pytest.fixture

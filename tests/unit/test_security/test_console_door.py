@@ -26,10 +26,10 @@ from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Grants
 from catalog.core.sessions import IDLE_US, LIFETIME_US, LINK_US, csrf_of
 from catalog.core.snapshot import Topology, ZoneDefaults
-from catalog.store.migrate import migrate
 from parser.to_command import parse_ddl
 from tests.fixtures.access_world import ManualClock, basic, bearer, says_who
 from tests.fixtures.console_browser import LOGIN_PATH, ConsoleBrowser, csrf_in
+from tests.fixtures.databases import migrated_file
 from tests.fixtures.known_users import user_of
 
 ANNA = {"user": "anna", "password": "anna's password"}
@@ -65,8 +65,7 @@ class Door:
 
 @pytest_asyncio.fixture
 async def door(tmp_path: Path) -> AsyncIterator[Door]:
-    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    migrate(url)
+    url = migrated_file(tmp_path)
     catalog = CatalogExecutor(url, ZoneDefaults(), MemberCounts(lambda _: ()), hash_password)
     await catalog.open(lambda: None)
     opened = Door(catalog, ManualClock())

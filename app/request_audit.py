@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import structlog
 
 from app.actor import current_actor
+from app.contract.columns import Facts
 from catalog.core.audit import Action, AuditEntry, AuditFilter, AuditRecord
 from catalog.core.errors import StoreError
 from catalog.core.snapshot import CatalogSnapshot
@@ -80,22 +80,5 @@ class Audit:
         return await self._store.audit(criteria, limit, below)
 
 
-def audit_body(record: AuditRecord) -> dict[str, Any]:
-    """As the API shows it."""
-    entry = record.entry
-    at = datetime.fromtimestamp(record.at_us / 1_000_000, UTC)
-    return {
-        "number": record.number,
-        "at": at.isoformat(timespec="milliseconds"),
-        "action": entry.action,
-        "subject": entry.subject,
-        "by": entry.actor.name or None,
-        "verified": entry.actor.verified,
-        "channel": entry.actor.channel.value,
-        "address": entry.actor.address,
-        "reason": entry.reason,
-        "details": entry.details,
-        "catalog_version_before": entry.version_before,
-        "catalog_version_after": entry.version_after,
-        "request_id": entry.actor.request_id or None,
-    }
+def audit_facts(record: AuditRecord) -> Facts:
+    return Facts(record, {"at": record.at_us // 1000})

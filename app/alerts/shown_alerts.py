@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from app.alerts.alert_rows import BY_NAME
 from app.contract.alerts import AlertBody, SilenceBody
+from app.contract.columns import Facts, body_of
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import utc
 from rebalance.core.alert_silence import Silence
 from rebalance.core.alert_state import Alert
 from rebalance.core.operation import parse_operation_id
@@ -15,34 +15,24 @@ from rebalance.core.operation import parse_operation_id
 
 def alert_body(alert: Alert, silence: Silence | None = None) -> AlertBody:
     """``silence``: what holds it back."""
+    return body_of(AlertBody, alert_facts(alert, silence))
+
+
+def alert_facts(alert: Alert, silence: Silence | None = None) -> Facts:
     row = BY_NAME[alert.name]
-    return {
-        "name": alert.name,
-        "state": alert.state.value,
-        "known": alert.is_known,
-        "severity": row.severity.value,
-        "group": row.group.value,
-        "labels": dict(alert.labels),
-        "text": alert.text,
-        "since": utc(alert.since_ms),
-        "starts_at": utc(alert.starts_ms) if alert.starts_ms else None,
-        "ends_at": utc(alert.ends_ms) if alert.ends_ms else None,
-        "fingerprint": alert.fingerprint,
+    values = {
+        "severity": row.severity,
+        "group": row.group,
+        "starts_at": alert.starts_ms or None,
+        "ends_at": alert.ends_ms or None,
         "runbook": row.page,
         "silence": silence_body(silence) if silence is not None else None,
     }
+    return Facts(alert, values)
 
 
 def silence_body(silence: Silence) -> SilenceBody:
-    return {
-        "silence_id": silence.silence_id,
-        "alert": silence.name or None,
-        "labels": dict(silence.labels),
-        "since": utc(silence.since_ms),
-        "until": utc(silence.until_ms),
-        "by": silence.by,
-        "reason": silence.reason,
-    }
+    return body_of(SilenceBody, Facts(silence))
 
 
 def seen_alerts(alerts: Iterable[Alert], zones: Mapping[str, ZoneId] | None) -> list[Alert]:

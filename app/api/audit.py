@@ -8,8 +8,9 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
 from app.api.problems import answers
-from app.contract.audit import AuditRecords
-from app.request_audit import audit_body
+from app.contract.audit import AuditBody, AuditRecords
+from app.contract.columns import body_of
+from app.request_audit import audit_facts
 from app.services import ServicesOf
 from app.sql.paging import page_offset, page_token
 from catalog.core.audit import AuditFilter
@@ -39,4 +40,6 @@ async def list_audit(
     records = await services.audit.read(AuditFilter(action, subject, by), page_size + 1, below)
     shown = records[:page_size]
     following = page_token(page, shown[-1].number) if len(records) > page_size else None
-    return JSONResponse({"records": [audit_body(record) for record in shown], "next_page_token": following})
+    return JSONResponse(
+        {"records": [body_of(AuditBody, audit_facts(record)) for record in shown], "next_page_token": following}
+    )

@@ -12,11 +12,11 @@ from app.actor import current_actor
 from app.api.bodies import Person, Reason, RequestBody, Whole
 from app.api.metastore_calls import answered
 from app.api.problems import answers
+from app.contract.columns import Facts, body_of
 from app.contract.log_levels import LevelChange, LevelReset, LogLevels
 from app.log_levels import utc_now_ms
 from app.services import ServicesOf
 from catalog.core.audit import Action
-from rebalance.core.admission import utc
 from rebalance.core.log_levels import (
     DEFAULTS,
     FOR_S_DEFAULT,
@@ -87,11 +87,4 @@ async def reset_log_level(module: Module, services: ServicesOf) -> Response:
 
 
 def _shown(module: str, change: LogLevel) -> LevelChange:
-    return {
-        "module": module,
-        "level": change.level.value,
-        "since": utc(change.since_ms),
-        "until": utc(change.until_ms),
-        "by": change.by,
-        "reason": change.reason,
-    }
+    return body_of(LevelChange, Facts(change, {"module": module}))

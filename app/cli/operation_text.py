@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.cli.cause_pages import say_pages
-from app.cli.output import Columns, print_table
+from app.cli.output import Columns, print_table, table_columns
 from app.cli.say import counted, say
+from app.contract.operations import OperationBody
 from rebalance.core.cause_table import in_words
 
 if TYPE_CHECKING:
     from app.contract.operations import (
         FinaliseAnswer,
         NoteBody,
-        OperationBody,
         OperationDetail,
         PartitionsCancelled,
         ReverseAnswer,
@@ -48,16 +48,14 @@ def _done(operation: OperationBody) -> str:
     return f"{counts['done']}/{counts['total']}"
 
 
-COLUMNS: Columns = {
-    "operation": "operation_id",
-    "zone": "zone",
-    "kind": "kind",
-    "state": _state,
-    "done": _done,
-    "started": "started",
-    "by": _requester,
-    "reason": lambda operation: operation["cause"] or operation["reason"],
-}
+COLUMNS = table_columns(
+    OperationBody,
+    *("operation_id", "zone", "kind", "state", "done", "started", "by", "reason"),
+    state=_state,
+    done=_done,
+    by=_requester,
+    reason=lambda operation: operation["cause"] or operation["reason"],
+)
 
 
 def operation_lines(operation: OperationDetail) -> list[str]:

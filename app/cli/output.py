@@ -22,13 +22,13 @@ Columns = Mapping[str, str | Callable[[Any], object]]
 
 
 def table_columns(row: type, *names: str, **own: str | Callable[[Any], object]) -> Columns:
-    """Of the fields of a row that are named; ``own``: cells of some of them, and of others behind them."""
+    """The fields of a row, or other columns, that are named, in that order; ``own``: cells that are not the
+    field's text."""
     from app.contract.columns import columns_of
 
     columns = columns_of(row)
-    shown = {name: columns[name].text for name in names}
     titles = {name: column.title.lower() for name, column in columns.items()}
-    return {titles.get(name, name): cell for name, cell in {**shown, **own}.items()}
+    return {titles.get(name, name): own.get(name) or columns[name].text for name in names}
 
 
 def print_table(

@@ -80,9 +80,8 @@ def status(api: Api) -> int:
         )
     if api.is_table and zones:
         say()
-        print_table(
-            zones, {**table_columns(ZoneBody, "name", parameters=zone_parameters), "waits for": _causes}
-        )
+        columns = table_columns(ZoneBody, "name", "parameters", parameters=zone_parameters)
+        print_table(zones, {**columns, "waits for": _causes})
     if api.is_table:
         say_pages(_all_causes(ready, zones))
     is_page = any(part.get("severity") == "page" for part in ready.get("degraded") or ())

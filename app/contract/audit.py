@@ -6,23 +6,38 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
+from app.contract.columns import Named, PreciseMoment
 from app.contract.marks import About
 
 
 class AuditBody(TypedDict):
-    number: Annotated[int, About("grows with each change")]
-    at: Annotated[str, About("UTC")]
-    action: Annotated[str, About("a statement's first words, or what was done", examples=["ALTER ZONE"])]
-    subject: Annotated[str, About("zone, table, node or operation; several with commas")]
-    by: Annotated[str | None, About("null: no name was given")]
-    verified: Annotated[bool, About("false: the name is what the client said")]
-    channel: Annotated[str, About("REST, CLI, CONSOLE, SQL, or SYSTEM")]
-    address: str
-    reason: str
-    details: Annotated[str, About("the statement, or the request as JSON")]
-    catalog_version_before: int
-    catalog_version_after: int
-    request_id: Annotated[str | None, About("of the answer's X-Request-Id; null: of no request")]
+    number: Annotated[int, Named("grows with each change", "AUDIT_NUMBER", kind="bigint")]
+    at: Annotated[PreciseMoment, Named(sql="AT")]
+    action: Annotated[
+        str,
+        Named("a statement's first words, or what was done", "ACTION", "entry.action", example="ALTER ZONE"),
+    ]
+    subject: Annotated[
+        str, Named("zone, table, node or operation; several with commas", "SUBJECT", "entry.subject")
+    ]
+    by: Annotated[str | None, Named("null: no name was given", "ACTOR", "entry.actor.name")]
+    verified: Annotated[
+        bool, Named("false: the name is what the client said", "IS_VERIFIED", "entry.actor.verified")
+    ]
+    channel: Annotated[str, Named("REST, CLI, CONSOLE, SQL, or SYSTEM", "CHANNEL", "entry.actor.channel")]
+    address: Annotated[str, Named(sql="ADDRESS", of="entry.actor.address")]
+    reason: Annotated[str, Named(sql="REASON", of="entry.reason")]
+    details: Annotated[str, Named("the statement, or the request as JSON", "DETAILS", "entry.details")]
+    catalog_version_before: Annotated[
+        int, Named(sql="CATALOG_VERSION_BEFORE", of="entry.version_before", kind="bigint")
+    ]
+    catalog_version_after: Annotated[
+        int, Named(sql="CATALOG_VERSION_AFTER", of="entry.version_after", kind="bigint")
+    ]
+    request_id: Annotated[
+        str | None,
+        Named("of the answer's X-Request-Id; null: of no request", "REQUEST_ID", "entry.actor.request_id"),
+    ]
 
 
 class AuditRecords(TypedDict):

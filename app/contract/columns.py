@@ -1,5 +1,5 @@
 """The one description of a row: each column of it with its type, text, unit, and names in REST and SQL, who may
-see it, and where its value is from. A row is a typed dictionary whose fields are marked with ``ColumnMark``.
+see it, and where its value is from. A row is a typed dictionary whose fields are marked with ``Named``.
 
 Made from it: the body of REST with its schema, a SQL view (``app.sql.view_registry.view_of``), columns of the
 console's grids (``app.console.grids.grid_columns``) and of tables of the command line
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from operator import attrgetter
@@ -25,11 +26,21 @@ from rebalance.core.admission import utc
 T = TypeVar("T")
 
 
-class _Moment(About):
+class _MomentMark(About):
     """Of a text that is kept as milliseconds, which SQL shows."""
 
+    def __init__(self, shown: Callable[[int], str]) -> None:
+        super().__init__("UTC")
+        self.shown = shown
 
-Moment = Annotated[str, _Moment("UTC")]
+
+def _with_milliseconds(at_ms: int) -> str:
+    at = datetime.fromtimestamp(at_ms // 1000, UTC) + timedelta(milliseconds=at_ms % 1000)
+    return at.isoformat(timespec="milliseconds")
+
+
+Moment = Annotated[str, _MomentMark(utc)]
+PreciseMoment = Annotated[str, _MomentMark(_with_milliseconds)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,40 +52,37 @@ class Facts:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-class ColumnMark(About):
-    """What there is to know of a column beside its type.
+@dataclass(frozen=True, eq=False)
+class Named:
+    """What there is to know of a column beside its type."""
 
-    - ``of``: attribute of the record, where it has another name than the field.
-    - ``sql``: name in the view; empty: it has no such column.
-    - ``kind``: SQL type, where it does not follow from the field's.
-    - ``title``: over it in grids and tables, where the field's name does not say it.
-    - ``words``: of numbers that a word is shown for, but not in SQL.
-    - ``none``: what people read where there is no value.
-    - ``keeps_empty``: an empty text is no lack of one.
-    - ``sums``: over all zones, so that only who sees all of them sees it.
-    - ``is_option``: it says how the thing is set.
-    """
+    text: str = ""
+    sql: str = ""
+    """Its name in the view; empty: that has no such column."""
+    of: str = ""
+    """Attribute of the record, where it has another name than the field."""
+    kind: str = ""
+    """SQL type, where it does not follow from the field's."""
+    title: str = ""
+    """Over it in grids and tables, where the field's name does not say it."""
+    words: Mapping[int, str] = field(default_factory=dict)
+    """Numbers that a word is shown for, but not in SQL."""
+    none: str = ""
+    """What people read where there is no value."""
+    unit: str = ""
+    example: str = ""
+    keeps_empty: bool = False
+    """An empty text is no lack of one."""
+    sums: bool = False
+    """Over all zones: only who sees all of them sees it."""
+    is_option: bool = False
+    """It says how the thing is set."""
 
-    def __init__(
-        self,
-        text: str = "",
-        *,
-        of: str = "",
-        sql: str = "",
-        kind: str = "",
-        title: str = "",
-        unit: str = "",
-        words: Mapping[int, str] | None = None,
-        none: str = "",
-        keeps_empty: bool = False,
-        sums: bool = False,
-        is_option: bool = False,
-        **schema: Any,
-    ) -> None:
-        super().__init__(text, **schema)
-        self.text, self.of, self.sql, self.kind = text, of, sql, kind
-        self.title, self.unit, self.words, self.none, self.sums = title, unit, words or {}, none, sums
-        self.is_option, self.keeps_empty = is_option, keeps_empty
+    def __get_pydantic_json_schema__(
+        self, core: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
+        more = {"description": self.text, "examples": [self.example] if self.example else None}
+        return handler(core) | {name: value for name, value in more.items() if value}
 
 
 SQL_KINDS = {bool: "boolean", int: "integer", float: "double", str: "varchar", dict: "json", list: "json"}
@@ -86,9 +94,10 @@ class RowColumn:
 
     name: str
     type: Any
-    about: ColumnMark
+    about: Named
     is_optional: bool
-    is_moment: bool
+    moment: Callable[[int], str] | None
+    """A time as REST shows it."""
     get: Callable[[Any], Any]
     path: tuple[str, ...] = ()
 
@@ -102,7 +111,7 @@ class RowColumn:
 
     @property
     def sql_kind(self) -> str:
-        if self.about.kind or self.is_moment:
+        if self.about.kind or self.moment:
             return self.about.kind or "timestamp(3)"
         return "varchar" if self.type == list[str] else SQL_KINDS[get_origin(self.type) or self.type]
 
@@ -112,8 +121,8 @@ class RowColumn:
         if value is None:
             empty = get_origin(self.type)
             return None if self.is_optional or empty is None else empty()
-        if self.is_moment:
-            return utc(value)
+        if self.moment is not None:
+            return self.moment(value)
         return self.about.words.get(value, value) if self.about.words else value
 
     def cell(self, facts: Facts) -> Any:
@@ -182,9 +191,9 @@ def _flat(columns: Mapping[str, RowColumn]) -> Iterator[RowColumn]:
 
 def _column(name: str, hint: Any) -> RowColumn:
     kind, marks = _bare(hint)
-    about = next((mark for mark in marks if isinstance(mark, ColumnMark)), ColumnMark())
-    is_moment = any(isinstance(mark, _Moment) for mark in marks)
-    return RowColumn(name, kind, about, None in marks, is_moment, attrgetter(about.of or name))
+    about = next((mark for mark in marks if isinstance(mark, Named)), Named())
+    moment = next((mark.shown for mark in marks if isinstance(mark, _MomentMark)), None)
+    return RowColumn(name, kind, about, None in marks, moment, attrgetter(about.of or name))
 
 
 def _bare(hint: Any) -> tuple[Any, list[Any]]:

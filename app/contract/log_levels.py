@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
+from app.contract.columns import Moment, Named
 from app.contract.marks import About, OneOf
 from rebalance.core.log_levels import LineLevel
 
@@ -15,8 +16,8 @@ LevelName = Annotated[str, OneOf(LineLevel)]
 class LevelChange(TypedDict):
     module: Annotated[str, About("module, with its submodules", examples=["rebalance.nodes"])]
     level: LevelName
-    since: Annotated[str, About("UTC")]
-    until: Annotated[str, About("UTC; then the module has its default again")]
+    since: Annotated[Moment, Named(of="since_ms")]
+    until: Annotated[Moment, Named("UTC; then the module has its default again", of="until_ms")]
     by: str
     reason: str
 

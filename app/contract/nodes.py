@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from app.contract.columns import ColumnMark
+from app.contract.columns import Moment, Named
 from app.contract.marks import About
 from app.contract.zones import AsOf
 
@@ -16,50 +16,41 @@ class DrainBody(TypedDict):
 
     state: Annotated[
         Literal["DRAINING", "DRAINED"],
-        ColumnMark("DRAINED: it holds no member and no copy any more", sql="DRAIN_STATE", sums=True),
+        Named("DRAINED: it holds no member and no copy any more", "DRAIN_STATE", sums=True),
     ]
     by: str
     reason: str
-    since: Annotated[str, About("UTC")]
+    since: Annotated[Moment, Named(of="since_ms")]
 
 
 class NodeBody(TypedDict):
-    name: Annotated[str, ColumnMark("name of the node", sql="NODE_NAME", title="Node")]
-    alive: Annotated[bool, ColumnMark("its lease lives", sql="IS_ALIVE")]
-    attributes: Annotated[
-        dict[str, str], ColumnMark("what filters match", of="node.attributes", sql="ATTRIBUTES")
-    ]
+    name: Annotated[str, Named("name of the node", "NODE_NAME", title="Node")]
+    alive: Annotated[bool, Named("its lease lives", "IS_ALIVE")]
+    attributes: Annotated[dict[str, str], Named("what filters match", "ATTRIBUTES", "node.attributes")]
     profiles: Annotated[
-        list[str],
-        ColumnMark("storage profiles that it has", of="node.profiles", sql="STORAGE_PROFILES"),
+        list[str], Named("all that it has", "STORAGE_PROFILES", "node.profiles", title="Storage profiles")
     ]
     member_limit: Annotated[
-        int | None,
-        ColumnMark("members and learners at most", of="node.member_limit", sql="MEMBER_LIMIT", title="Limit"),
+        int | None, Named("members and learners at most", "MEMBER_LIMIT", "node.member_limit", title="Limit")
     ]
-    weight: Annotated[
-        float | None, ColumnMark("share of balanced zones, of 1 elsewhere", of="node.weight", sql="WEIGHT")
-    ]
+    weight: Annotated[float | None, Named("share of balanced zones, of 1 elsewhere", "WEIGHT", "node.weight")]
     failure_domain: Annotated[
         str | None,
-        ColumnMark(
-            "empty: a domain of its own", of="node.failure_domain", sql="FAILURE_DOMAIN", keeps_empty=True
-        ),
+        Named("empty: a domain of its own", "FAILURE_DOMAIN", "node.failure_domain", keeps_empty=True),
     ]
     members: Annotated[
-        int | None,
-        ColumnMark("of all zones; null: the caller does not see all of them", sql="MEMBERS", sums=True),
+        int | None, Named("of all zones; null: the caller does not see all of them", "MEMBERS", sums=True)
     ]
     copies: Annotated[
         int | None,
-        ColumnMark(
+        Named(
             "of partitions of store zones, which have no members; null as `members` is",
-            sql="STORE_COPIES",
+            "STORE_COPIES",
             sums=True,
         ),
     ]
-    pid: Annotated[int | None, ColumnMark("process of its agent", sql="PID")]
-    drain: Annotated[DrainBody | None, ColumnMark("null: it is not leaving")]
+    pid: Annotated[int | None, Named("process of its agent", "PID")]
+    drain: Annotated[DrainBody | None, Named("null: it is not leaving")]
 
 
 class Nodes(AsOf):

@@ -6,6 +6,7 @@ from typing import Annotated, NotRequired
 
 from typing_extensions import TypedDict
 
+from app.contract.columns import Moment, Named
 from app.contract.marks import About, OneOf
 from app.contract.zones import AsOf
 from rebalance.core.operation import OperationKind, OperationState
@@ -14,21 +15,30 @@ KindName = Annotated[str, OneOf(OperationKind)]
 StateName = Annotated[str, OneOf(OperationState)]
 
 
-class Share(TypedDict):
-    total: int
-    done: Annotated[int, About("never decreases")]
-
-
-class PartitionShare(Share):
+class PartitionShare(TypedDict):
+    total: Annotated[int, Named(sql="PARTITIONS")]
+    done: Annotated[int, Named("never decreases", "PARTITIONS_DONE")]
     moving: NotRequired[Annotated[int | None, About("moving now; only of a single operation")]]
     waiting: NotRequired[Annotated[int | None, About("moving now; only of a single operation")]]
 
 
 class CopiedBytes(TypedDict):
     estimated: Annotated[
-        int, About("bytes to copy, by the sizes at the start, as in plan and EXPLAIN; 0: sizes were unknown")
+        int,
+        Named(
+            "bytes to copy, by the sizes at the start, as in plan and EXPLAIN; 0: sizes were unknown",
+            "BYTES_ESTIMATED",
+            kind="bigint",
+        ),
     ]
-    copied: Annotated[int, About("so far, measured on the nodes that got copies; may exceed the estimate")]
+    copied: Annotated[
+        int,
+        Named(
+            "so far, measured on the nodes that got copies; may exceed the estimate",
+            "BYTES_COPIED",
+            kind="bigint",
+        ),
+    ]
 
 
 class OperationProgress(TypedDict):
@@ -41,37 +51,58 @@ class OperationProgress(TypedDict):
 class OperationBody(TypedDict):
     """A change that moves data. Times are UTC."""
 
-    operation_id: Annotated[str, About("zone id and event revision", examples=["3-1834"])]
-    kind: KindName
-    state: StateName
-    over: Annotated[
-        bool, About("nothing of it is left to do; a cancelled one first finishes moves that had started")
+    operation_id: Annotated[
+        str, Named("zone id and event revision", "OPERATION_ID", title="Operation", example="3-1834")
     ]
-    cause: Annotated[str, About("reason of the state, where the state alone does not tell")]
-    zone: Annotated[str, About("the zone's name when it began")]
-    zone_id: int
-    by: Annotated[str | None, About("user who requested it; null: a node joined or left")]
-    verified: Annotated[bool, About("false: the name is what the client said")]
-    reason: str
-    statement: Annotated[str | None, About("SQL that began it")]
-    parameters: Annotated[str, About("of the zone, that the target was computed for; empty: of a reset")]
-    catalog_version: int
-    catalog_version_before: int | None
-    event_revision: int
-    event_revision_before: Annotated[int | None, About("of the stored target that it started from")]
-    target_revision: Annotated[int, About("of the metastore, at which its target was named")]
-    reverses: Annotated[str | None, About("the operation that this one takes back")]
-    started: str
-    begun: Annotated[str | None, About("when its first partition began to move")]
-    ended: str | None
+    zone_id: Annotated[int, Named("given once, never used again", "ZONE_ID")]
+    zone: Annotated[str, Named("the zone's name when it began", "ZONE_NAME")]
+    kind: Annotated[KindName, Named(sql="KIND")]
+    state: Annotated[StateName, Named(sql="STATE")]
+    over: Annotated[
+        bool,
+        Named(
+            "nothing of it is left to do; a cancelled one first finishes moves that had started",
+            "IS_OVER",
+            "is_over",
+        ),
+    ]
+    by: Annotated[str | None, Named("user who requested it; null: a node joined or left", "REQUESTED_BY")]
+    verified: Annotated[bool, Named("false: the name is what the client said", "IS_VERIFIED")]
+    reason: Annotated[str, Named(sql="REASON")]
+    statement: Annotated[str | None, Named("SQL that began it", "STATEMENT")]
+    catalog_version: Annotated[int, Named(sql="CATALOG_VERSION", kind="bigint")]
+    event_revision: Annotated[int, Named(sql="EVENT_REVISION", kind="bigint")]
+    reverses: Annotated[str | None, Named("the operation that this one takes back", "REVERSES")]
+    started: Annotated[Moment, Named(sql="STARTED_AT", of="started_ms")]
+    begun: Annotated[Moment | None, Named("when its first partition began to move", "BEGUN_AT", "begun_ms")]
+    ended: Annotated[Moment | None, Named(sql="ENDED_AT", of="ended_ms")]
+    progress: OperationProgress
+    cause: Annotated[str, Named("reason of the state, where the state alone does not tell", "CAUSE")]
+    parameters: Annotated[
+        str, Named("of the zone, that the target was computed for; empty: of a reset", "PARAMETERS")
+    ]
+    catalog_version_before: Annotated[int | None, Named(sql="CATALOG_VERSION_BEFORE", kind="bigint")]
+    event_revision_before: Annotated[
+        int | None, Named("of the stored target that it started from", "EVENT_REVISION_BEFORE", kind="bigint")
+    ]
+    target_revision: Annotated[
+        int, Named("of the metastore, at which its target was named", "TARGET_REVISION", kind="bigint")
+    ]
     last_progress: Annotated[
-        str | None, About("last time that a partition ended, reached a stage, got bytes or was held back")
+        Moment | None,
+        Named(
+            "last time that a partition ended, reached a stage, got bytes or was held back", "LAST_PROGRESS_AT"
+        ),
     ]
     stuck: Annotated[
-        bool, About("nothing has moved for ten minutes, and no pause, window, limit or drain holds it back")
+        bool,
+        Named(
+            "nothing has moved for ten minutes, and no pause, window, limit or drain holds it back", "IS_STUCK"
+        ),
     ]
-    partitions_to_move: Annotated[int, About("partitions whose assignment changes")]
-    progress: OperationProgress
+    partitions_to_move: Annotated[
+        int, Named("partitions whose assignment changes", "PARTITIONS_TO_MOVE", "moves")
+    ]
 
 
 class WaitingBody(TypedDict):
@@ -106,7 +137,7 @@ class OperationPlanBody(TypedDict):
 class NoteBody(TypedDict):
     """An action that concerns the operation."""
 
-    at: Annotated[str, About("UTC")]
+    at: Annotated[Moment, Named(of="at_ms")]
     action: Annotated[str, About("action, as in the audit log", examples=["PAUSE OPERATION", "CHANGE LIMITS"])]
     by: str | None
     reason: str
@@ -125,8 +156,13 @@ class PartitionsCancelled(CancelledBody):
     operation_id: str
 
 
-class OperationDetail(OperationBody):
-    history: Annotated[list[NoteBody], About("the last 20 actions, oldest first")]
+class RememberedOperation(OperationBody):
+    """With what was done about it."""
+
+    history: Annotated[list[NoteBody], Named("the last 20 actions, oldest first", "HISTORY", kind="varchar")]
+
+
+class OperationDetail(RememberedOperation):
     waiting: Annotated[list[WaitingBody], About("waiting partitions by cause, most frequent first")]
     plan: NotRequired[Annotated[OperationPlanBody | None, About("null: its targets are no longer stored")]]
     cancelled: NotRequired[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
-from app.contract.columns import ColumnMark, Moment
+from app.contract.columns import Moment, Named
 from app.contract.marks import About, OneOf
 from catalog.core.zone_options import ZONE_OPTIONS, OptionKind, ZoneOptionRow
 from rebalance.core.affinity import CopyState
@@ -123,7 +123,7 @@ class PartitionBody(TypedDict):
 
 
 class PhaseBody(TypedDict):
-    phase: Annotated[str, ColumnMark(of="name"), OneOf(PhaseName)]
+    phase: Annotated[str, Named(of="name"), OneOf(PhaseName)]
     state: Annotated[str, OneOf(PhaseState)]
     trigger: Annotated[str, About("the event that begins the phase, or what is waited for")]
     steps: Annotated[list[str], About("what is done, in order")]
@@ -131,21 +131,19 @@ class PhaseBody(TypedDict):
 
 
 class FailureBody(TypedDict):
-    node: Annotated[str, ColumnMark("node of the leader, which reports the failure", sql="NODE_NAME")]
-    code: Annotated[str, ColumnMark(sql="FAILURE_CODE")]
-    term: Annotated[int, ColumnMark(sql="TERM", kind="bigint")]
-    attempt: Annotated[
-        int, ColumnMark("failed attempts; 0: none could be started", sql="ATTEMPT", kind="bigint")
-    ]
-    cause: Annotated[str, ColumnMark(sql="CAUSE")]
-    since: Annotated[Moment, ColumnMark("when it was first reported", of="since_ms", sql="FAILED_SINCE")]
-    at: Annotated[Moment, ColumnMark("when it was last reported", of="at_ms", sql="FAILED_AT")]
+    node: Annotated[str, Named("node of the leader, which reports the failure", "NODE_NAME")]
+    code: Annotated[str, Named(sql="FAILURE_CODE")]
+    term: Annotated[int, Named(sql="TERM", kind="bigint")]
+    attempt: Annotated[int, Named("failed attempts; 0: none could be started", "ATTEMPT", kind="bigint")]
+    cause: Annotated[str, Named(sql="CAUSE")]
+    since: Annotated[Moment, Named("when it was first reported", "FAILED_SINCE", "since_ms")]
+    at: Annotated[Moment, Named("when it was last reported", "FAILED_AT", "at_ms")]
 
 
 class PartitionName(TypedDict):
-    zone_id: Annotated[int, ColumnMark("given once, never used again", sql="ZONE_ID")]
-    zone: Annotated[str, ColumnMark("name of the zone", sql="ZONE_NAME")]
-    partition: Annotated[int, ColumnMark("from 0", sql="PARTITION_ID")]
+    zone_id: Annotated[int, Named("given once, never used again", "ZONE_ID")]
+    zone: Annotated[str, Named("name of the zone", "ZONE_NAME")]
+    partition: Annotated[int, Named("from 0", "PARTITION_ID")]
 
 
 class FailureRow(PartitionName, FailureBody):
@@ -200,21 +198,19 @@ class ProgressAnswer(Progress, AsOf):
 
 
 class ZoneName(TypedDict):
-    zone_id: Annotated[int, ColumnMark("given once, never used again", sql="ZONE_ID", title="Id")]
-    name: Annotated[str, ColumnMark("name of the zone", sql="ZONE_NAME", title="Zone")]
+    zone_id: Annotated[int, Named("given once, never used again", "ZONE_ID", title="Id")]
+    name: Annotated[str, Named("name of the zone", "ZONE_NAME", title="Zone")]
 
 
 class ZoneStanding(TypedDict):
     """A zone beside its name and its options."""
 
-    voters: Annotated[int, ColumnMark("of each partition, with the data nodes there are", sql="ZONE_VOTERS")]
-    learners: Annotated[int, ColumnMark("replicas of each partition that do not vote", sql="ZONE_LEARNERS")]
-    data_nodes: Annotated[list[str], ColumnMark("nodes that may hold its replicas", sql="DATA_NODES")]
-    is_default: Annotated[bool, ColumnMark("the zone of tables that name none", sql="IS_DEFAULT_ZONE")]
-    zone_state: Annotated[
-        Literal["ACTIVE", "DEACTIVATED"], ColumnMark("DEACTIVATED: its files rest", sql="ZONE_STATE")
-    ]
-    catalog_version: Annotated[int, ColumnMark("that made the zone what it is")]
+    voters: Annotated[int, Named("of each partition, with the data nodes there are", "ZONE_VOTERS")]
+    learners: Annotated[int, Named("replicas of each partition that do not vote", "ZONE_LEARNERS")]
+    data_nodes: Annotated[list[str], Named("nodes that may hold its replicas", "DATA_NODES")]
+    is_default: Annotated[bool, Named("the zone of tables that name none", "IS_DEFAULT_ZONE")]
+    zone_state: Annotated[Literal["ACTIVE", "DEACTIVATED"], Named("DEACTIVATED: its files rest", "ZONE_STATE")]
+    catalog_version: Annotated[int, Named("that made the zone what it is")]
 
 
 def zone_row(options: Iterable[ZoneOptionRow]) -> type:
@@ -231,11 +227,11 @@ def _option(row: ZoneOptionRow) -> Any:
         kind |= Annotated[str, OneOf((), row.word)]
     if row.is_optional:
         kind |= None
-    words = {row.word_number: row.word} if row.word else None
+    words = {row.word_number: row.word} if row.word else {}
     sql = row.old_key or f"ZONE_{row.name}"
     none = row.none_word or "derived"
     text = row.text.replace("`", "")
-    column = ColumnMark(text, of=row.field, sql=sql, unit=row.unit, words=words, none=none, is_option=True)
+    column = Named(text, sql, row.field, words=words, none=none, unit=row.unit, is_option=True)
     return Annotated[kind, column]
 
 

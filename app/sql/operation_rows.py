@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from app.contract.columns import Facts
 from app.contract.zones import Progress
 from app.sql.view_snapshot import SystemSnapshot
-from app.views.operation_views import OperationFilter, OperationViews, history_of
+from app.views.operation_views import OperationFilter, OperationViews
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.operation import Operation, operation_id
 from rebalance.core.readable import Unreadable, read
@@ -35,36 +36,12 @@ def operation_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             yield from _progress(snapshot, progress, intent.zone.name)
 
 
-def operation_history_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+def remembered_operations(snapshot: SystemSnapshot) -> Iterator[Facts]:
     """Every operation that is remembered, the newest first."""
-    for operation, _ in OperationViews(snapshot.keys, snapshot.keyspace, snapshot.views).listed(
-        OperationFilter()
-    ):
+    views = OperationViews(snapshot.keys, snapshot.keyspace, snapshot.views)
+    for operation, item in views.listed(OperationFilter()):
         snapshot.checkpoint()
-        yield (
-            operation.operation_id,
-            operation.zone_id,
-            operation.zone,
-            operation.kind.value,
-            operation.state.value,
-            operation.is_over,
-            operation.by or None,
-            operation.verified,
-            operation.reason,
-            operation.statement or None,
-            operation.catalog_version,
-            operation.event_revision,
-            operation.reverses or None,
-            operation.started_ms,
-            operation.begun_ms,
-            operation.ended_ms,
-            operation.tally.total,
-            operation.tally.done,
-            operation.tally.bytes_total,
-            operation.tally.bytes_done,
-            operation.cause,
-            json.dumps(history_of(operation), ensure_ascii=False),
-        )
+        yield views.facts(operation, item, snapshot.taken_at_ms)
 
 
 def _progress(snapshot: SystemSnapshot, progress: Progress, name: str) -> Iterator[Row]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from app.contract.columns import body_of, columns_of
+from app.contract.zones import ZoneBody
 from app.sql.partition_views import whole_state
 from app.sql.results import AnswerColumn, ResultSet, ResultType, timestamp_text
 from app.sql.view_registry import CATALOG, SCHEMA, TABLES_SCHEMA, ViewRegistry, check_place
@@ -89,36 +91,20 @@ def _like(statement: Show, answer: ResultSet) -> ResultSet:
 
 
 def _zones(snapshot: SystemSnapshot) -> ResultSet:
-    columns = {
-        "ZONE_NAME": VARCHAR,
-        "ZONE_ID": INTEGER,
-        "PARTITIONS": INTEGER,
-        "REPLICAS": VARCHAR,
-        **dict.fromkeys(("QUORUM_SIZE", "VOTERS", "LEARNERS", "DATA_NODES"), INTEGER),
-        **dict.fromkeys(("STORAGE_PROFILES", "DISTRIBUTION_ALGORITHM", "CONSISTENCY_MODE"), VARCHAR),
-    }
-    return result(columns, (_zone_row(zone, snapshot) for zone in snapshot.catalog.zones))
+    """The columns of SYSTEM.ZONES by shorter names, with words for numbers; data nodes are counted."""
+    fields = {name: field for name, field in columns_of(ZoneBody).items() if field.about.sql}
+    titles = {name: name.upper() for name in fields} | {"name": "ZONE_NAME", "zone_id": "ZONE_ID"}
+    counted = [name for name, field in fields.items() if field.is_number and not field.about.words]
+    order = ["name", *(name for name in fields if name != "name")]
 
+    def row(zone: Zone) -> Row:
+        body: Mapping[str, Any] = body_of(ZoneBody, snapshot.zone_facts(zone))
+        cells = {name: body[name] if name in counted else field.text(body) for name, field in fields.items()}
+        cells["data_nodes"] = len(body["data_nodes"])
+        return tuple(cells[name] for name in order)
 
-def _zone_row(zone: Zone, snapshot: SystemSnapshot) -> Row:
-    sizes = snapshot.sizes(zone)
-    return (
-        zone.name,
-        zone.zone_id,
-        zone.partitions,
-        replicas_text(zone),
-        sizes.quorum,
-        sizes.voters,
-        max(0, sizes.replicas - sizes.voters),
-        len(sizes.data_nodes),
-        ", ".join(zone.storage_profiles),
-        zone.algorithm.value,
-        zone.consistency_mode.value,
-    )
-
-
-def replicas_text(zone: Zone) -> str:
-    return "ALL" if zone.all_replicas else str(zone.replicas)
+    kinds = {titles[name]: INTEGER if name in (*counted, "data_nodes") else VARCHAR for name in order}
+    return result(kinds, map(row, snapshot.catalog.zones))
 
 
 def _grants(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:

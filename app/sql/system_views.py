@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.contract.columns import Facts
+from app.alerts.shown_alerts import alert_facts
+from app.contract.alerts import AlertBody
+from app.contract.audit import AuditBody
 from app.contract.nodes import NodeBody
+from app.contract.operations import RememberedOperation
 from app.contract.zones import FailureRow, ZoneBody
-from app.sql.alert_view import ALERT_COLUMNS, alert_rows
-from app.sql.operation_rows import operation_history_rows, operation_rows
+from app.request_audit import audit_facts
+from app.sql.operation_rows import operation_rows, remembered_operations
 from app.sql.partition_views import (
     affinity_rows,
     assignment_rows,
@@ -53,14 +56,6 @@ from app.sql.view_registry import (
     view_of,
 )
 from app.sql.view_snapshot import SystemSnapshot
-from app.views.view_bodies import zone_facts
-
-
-def _zones(snapshot: SystemSnapshot) -> Iterator[Facts]:
-    catalog, views = snapshot.catalog, snapshot.views
-    for zone in catalog.zones:
-        state = views.zone_state(zone.zone_id)
-        yield zone_facts(zone, snapshot.sizes(zone), catalog, state, catalog.version)
 
 
 def _storage_profiles(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -89,26 +84,6 @@ def _events(snapshot: SystemSnapshot) -> Iterator[Row]:
         yield event.version, at_ms, event.statement_id, event.statement, by, why
 
 
-def _audit(snapshot: SystemSnapshot) -> Iterator[Row]:
-    for record in snapshot.audit:
-        entry, actor = record.entry, record.entry.actor
-        yield (
-            record.number,
-            record.at_us // 1000,
-            entry.action,
-            entry.subject,
-            actor.name or None,
-            actor.verified,
-            actor.channel.value,
-            actor.address,
-            entry.reason,
-            entry.details,
-            entry.version_before,
-            entry.version_after,
-            actor.request_id or None,
-        )
-
-
 def _sql_queries(snapshot: SystemSnapshot) -> Iterator[Row]:
     for query in snapshot.queries:
         yield (
@@ -131,7 +106,7 @@ def _snapshot(snapshot: SystemSnapshot) -> Iterator[Row]:
 _ZONE = {"ZONE_ID": INTEGER, "ZONE_NAME": VARCHAR}
 
 SYSTEM_VIEWS = (
-    view_of("ZONES", ZoneBody, _zones),
+    view_of("ZONES", ZoneBody, lambda snapshot: map(snapshot.zone_facts, snapshot.catalog.zones)),
     view(
         "ZONE_STORAGE_PROFILES",
         {**_ZONE, "STORAGE_PROFILE": VARCHAR, "IS_DEFAULT_PROFILE": BOOLEAN},
@@ -232,25 +207,7 @@ SYSTEM_VIEWS = (
         },
         operation_rows,
     ),
-    view(
-        "OPERATION_HISTORY",
-        {
-            "OPERATION_ID": VARCHAR,
-            **_ZONE,
-            **dict.fromkeys(("KIND", "STATE"), VARCHAR),
-            "IS_OVER": BOOLEAN,
-            "REQUESTED_BY": VARCHAR,
-            "IS_VERIFIED": BOOLEAN,
-            **dict.fromkeys(("REASON", "STATEMENT"), VARCHAR),
-            **dict.fromkeys(("CATALOG_VERSION", "EVENT_REVISION"), BIGINT),
-            "REVERSES": VARCHAR,
-            **dict.fromkeys(("STARTED_AT", "BEGUN_AT", "ENDED_AT"), TIMESTAMP),
-            **dict.fromkeys(("PARTITIONS", "PARTITIONS_DONE"), INTEGER),
-            **dict.fromkeys(("BYTES_ESTIMATED", "BYTES_COPIED"), BIGINT),
-            **dict.fromkeys(("CAUSE", "HISTORY"), VARCHAR),
-        },
-        operation_history_rows,
-    ),
+    view_of("OPERATION_HISTORY", RememberedOperation, remembered_operations),
     view(EXCHANGES, EXCHANGE_COLUMNS, exchange_rows),
     view(STORE_COPIES, STORE_COPY_COLUMNS, store_copy_rows),
     view(
@@ -262,19 +219,7 @@ SYSTEM_VIEWS = (
         },
         _events,
     ),
-    view(
-        AUDIT,
-        {
-            "AUDIT_NUMBER": BIGINT,
-            "AT": TIMESTAMP,
-            **dict.fromkeys(("ACTION", "SUBJECT", "ACTOR"), VARCHAR),
-            "IS_VERIFIED": BOOLEAN,
-            **dict.fromkeys(("CHANNEL", "ADDRESS", "REASON", "DETAILS"), VARCHAR),
-            **dict.fromkeys(("CATALOG_VERSION_BEFORE", "CATALOG_VERSION_AFTER"), BIGINT),
-            "REQUEST_ID": VARCHAR,
-        },
-        _audit,
-    ),
+    view_of(AUDIT, AuditBody, lambda snapshot: map(audit_facts, snapshot.audit)),
     view(
         SQL_QUERIES,
         {
@@ -287,7 +232,7 @@ SYSTEM_VIEWS = (
         },
         _sql_queries,
     ),
-    view(ALERTS, ALERT_COLUMNS, alert_rows),
+    view_of(ALERTS, AlertBody, lambda snapshot: map(alert_facts, snapshot.alerts)),
     view(USERS, USER_COLUMNS, user_rows),
     view(ROLES, ROLE_COLUMNS, role_rows),
     view(GRANTS, GRANT_COLUMNS, grant_rows),

@@ -15,12 +15,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from app.contract.columns import Facts
 from app.sql.query_line import QueryEntry
 from app.views.keyspace_views import KeyspaceViews
 from app.views.placed_zone import PlacedZone
 from app.views.sight import MetastoreSilence
 from app.views.store_copies import ServerCopies
-from app.views.view_bodies import ZoneSizes
+from app.views.view_bodies import ZoneSizes, zone_facts
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
@@ -122,6 +123,10 @@ class SystemSnapshot:
             effective_replicas(zone.replicas, len(nodes)),
             consensus_size(quorum, zone.replicas, len(nodes)),
         )
+
+    def zone_facts(self, zone: Zone) -> Facts:
+        state = self.views.zone_state(zone.zone_id)
+        return zone_facts(zone, self.sizes(zone), self.catalog, state, self.catalog.version)
 
     def placed(self, zone: Zone) -> PlacedZone | None:
         """The newest target, if it covers the zone as the catalog has it."""

@@ -13,18 +13,20 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from app.contract.columns import Facts, body_of
 from app.contract.operations import (
     NoteBody,
     OperationBody,
     OperationDetail,
     OperationPlanBody,
     OperationProgress,
+    RememberedOperation,
     UnitBody,
 )
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.moved_copies import PlacedRows, moved_copies
-from rebalance.core.admission import Limits, utc
+from rebalance.core.admission import Limits
 from rebalance.core.copy_sizes import known_start
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
@@ -95,8 +97,13 @@ class OperationViews:
         return isinstance(pointer, TargetPointer) and pointer.event_revision == operation.event_revision
 
     def summary(self, operation: Operation, item: KeyValue, now_ms: int) -> OperationBody:
-        """As a list shows it: counts are those of the record."""
-        return _record(operation, item, _progress(operation, operation.tally, now_ms), now_ms)
+        """As a list shows it."""
+        return body_of(OperationBody, self.facts(operation, item, now_ms))
+
+    @staticmethod
+    def facts(operation: Operation, item: KeyValue, now_ms: int) -> Facts:
+        """Counts are those of the record."""
+        return operation_facts(operation, item, _progress(operation, operation.tally, now_ms), now_ms)
 
     def detail(
         self, operation: Operation, item: KeyValue, now_ms: int, *, with_plan: bool = True
@@ -108,8 +115,8 @@ class OperationViews:
         states = [step.state for step in steps]
         progress["partitions"]["moving"] = states.count(MoveState.MOVING)
         progress["partitions"]["waiting"] = states.count(MoveState.WAITING)
-        body = cast(OperationDetail, _record(operation, item, progress, now_ms))
-        body["history"] = history_of(operation)
+        facts = operation_facts(operation, item, progress, now_ms)
+        body = cast(OperationDetail, body_of(RememberedOperation, facts))
         body["waiting"] = [
             {"cause": cause.cause, "partitions": cause.count, "numbers": list(cause.partitions)}
             for cause in stuck(steps)
@@ -202,41 +209,21 @@ class OperationViews:
         return sizes
 
 
-def _record(operation: Operation, item: KeyValue, progress: OperationProgress, now_ms: int) -> OperationBody:
-    return {
-        "operation_id": operation.operation_id,
-        "kind": operation.kind.value,
-        "state": operation.state.value,
-        "over": operation.is_over,
-        "cause": operation.cause,
-        "zone": operation.zone,
-        "zone_id": operation.zone_id,
-        "by": operation.by or None,
-        "verified": operation.verified,
-        "reason": operation.reason,
-        "statement": operation.statement or None,
-        "parameters": operation.parameters,
-        "catalog_version": operation.catalog_version,
+def operation_facts(operation: Operation, item: KeyValue, progress: OperationProgress, now_ms: int) -> Facts:
+    values = {
         "catalog_version_before": operation.before_version or None,
-        "event_revision": operation.event_revision,
         "event_revision_before": operation.before or None,
         "target_revision": item.create_revision,
-        "reverses": operation.reverses or None,
-        "started": utc(operation.started_ms),
-        "begun": _moment(operation.begun_ms),
-        "ended": _moment(operation.ended_ms),
-        "last_progress": _moment(operation.movement.at_ms or None),
+        "last_progress": operation.movement.at_ms or None,
         "stuck": operation.is_stuck(now_ms),
-        "partitions_to_move": operation.moves,
         "progress": progress,
+        "history": history_of(operation),
     }
+    return Facts(operation, values)
 
 
 def history_of(operation: Operation) -> list[NoteBody]:
-    return [
-        {"at": utc(note.at_ms), "action": note.action, "by": note.by or None, "reason": note.reason}
-        for note in operation.notes
-    ]
+    return [body_of(NoteBody, Facts(note)) for note in operation.notes]
 
 
 def _progress(operation: Operation, tally: Tally, now_ms: int) -> OperationProgress:
@@ -248,7 +235,3 @@ def _progress(operation: Operation, tally: Tally, now_ms: int) -> OperationProgr
         "bytes_per_s": None if forecast.rate is None else round(forecast.rate),
         "seconds_left": None if forecast.left_s is None else round(forecast.left_s, 1),
     }
-
-
-def _moment(at_ms: int | None) -> str | None:
-    return None if at_ms is None else utc(at_ms)

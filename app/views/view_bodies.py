@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
 
-from app.contract.columns import Facts
+from app.contract.columns import Facts, body_of
 from app.contract.nodes import DrainBody
 from app.contract.zones import (
     KeptCopy,
@@ -57,13 +56,8 @@ def zone_facts(zone: Zone, sizes: ZoneSizes, catalog: CatalogSnapshot, state: st
 
 
 def drain_body(drain: Drain, held: int) -> DrainBody:
-    since = utc(drain.since_ms)
-    return {"state": drain_state(held), "by": drain.by, "reason": drain.reason, "since": since}
-
-
-def drain_state(held: int) -> Literal["DRAINING", "DRAINED"]:
     """Of a node that is leaving and holds so many members and copies."""
-    return "DRAINING" if held else "DRAINED"
+    return body_of(DrainBody, Facts(drain, {"state": "DRAINING" if held else "DRAINED"}))
 
 
 def roles(assignments: Assignments | None) -> Roles | None:
@@ -120,12 +114,7 @@ def kept_copies(keys: KeyspaceCopy, keyspace: Keyspace, partition: PartitionId) 
 def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> MirrorBody | None:
     if mirror is None:
         return None
-    return {
-        "state": mirror.state.value if is_alive else Cause.NODE_DOWN.value,
-        "client_url": mirror.client_url,
-        "safe_revision": mirror.safe_revision,
-        "reason": mirror.reason,
-    }
+    return body_of(MirrorBody, Facts(mirror, {} if is_alive else {"state": Cause.NODE_DOWN}))
 
 
 def status_body(status: MoveStatus, since_ms: int | None) -> MoveStatusBody:

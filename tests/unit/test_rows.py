@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from app.cli.output import table_columns
 from app.cli.status import zone_parameters
-from app.console.grids import details
-from app.contract.columns import Facts, body_of
+from app.console.grids import details, grid_columns
+from app.contract.columns import Facts, body_of, without_sums
+from app.contract.nodes import DrainBody, NodeBody
+from app.contract.operations import RememberedOperation
 from app.contract.zones import ZoneBody, zone_row
 from app.sql.system_views import SYSTEM_VIEWS
 from app.sql.view_registry import view_of
+from app.views.operation_views import OperationViews
 from catalog.core.messages import ZoneOption
 from catalog.core.zone import (
     ConsistencyMode,
@@ -26,6 +30,9 @@ from catalog.core.zone import (
 )
 from catalog.core.zone_changes import zone_params
 from catalog.core.zone_options import ZONE_OPTIONS, OptionKind, ZoneOptionRow
+from rebalance.core.drain import Drain
+from rebalance.core.operation import Operation, OperationKind
+from rebalance.core.txn import KeyValue
 
 
 class _Later(Enum):
@@ -56,15 +63,19 @@ VALUES = {
 }
 
 
+def shown_in_sql(row: type, facts: Facts) -> dict[str, Any]:
+    view = view_of("ANY", row, lambda _: [facts])
+    (cells,) = view.rows(None)
+    return dict(zip((column.name for column in view.columns), cells, strict=True))
+
+
 @pytest.mark.parametrize("extra", [(), (EXTRA,)], ids=["shipped", "with one more"])
 def test_an_option_of_zones_is_shown_wherever_zones_are(extra: tuple[ZoneOptionRow, ...]) -> None:
     options = (*ZONE_OPTIONS, *extra)
     row = zone_row(options)
     facts = Facts(ZONE, VALUES)
     body: Any = body_of(row, facts)
-    view = view_of("ZONES", row, lambda _: [facts])
-    (cells,) = view.rows(None)
-    in_sql = dict(zip((column.name for column in view.columns), cells, strict=True))
+    in_sql = shown_in_sql(row, facts)
     schema = TypeAdapter(row).json_schema()["properties"]
     detail, of_statement = details(row, body), zone_params(ZONE, 2, options)
     for option in options:
@@ -94,9 +105,7 @@ def test_words_stand_for_numbers_in_rest_and_not_in_sql() -> None:
     everywhere = replace(ZONE, replicas=2_147_483_647, quorum_size=None, strategy=None)
     facts = Facts(everywhere, VALUES)
     body: Any = body_of(ZoneBody, facts)
-    view = view_of("ZONES", ZoneBody, lambda _: [facts])
-    (cells,) = view.rows(None)
-    in_sql = dict(zip((column.name for column in view.columns), cells, strict=True))
+    in_sql = shown_in_sql(ZoneBody, facts)
     assert (body["replicas"], in_sql["ZONE_REPLICAS"]) == ("ALL", 2_147_483_647)
     assert (body["auto_scale_down"], in_sql["DATA_NODES_AUTO_ADJUST_SCALE_DOWN"]) == ("OFF", 2_147_483_647)
     assert body["quorum_size"] is body["rebalance_strategy"] is in_sql["ZONE_REBALANCE_STRATEGY"] is None
@@ -104,3 +113,47 @@ def test_words_stand_for_numbers_in_rest_and_not_in_sql() -> None:
     assert (shown["Quorum size"], shown["Rebalance strategy"]) == ("derived", "default")
     assert shown["Storage profiles"] == in_sql["ZONE_STORAGE_PROFILES"] == "default, ssd"
     assert "rebalance_strategy" not in zone_parameters(body)
+
+
+def test_a_node_of_which_nothing_is_known_has_empty_fields() -> None:
+    held = {"name": "n1", "alive": False, "members": 1, "copies": 2}
+    drain = body_of(DrainBody, Facts(Drain("anna", "disks", 0), {"state": "DRAINING"}))
+    facts = Facts(None, {**held, "drain": drain})
+    body = body_of(NodeBody, facts)
+    assert (body["attributes"], body["profiles"], body["weight"], body["pid"]) == ({}, [], None, None)
+    assert drain == {"state": "DRAINING", "by": "anna", "reason": "disks", "since": "1970-01-01T00:00:00Z"}
+    in_sql = shown_in_sql(NodeBody, facts)
+    assert (in_sql["ATTRIBUTES"], in_sql["STORAGE_PROFILES"], in_sql["DRAIN_STATE"]) == (None, None, "DRAINING")
+    of_some_zones = without_sums(NodeBody, body)
+    assert (of_some_zones["members"], of_some_zones["copies"], of_some_zones["name"]) == (None, None, "n1")
+    (nodes,) = (view for view in SYSTEM_VIEWS if view.name == "NODES")
+    assert [each.name for each in nodes.columns if each.sums] == ["MEMBERS", "STORE_COPIES", "DRAIN_STATE"]
+
+
+def test_an_operation_is_told_in_seconds_by_rest_and_in_milliseconds_by_sql() -> None:
+    operation = Operation(OperationKind.ALTER_ZONE, ZoneId(3), "ORDERS", 1834, 5, 1_700_000_000_123, moves=4)
+    facts = OperationViews.facts(operation, KeyValue("key", b"", 7, 9, 2), 1_700_000_000_500)
+    body = body_of(RememberedOperation, facts)
+    in_sql = shown_in_sql(RememberedOperation, facts)
+    assert (body["started"], in_sql["STARTED_AT"]) == ("2023-11-14T22:13:20Z", 1_700_000_000_123)
+    assert (
+        body["by"] is body["statement"] is body["ended"] is in_sql["REQUESTED_BY"] is in_sql["ENDED_AT"] is None
+    )
+    assert (in_sql["PARTITIONS"], in_sql["BYTES_COPIED"], in_sql["HISTORY"]) == (0, 0, "[]")
+    assert in_sql["PARTITIONS_TO_MOVE"] == body["partitions_to_move"] == 4
+    assert body["target_revision"] == in_sql["TARGET_REVISION"]
+    assert list(body) == list(TypeAdapter(RememberedOperation).json_schema()["properties"])
+
+
+def test_grids_and_tables_have_the_titles_of_the_row() -> None:
+    grid = grid_columns(NodeBody, "name", "member_limit", "failure_domain")
+    assert [(each["field"], each["headerName"]) for each in grid] == [
+        ("name", "Node"),
+        ("member_limit", "Limit"),
+        ("failure_domain", "Failure domain"),
+    ]
+    assert [each.get("type") for each in grid] == [None, "rightAligned", None]
+    table = table_columns(NodeBody, "name", "profiles", "held", held=lambda node: node["members"])
+    body = {"name": "n1", "profiles": ["default", "ssd"], "members": 3}
+    cells = {title: cell(body) for title, cell in table.items() if callable(cell)}
+    assert cells == {"node": "n1", "storage profiles": "default, ssd", "held": 3}

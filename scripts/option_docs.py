@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Write docs/limits.md, docs/zone-options.md, docs/settings.md and docs/causes.md from their tables; with
---check, say whether they are as the tables have them (exit code 1: they are not)."""
+"""Write docs/limits.md, docs/zone-options.md, docs/settings.md, docs/causes.md and docs/views.md from their
+tables, and docs/rows.schema.json from the rows of REST; with --check, say whether they are as the tables have
+them (exit code 1: they are not)."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -11,10 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
 from app.cli.main import app
 from app.configuration.settings import Settings
+from app.contract.alerts import AlertBody
+from app.contract.audit import AuditBody
+from app.contract.nodes import NodeBody
+from app.contract.operations import OperationBody
+from app.contract.zones import PartitionBody, ZoneBody
+from app.sql.results import AnswerColumn
+from app.sql.system_views import SYSTEM_VIEWS
 from catalog.core.engine_options import ENGINE_OPTIONS
 from catalog.core.zone_options import ZONE_OPTIONS
 from rebalance.core.cause_rows import CauseRow, Normality
@@ -202,16 +212,48 @@ and lasts longer deserves a look, but how long a copy takes depends on its size.
     return "\n".join(parts)
 
 
+ROWS = (ZoneBody, NodeBody, OperationBody, PartitionBody, AlertBody, AuditBody)
+"""Whose JSON Schema is written out."""
+
+
+def views() -> str:
+    parts = [
+        f"""# SYSTEM views
+{MADE.format("app/sql/system_views.py and app/contract")}
+
+Ask them with SELECT, from `zonectl sql` or a SQL driver; `DESCRIBE SYSTEM.ZONES` says the same of one. Names of
+views and columns stay. A column that sums over zones is NULL for who does not see all of them; rows of zones
+that you may not see are left out. REST has the same in `/api/v1/zones`, `nodes`, `operations`, `alerts` and
+`audit`; `docs/rows.schema.json` is their JSON Schema.
+"""
+    ]
+    for view in SYSTEM_VIEWS:
+        rows = ((f"`{column.name}`", column.type.value, meaning(column)) for column in view.columns)
+        parts.append(f"## {view.name}\n\n{table(('Column', 'Type', 'Meaning'), rows)}\n")
+    return "\n".join(parts)
+
+
+def meaning(column: AnswerColumn) -> str:
+    return "; ".join(filter(None, (column.comment, "sums over zones" if column.sums else "")))
+
+
+def row_schemas() -> str:
+    _, schema = TypeAdapter.json_schemas([(row, "validation", TypeAdapter(row)) for row in ROWS])
+    return json.dumps(schema, indent=1) + "\n"
+
+
 def main(arguments: list[str]) -> int:
     stale = []
     documents = {
-        "limits": limits(),
-        "zone-options": zone_options(),
-        "settings": settings(),
-        "causes": causes(),
+        "limits.md": limits(),
+        "zone-options.md": zone_options(),
+        "settings.md": settings(),
+        "causes.md": causes(),
+        "views.md": views(),
+        "rows.schema.json": row_schemas(),
     }
     for name, text in documents.items():
-        path = DOCS / f"{name}.md"
+        path = DOCS / name
         if not path.exists() or path.read_text() != text:
             stale.append(path.name)
             if "--check" not in arguments:

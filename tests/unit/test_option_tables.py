@@ -15,6 +15,7 @@ from app.cli.main import main
 from app.cli.options import OutputFormat
 from app.cli.rebalance_view import print_limits
 from app.configuration.settings import Settings
+from app.sql.system_views import SYSTEM_VIEWS
 from catalog.core.messages import ZoneOption
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Node, Zone, ZoneId
@@ -127,6 +128,7 @@ def test_the_documents_are_as_the_tables() -> None:
         ("limits.md", [option.name for option in LIMIT_OPTIONS]),
         ("zone-options.md", [row.option.value for row in ZONE_OPTIONS]),
         ("settings.md", [f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields]),
+        ("views.md", [column.name for view in SYSTEM_VIEWS for column in view.columns]),
     ):
         text = (ROOT / "docs" / name).read_text()
         assert [option for option in options if f"| `{option}` |" not in text] == []

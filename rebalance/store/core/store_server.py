@@ -99,8 +99,7 @@ NEVER_LEAVES_MS = 1 << 62
 
 
 class StoreServer:
-    """``incarnation`` is new with every start. ``step`` takes one input and gives what is to be done, in order;
-    once it has given ``StopServer`` it gives nothing more."""
+    """Core of a server. ``incarnation``: new with every start. ``step`` gives nothing after ``StopServer``."""
 
     def __init__(
         self,
@@ -439,8 +438,7 @@ class StoreServer:
                 self._fills.stored(stored)
 
     def _disk_refused(self, refused: DiskRefused) -> None:
-        """Handle a refused transaction: what reached the log is never answered "failed", and the connections
-        end with the process. What fills a copy waits for room, and is tried again now and then."""
+        """End the process for writes of the log, never answered "failed"; bulk waits for room."""
         if not (refused.no_room and self.books.disk.without_bulk(refused.ticket)):
             self._stop("its disk refused a transaction")
 

@@ -108,7 +108,7 @@ def test_the_keyboard_reaches_the_page_past_the_navigation(visit: Visit) -> None
     assert inside
 
 
-@pytest.mark.row("VOL-009", shows="service")
+@pytest.mark.row("VOL-009")
 def test_a_plan_is_made_and_given_up_by_keyboard(visit: Visit) -> None:
     """The first button makes and shows it, the second asks before it runs (VOL-009)."""
     page = visit.open("plan?wish=out")

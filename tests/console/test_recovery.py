@@ -111,7 +111,7 @@ def test_partitions_that_are_not_there_are_refused(
         expect(page.locator(".problem")).to_contain_text(words)
 
 
-@pytest.mark.row("R2", shows="service")
+@pytest.mark.row("R2")
 def test_every_copy_is_shown_with_what_it_has(chromium: Chromium, lost_stage: Stage) -> None:
     """R2: voters and learners by data revision; one that is not the best is used where it is named."""
     with chromium.visiting(lost_stage) as visit:
@@ -141,7 +141,7 @@ def test_every_copy_is_shown_with_what_it_has(chromium: Chromium, lost_stage: St
         expect(page.get_by_text("3 entries").first).to_be_visible()
 
 
-@pytest.mark.row("R5", shows="service")
+@pytest.mark.row("R5")
 def test_a_partition_begins_without_data_only_when_its_copies_are_given_up(
     chromium: Chromium, lost_stage: Stage
 ) -> None:
@@ -176,7 +176,7 @@ def test_a_highly_available_zone_asks_for_no_names(chromium: Chromium, lost_stag
         expect(page.get_by_text("Requested: partitions 1.")).to_be_visible()
 
 
-@pytest.mark.row("R1", shows="service")
+@pytest.mark.row("R1")
 def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Chromium, lost_stage: Stage) -> None:
     """R1: a zone of STRONG_CONSISTENCY is reset once the dead nodes are named; then it is followed on the same
     page until every group has its replicas again."""

@@ -26,7 +26,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     whole.stop()
 
 
-@pytest.mark.row("VOL-009", shows="service")
+@pytest.mark.row("VOL-009")
 @pytest.mark.timeout(1_800)
 def test_the_walk(chromium: Chromium, installation: Installation) -> None:
     """A zone is created in the editor after an error was marked, a plan is made, shown and run by two buttons

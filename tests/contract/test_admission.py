@@ -101,7 +101,7 @@ async def test_batches(world: World) -> None:
         await world.until(lambda found: len([each for each in found if each.zone_id == IDS[0]]) == 2)
 
 
-@pytest.mark.row("VOL-090", shows="service")
+@pytest.mark.row("VOL-090")
 async def test_a_run_goes_in_cycles(world: World) -> None:
     """VOL-090: a batch is picked; each of its partitions gets its transition, from the node that has the copy
     to the one that takes it over; once that is carried out the next batch is picked."""

@@ -69,7 +69,7 @@ def test_what_no_database_takes_is_replaced(store: CatalogStore) -> None:
     assert store.audit.read(AuditFilter(action="\0"), 10) == ()
 
 
-@pytest.mark.row("VOL-093", shows="service")
+@pytest.mark.row("VOL-093")
 def test_a_restored_zone_is_a_version_that_says_why(store: CatalogStore) -> None:
     """VOL-093: also when no parameter changes, and with the stored target in the intent."""
     run(store, "CREATE ZONE a (PARTITIONS 2)")

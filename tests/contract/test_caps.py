@@ -90,7 +90,7 @@ class Run:
         return time.monotonic()
 
 
-@pytest.mark.row("VOL-008", "VOL-023", "VOL-024", shows="service")
+@pytest.mark.row("VOL-008", "VOL-023", "VOL-024")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("partitions", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
 async def test_all_caps_hold_at_every_revision(

@@ -58,7 +58,7 @@ def test_an_empty_catalog_is_version_0(store: CatalogStore) -> None:
     assert store.outbox.unsent() == ()
 
 
-@pytest.mark.row("IEP-013", "IEP-015", "IEP-030", "IEP-031", shows="service")
+@pytest.mark.row("IEP-013", "IEP-015", "IEP-030", "IEP-031")
 def test_every_version_can_be_read_for_ever(runner: ScriptRunner, store: CatalogStore) -> None:
     """IEP-013, IEP-015, IEP-030, IEP-031: what was said is stored, at each version."""
     script = """CREATE ZONE a (PARTITIONS 4, REPLICAS 3, QUORUM SIZE 2);
@@ -166,7 +166,7 @@ BAD_STATEMENTS = [
 ]
 
 
-@pytest.mark.row("I3-003", "IEP-022", "IEP-023", "IEP-024", "IEP-025", "IEP-032", shows="service")
+@pytest.mark.row("I3-003", "IEP-022", "IEP-023", "IEP-024", "IEP-025", "IEP-032")
 def test_a_bad_statement_leaves_the_catalog_as_it_was(runner: ScriptRunner, catalog_url: str) -> None:
     """IEP-022, IEP-023, IEP-024, IEP-025, IEP-032, I3-003: byte for byte, in every table."""
     runner.run("CREATE ZONE a (REPLICAS 3, QUORUM SIZE 2)", NODES)
@@ -338,7 +338,7 @@ def test_two_coordinators_race_and_lose_nothing(store: CatalogStore, catalog_url
         each.close()
 
 
-@pytest.mark.row("I3-002", shows="service")
+@pytest.mark.row("I3-002")
 def test_the_same_change_from_ten_coordinators_is_one_version(store: CatalogStore, catalog_url: str) -> None:
     """I3-002: all ten have read the same version before the first commits."""
     CatalogService(store.unit_of_work).execute(parse_ddl("CREATE ZONE z"), NODES)

@@ -70,7 +70,7 @@ async def pointer_of(store: Metastore, keyspace: Keyspace) -> TargetPointer:
     return TargetPointer.decode(found.value)
 
 
-@pytest.mark.row("I3-007", "I3-008", "I3-010", "I3-011", "I3-015", "I3-020", shows="service")
+@pytest.mark.row("I3-007", "I3-008", "I3-010", "I3-011", "I3-015", "I3-020")
 async def test_create_then_alter(store: Metastore, keyspace: Keyspace) -> None:
     """I3-007, I3-008, I3-010, I3-011, I3-015, I3-020: creation writes stable, an ALTER writes pending."""
     zones = controller(store, keyspace)
@@ -94,7 +94,7 @@ async def test_create_then_alter(store: Metastore, keyspace: Keyspace) -> None:
     assert await triggers(store, keyspace) == {altered.event_revision}
 
 
-@pytest.mark.row("I3-019", shows="service")
+@pytest.mark.row("I3-019")
 async def test_a_repeated_event_changes_nothing(store: Metastore, keyspace: Keyspace) -> None:
     """I3-019: the same controller, and another that knows nothing, see the event again: no key changes."""
     zones = controller(store, keyspace)
@@ -106,7 +106,7 @@ async def test_a_repeated_event_changes_nothing(store: Metastore, keyspace: Keys
     assert await dump(store, keyspace) == before
 
 
-@pytest.mark.row("I3-014", shows="service")
+@pytest.mark.row("I3-014")
 async def test_a_version_that_changes_no_placement_parameter_moves_nothing(
     store: Metastore, keyspace: Keyspace
 ) -> None:
@@ -124,7 +124,7 @@ async def test_a_version_that_changes_no_placement_parameter_moves_nothing(
     assert len(await assignments(store, keyspace, "pending")) == 8
 
 
-@pytest.mark.row("I3A-004", shows="service")
+@pytest.mark.row("I3A-004")
 async def test_a_move_has_the_strategy_that_its_zone_has_when_it_begins(
     store: Metastore, keyspace: Keyspace
 ) -> None:
@@ -155,7 +155,7 @@ async def test_a_move_has_the_strategy_that_its_zone_has_when_it_begins(
     assert {(len(each.peers), each.strategy) for each in replaced.values()} == {(2, Strategy.CANCEL)}
 
 
-@pytest.mark.row("I3-004", shows="service")
+@pytest.mark.row("I3-004")
 async def test_many_handlers_of_one_event(store: Metastore, keyspace: Keyspace) -> None:
     """I3-004, S105: ten controllers handle the same event at once: each key is written exactly once."""
     await publish(store, keyspace, ZoneIntent(1, ZONE))
@@ -254,7 +254,7 @@ class DyingMetastore:
         return await self._inner.commit(txn)
 
 
-@pytest.mark.row("I3-016", shows="service")
+@pytest.mark.row("I3-016")
 async def test_a_controller_that_dies_is_continued(store: Metastore, keyspace: Keyspace) -> None:
     """I3-016, S100, S101, S104: killed between any two commits, there is never a mix; a successor finds what
     was not written, and uses the stored target."""
@@ -300,7 +300,7 @@ class SilentMetastore:
         return result
 
 
-@pytest.mark.row("I3-016", shows="service")
+@pytest.mark.row("I3-016")
 async def test_a_request_whose_outcome_is_unknown_is_read_back(store: Metastore, keyspace: Keyspace) -> None:
     """I3-016: of five requests one was done and one was not, both unanswered: each key is written once."""
     wide = replace(ZONE, partitions=5 * PARTITIONS_PER_REQUEST)
@@ -323,7 +323,7 @@ class FailingEngine(LocalPlacementEngine):
         return await super().place(batch)
 
 
-@pytest.mark.row("I3-004", shows="service")
+@pytest.mark.row("I3-004")
 async def test_two_results_of_one_event_are_not_mixed(store: Metastore, keyspace: Keyspace) -> None:
     """I3-004: what another controller stored for the event and did not name is written over; whoever was
     written over cannot name it any more. The partitions get what is stored."""
@@ -359,7 +359,7 @@ async def test_two_results_of_one_event_are_not_mixed(store: Metastore, keyspace
     assert (await pointer_of(store, keyspace)).event_revision == event
 
 
-@pytest.mark.row("I3-015", shows="service")
+@pytest.mark.row("I3-015")
 async def test_a_zone_that_fails_holds_up_no_other(store: Metastore, keyspace: Keyspace) -> None:
     """I3-015 for zones: the failure is reported for its zone, the others are written."""
     for zone_id in (1, 2, 3):
@@ -373,7 +373,7 @@ async def test_a_zone_that_fails_holds_up_no_other(store: Metastore, keyspace: K
     assert written == {keyspace.target_pointer(ZoneId(1)), keyspace.target_pointer(ZoneId(3))}
 
 
-@pytest.mark.row("I3-013", shows="service")
+@pytest.mark.row("I3-013")
 async def test_a_joined_node_is_a_data_node_at_once_and_one_that_left_stays(
     store: Metastore, keyspace: Keyspace
 ) -> None:
@@ -434,7 +434,7 @@ class ListedOutbox:
         self.sent.extend(rows)
 
 
-@pytest.mark.row("I3-002", shows="service")
+@pytest.mark.row("I3-002")
 async def test_an_intent_only_moves_to_a_higher_version(store: Metastore, keyspace: Keyspace) -> None:
     """I3-002: rows sent twice, late or by two relays at once leave the newest version."""
     first, second = ZoneIntent(1, ZONE), ZoneIntent(2, replace(ZONE, replicas=2))

@@ -49,7 +49,7 @@ async def assignments(world: TimerWorld, field: str) -> dict[int, Assignments]:
     return found
 
 
-@pytest.mark.row("IEP-039", "IEP-040", shows="service")
+@pytest.mark.row("IEP-039", "IEP-040")
 async def test_a_node_that_joined_gets_replicas_when_its_time_is_over(
     store: Metastore, keyspace: Keyspace
 ) -> None:
@@ -65,7 +65,7 @@ async def test_a_node_that_joined_gets_replicas_when_its_time_is_over(
     assert all("C" in each.nodes for each in pending.values())
 
 
-@pytest.mark.row("IEP-045", "IEP-046", "IEP-048", shows="service")
+@pytest.mark.row("IEP-045", "IEP-046", "IEP-048")
 async def test_who_stays_does_not_move_when_another_leaves(store: Metastore, keyspace: Keyspace) -> None:
     """IEP-045, IEP-046, IEP-048 (decision 6): partitions without the departed node have no pending; in the
     others the survivors keep their place, and nothing happens before the time or a second time."""
@@ -92,7 +92,7 @@ async def test_who_stays_does_not_move_when_another_leaves(store: Metastore, key
     assert (await store.range(keyspace.prefix)).items == revision
 
 
-@pytest.mark.row("IEP-048", shows="service")
+@pytest.mark.row("IEP-048")
 async def test_without_another_data_node_the_departed_is_only_dropped(
     store: Metastore, keyspace: Keyspace
 ) -> None:
@@ -294,7 +294,7 @@ async def running(world: TimerWorld, name: str) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.row("IEP-039", shows="service")
+@pytest.mark.row("IEP-039")
 async def test_controllers_killed_between_event_and_due_time(store: Metastore, keyspace: Keyspace) -> None:
     """S144, S147, IEP-039: a controller dies after the join is recorded; another one, which has only the
     metastore, waits for the rest of the time: not a millisecond less."""

@@ -24,7 +24,7 @@ async def world(store: Metastore, keyspace: Keyspace) -> RecoveryWorld:
     return RecoveryWorld(store, keyspace)
 
 
-@pytest.mark.row("IEP-051", shows="service")
+@pytest.mark.row("IEP-051")
 async def test_a_minority_is_reset_after_the_delay(world: RecoveryWorld) -> None:
     """S190, S191, S220, S222, IEP-051: not while a majority lives, not before the delay is over, then once: on
     the most advanced copy, without nodes that the target does not have."""
@@ -55,7 +55,7 @@ async def test_a_minority_is_reset_after_the_delay(world: RecoveryWorld) -> None
     assert (await world.trigger(), await world.assigned("planned")) >= (before, None)
 
 
-@pytest.mark.row("IEP-049", "IEP-050", "IEP-051", shows="service")
+@pytest.mark.row("IEP-049", "IEP-050", "IEP-051")
 async def test_strong_zones_never_help_themselves(world: RecoveryWorld) -> None:
     """S221, IEP-049, IEP-050, IEP-051: no timer, no reset, nothing promoted, however long it lasts."""
     await world.with_nodes(STRONG, "a", "b", "c")
@@ -271,7 +271,7 @@ async def test_a_partition_that_nobody_told_of_is_waited_for(world: RecoveryWorl
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("R6", shows="service")
+@pytest.mark.row("R6")
 async def test_a_silent_copy_is_waited_for_five_seconds(world: RecoveryWorld) -> None:
     """R6: no longer than that: the best of those that have told goes on, and the operation names who was
     silent."""
@@ -293,7 +293,7 @@ async def test_a_silent_copy_is_waited_for_five_seconds(world: RecoveryWorld) ->
     assert Operation.decode(item.value).reason == "no majority for 15 s; silent: a"
 
 
-@pytest.mark.row("R1", shows="service")
+@pytest.mark.row("R1")
 async def test_a_group_that_serves_is_not_reset(world: RecoveryWorld) -> None:
     """R1: its nodes are cut off from the metastore alone, and their fences do not hold. The time begins again
     each time that it answers, and it is reset once it is silent for all of it."""
@@ -312,7 +312,7 @@ async def test_a_group_that_serves_is_not_reset(world: RecoveryWorld) -> None:
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("IEP-051", "IEP-059", shows="service")
+@pytest.mark.row("IEP-051", "IEP-059")
 async def test_a_learner_goes_on_where_no_voter_is_left(world: RecoveryWorld) -> None:
     """IEP-051, IEP-059: the same candidates as of a reset by hand."""
     await world.with_nodes(replace(ZONE, replicas=5, quorum_size=2), "a", "b", "c", "d", "e")

@@ -85,7 +85,7 @@ async def world(store: Metastore, keyspace: Keyspace) -> OperationsWorld:
     return made
 
 
-@pytest.mark.row("M1", shows="service")
+@pytest.mark.row("M1")
 async def test_its_operation_says_so(world: OperationsWorld) -> None:
     """M1: it goes on while something moves; then it has failed with who was gone and in how many partitions,
     and what is there counts as done."""
@@ -121,7 +121,7 @@ async def asking(world: OperationsWorld, clock: SetClock) -> AsyncIterator[tuple
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.row("M2", shows="service")
+@pytest.mark.row("M2")
 async def test_it_is_asked_again_when_it_lives_again(world: OperationsWorld) -> None:
     """M2: not while the node is away; a minute after it is back by an event of its own, once; after the second
     time two minutes."""
@@ -152,7 +152,7 @@ async def test_it_is_asked_again_when_it_lives_again(world: OperationsWorld) -> 
             await give_up_all(world)
 
 
-@pytest.mark.row("M2", shows="service")
+@pytest.mark.row("M2")
 async def test_what_was_cancelled_is_not_asked_again(world: OperationsWorld) -> None:
     """M2: whoever cancelled the operation does not want it, whoever lives."""
     clock = SetClock()

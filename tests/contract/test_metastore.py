@@ -65,7 +65,7 @@ async def test_reads_what_was_written(store: Metastore, keyspace: Keyspace) -> N
     assert (found.value, found.create_revision, found.mod_revision, found.version) == (b"2", first, second, 2)
 
 
-@pytest.mark.row("I3-016", shows="core")
+@pytest.mark.row("I3-016")
 async def test_guards_decide_and_leave_no_trace(store: Metastore, keyspace: Keyspace) -> None:
     """I3-016: guard, write and trigger are one transaction; a failed guard writes nothing."""
     a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
@@ -127,7 +127,7 @@ async def test_a_compare_below_a_prefix_holds_for_every_key(store: Metastore, ke
     assert await holds(not_written_below(below, first)), "a deletion is not seen"
 
 
-@pytest.mark.row("I3-015", shows="core")
+@pytest.mark.row("I3-015")
 async def test_nested_transactions_succeed_and_fail_on_their_own(store: Metastore, keyspace: Keyspace) -> None:
     """I3-015: many partitions in one request; a failure in one does not stop the others."""
     a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
@@ -301,7 +301,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
     started.stop()
 
 
-@pytest.mark.row("I3-060", shows="core")
+@pytest.mark.row("I3-060")
 async def test_calls_go_to_another_endpoint(cluster: EtcdCluster, keyspace: Keyspace) -> None:
     """I3-060: whichever member a client talks to is killed: it goes on with the next, also its watch. A
     transaction that was under way is reported as unknown, once, and not repeated."""
@@ -329,7 +329,7 @@ async def test_calls_go_to_another_endpoint(cluster: EtcdCluster, keyspace: Keys
         await store.close()
 
 
-@pytest.mark.row("I3-060", shows="core")
+@pytest.mark.row("I3-060")
 async def test_a_short_lease_is_renewed_though_two_endpoints_say_nothing(
     etcd_server: Etcd, keyspace: Keyspace
 ) -> None:
@@ -354,7 +354,7 @@ async def test_a_short_lease_is_renewed_though_two_endpoints_say_nothing(
             await store.close()
 
 
-@pytest.mark.row("I3-060", shows="core")
+@pytest.mark.row("I3-060")
 async def test_calls_that_fail_together_leave_an_endpoint_once(etcd_server: Etcd, keyspace: Keyspace) -> None:
     """I3-060: two calls at an endpoint where nobody answers do not bring each other back to it."""
     store = EtcdMetastore([f"127.0.0.1:{free_port()}", etcd_server.endpoint], CALL_S)
@@ -367,7 +367,7 @@ async def test_calls_that_fail_together_leave_an_endpoint_once(etcd_server: Etcd
         await store.close()
 
 
-@pytest.mark.row("I3-060", shows="core")
+@pytest.mark.row("I3-060")
 @pytest.mark.parametrize("of_leader", [0, 1], ids=["leader", "follower"])
 async def test_a_lease_outlives_a_frozen_member(
     of_leader: int, cluster: EtcdCluster, keyspace: Keyspace, tmp_path: Path

@@ -83,7 +83,7 @@ async def test_a_zone_in_which_nothing_happens_is_not_read(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.row("VOL-095", "M10", shows="service")
+@pytest.mark.row("VOL-095", "M10")
 async def test_some_partitions_are_cancelled(world: OperationsWorld) -> None:
     """VOL-095, M10: exactly those that are named stay where they are or go back, but for one whose voter of
     before is gone, whoever leads then; the others move, and the operation ends without them; the next change of

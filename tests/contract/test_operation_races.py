@@ -111,7 +111,7 @@ async def race(
     return looked, cancelled
 
 
-@pytest.mark.row("VOL-095", shows="service")
+@pytest.mark.row("VOL-095")
 async def test_a_cancel_and_the_end_have_one_winner_in_every_order(world: OperationsWorld) -> None:
     """VOL-095: every order of the requests of the keeper that ends the operation and of who cancels it: what
     the record says is what exactly one of the two was told, and it stays."""
@@ -147,7 +147,7 @@ async def stable_of(world: OperationsWorld) -> dict[PartitionId, Assignments]:
     }
 
 
-@pytest.mark.row("VOL-093", shows="service")
+@pytest.mark.row("VOL-093")
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "cancelled"])
 async def test_half_an_operation_is_taken_back(world: OperationsWorld, stopped: bool) -> None:
     """VOL-093: some partitions have moved, some move, some wait: afterwards each is exactly where it was, its

@@ -35,7 +35,7 @@ async def world(store: Metastore, keyspace: Keyspace) -> OperationsWorld:
     return await operations_world(store, keyspace)
 
 
-@pytest.mark.row("VOL-020", "VOL-089", shows="service")
+@pytest.mark.row("VOL-020", "VOL-089")
 async def test_a_target_is_named_together_with_its_operation(world: OperationsWorld) -> None:
     """VOL-020, VOL-089: id, kind, who, why and from where; the one before is superseded by the same write; two
     controllers and a repeated event write one operation."""
@@ -61,7 +61,7 @@ async def test_a_target_is_named_together_with_its_operation(world: OperationsWo
     assert item.create_revision == pointer.mod_revision, "one transaction"
 
 
-@pytest.mark.row("VOL-020", "VOL-088", shows="service")
+@pytest.mark.row("VOL-020", "VOL-088")
 async def test_it_is_done_when_every_partition_is_there_and_not_before(world: OperationsWorld) -> None:
     """VOL-020, VOL-088: WAITING, RUNNING, DONE, with what is done of all, across three controllers."""
     await world.found()
@@ -89,7 +89,7 @@ async def test_it_is_done_when_every_partition_is_there_and_not_before(world: Op
         assert again == over, "it ends once"
 
 
-@pytest.mark.row("VOL-095", shows="service")
+@pytest.mark.row("VOL-095")
 async def test_pause_and_resume(world: OperationsWorld) -> None:
     """VOL-095: paused, nothing begins and it says who asked; a controller that comes later obeys; the pause and
     the state change together; what is over is not paused."""
@@ -143,7 +143,7 @@ async def test_a_pause_ends_with_its_time_limit(world: OperationsWorld) -> None:
                 await asyncio.sleep(0.01)
 
 
-@pytest.mark.row("VOL-095", "M10", shows="service")
+@pytest.mark.row("VOL-095", "M10")
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_cancel(world: OperationsWorld, is_killed: bool) -> None:
     """VOL-095, M10: of two that have begun one goes back, and the other goes on because a voter of before is
@@ -184,7 +184,7 @@ async def test_cancel(world: OperationsWorld, is_killed: bool) -> None:
         assert len(await world.moving()) == 6, "the next change takes all"
 
 
-@pytest.mark.row("I3-021", "M10", shows="service")
+@pytest.mark.row("I3-021", "M10")
 async def test_a_cancel_is_the_way_out_of_a_move_that_another_one_waits_for(world: OperationsWorld) -> None:
     """M10, I3-021: with ``queue`` a newer target waits in planned behind a move that cannot end; cancelled,
     both are gone, and the next change begins at once."""
@@ -246,7 +246,7 @@ async def test_a_cancel_that_races_with_the_end_has_one_winner(world: Operations
     assert outcomes
 
 
-@pytest.mark.row("VOL-093", shows="service")
+@pytest.mark.row("VOL-093")
 async def test_a_reverse_restores_the_target_before(world: OperationsWorld) -> None:
     """VOL-093: the stored target comes back under a new event, with an operation of its own that names the one
     reversed, which is REVERSED; and it can be reversed itself."""
@@ -276,7 +276,7 @@ async def test_a_reverse_restores_the_target_before(world: OperationsWorld) -> N
             operation = reverse
 
 
-@pytest.mark.row("VOL-094", shows="service")
+@pytest.mark.row("VOL-094")
 async def test_what_cannot_be_reversed(world: OperationsWorld) -> None:
     """VOL-094: a creation, one that was overtaken, and one whose copies were given up: refused with the reason,
     and nothing is written."""
@@ -305,7 +305,7 @@ async def test_what_cannot_be_reversed(world: OperationsWorld) -> None:
         assert refused.value.kind is kind
 
 
-@pytest.mark.row("VOL-010", shows="service")
+@pytest.mark.row("VOL-010")
 async def test_one_operation_at_a_time(world: OperationsWorld) -> None:
     """VOL-010: the second waits and names the first; it begins when that is over, whoever leads by then."""
     await world.found()
@@ -331,7 +331,7 @@ async def test_one_operation_at_a_time(world: OperationsWorld) -> None:
         assert {each.zone_id for each in await world.until(lambda found: len(found) == 6)} == {IDS[1]}
 
 
-@pytest.mark.row("VOL-099", shows="service")
+@pytest.mark.row("VOL-099")
 async def test_a_time_limit(world: OperationsWorld) -> None:
     """VOL-099: what takes longer has FAILED, and nothing more of it begins."""
     await world.found()
@@ -363,7 +363,7 @@ async def test_a_new_zone_has_no_time_limit(world: OperationsWorld) -> None:
         assert (await world.look(controllers)).state is OperationState.DONE
 
 
-@pytest.mark.row("VOL-003", shows="service")
+@pytest.mark.row("VOL-003")
 async def test_a_drain_is_told_as_one(world: OperationsWorld) -> None:
     """VOL-003: kind, who and why come from the node's mark."""
     await world.put(world.keyspace.drain("n3"), Drain("erin", "new disks", 5, verified=True).encode())
@@ -406,7 +406,7 @@ async def test_the_newest_are_kept_and_a_dropped_zone_keeps_none(world: Operatio
         assert await world.operations() == []
 
 
-@pytest.mark.row("IEP-059", "VOL-089", shows="service")
+@pytest.mark.row("IEP-059", "VOL-089")
 async def test_a_reset_is_an_operation(world: OperationsWorld) -> None:
     """IEP-059, VOL-089: the partitions that were reset, who asked, and its end; written once, and superseded by
     nothing but a later target."""

@@ -22,7 +22,7 @@ async def world(store: Metastore, keyspace: Keyspace) -> RecoveryWorld:
     return RecoveryWorld(store, keyspace)
 
 
-@pytest.mark.row("H2", shows="service")
+@pytest.mark.row("H2")
 async def test_a_decrease_that_the_lost_nodes_have_not_followed(world: RecoveryWorld) -> None:
     """H2: nodes that are gone keep to what they have published last, whatever the limits say by now."""
     world.fence_s = 50
@@ -35,7 +35,7 @@ async def test_a_decrease_that_the_lost_nodes_have_not_followed(world: RecoveryW
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("H2", shows="service")
+@pytest.mark.row("H2")
 async def test_the_limits_are_the_planned_ones_when_a_reset_is_written(world: RecoveryWorld) -> None:
     """H2: the time was raised while members were asked: the reset that was planned before is not made."""
     await world.with_nodes(ZONE, "a", "b", "c")
@@ -53,7 +53,7 @@ async def test_the_limits_are_the_planned_ones_when_a_reset_is_written(world: Re
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_a_lost_node_was_there_while_members_were_asked(world: RecoveryWorld) -> None:
     """H1: it has come and gone again unseen, and has published its fence: it may have served until then."""
     await world.with_nodes(ZONE, "a", "b", "c")
@@ -70,7 +70,7 @@ async def test_a_lost_node_was_there_while_members_were_asked(world: RecoveryWor
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("H1", "H2", shows="service")
+@pytest.mark.row("H1", "H2")
 @pytest.mark.parametrize("published", ["nothing", "of an earlier start", "garbage"])
 async def test_nobody_is_silent_who_has_not_published_a_fence(world: RecoveryWorld, published: str) -> None:
     """H1, H2: neither without a record nor with another incarnation's, nor with one that nobody can read."""
@@ -89,7 +89,7 @@ async def test_nobody_is_silent_who_has_not_published_a_fence(world: RecoveryWor
     assert done.written
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_fences_of_a_majority_are_enough(world: RecoveryWorld) -> None:
     """H1: whoever has published none is too few without those that have."""
     five = replace(ZONE, replicas=5, quorum_size=3)
@@ -120,7 +120,7 @@ async def test_records_that_cannot_be_read_hold_resets_back(world: RecoveryWorld
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_a_new_controller_begins_again(world: RecoveryWorld) -> None:
     """H1, S229: what an earlier one has seen, and the topology has recorded, does not count."""
     await world.with_nodes(ZONE, "a", "b", "c")
@@ -140,7 +140,7 @@ async def test_a_new_controller_begins_again(world: RecoveryWorld) -> None:
     assert len(world.forced) == 1
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_a_controller_that_leads_again_begins_again(world: RecoveryWorld) -> None:
     """H1: it did not look meanwhile."""
     await world.with_nodes(ZONE, "a", "b", "c")
@@ -155,7 +155,7 @@ async def test_a_controller_that_leads_again_begins_again(world: RecoveryWorld) 
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("H1", "H4", shows="service")
+@pytest.mark.row("H1", "H4")
 async def test_a_silence_of_the_metastore_begins_again(world: RecoveryWorld) -> None:
     """H1, H4: nodes that see an outage serve on through it; while it lasts nobody is taken for silent."""
     await world.with_nodes(ZONE, "a", "b", "c")
@@ -172,7 +172,7 @@ async def test_a_silence_of_the_metastore_begins_again(world: RecoveryWorld) -> 
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_a_silence_while_members_are_asked(world: RecoveryWorld) -> None:
     """H1: the same between the plan and its transaction."""
     await world.with_nodes(ZONE, "a", "b", "c")
@@ -189,7 +189,7 @@ async def test_a_silence_while_members_are_asked(world: RecoveryWorld) -> None:
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 @pytest.mark.parametrize("jump_s", [3_600, -3_600])
 @pytest.mark.parametrize("hold", [HoldRule(0, 0), HoldRule(5_000, 15_000)])
 async def test_the_wall_clock_jumps_an_hour(world: RecoveryWorld, jump_s: int, hold: HoldRule) -> None:
@@ -208,7 +208,7 @@ async def test_the_wall_clock_jumps_an_hour(world: RecoveryWorld, jump_s: int, h
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_a_node_that_is_seen_for_a_moment_is_waited_for_anew(world: RecoveryWorld) -> None:
     """H1: as any other incarnation, and as the same one."""
     await world.with_nodes(ZONE, "a", "b", "c")
@@ -223,7 +223,7 @@ async def test_a_node_that_is_seen_for_a_moment_is_waited_for_anew(world: Recove
     assert world.forced == [Assignments(("a",))]
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_a_change_of_a_node_key_that_nobody_looked_at_counts(world: RecoveryWorld) -> None:
     """H1: it came and went between two looks, as the same start and with the same fence."""
     await world.with_nodes(ZONE, "a", "b", "c")
@@ -256,7 +256,7 @@ class NodeComes:
         return await self._store.range(prefix)
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_a_node_that_comes_between_the_reads_of_a_look(store: Metastore, keyspace: Keyspace) -> None:
     """H1: the watch tells of it late, and it is gone again before the next look: it was there until then."""
     comes = NodeComes(store, keyspace)

@@ -33,7 +33,7 @@ async def refused(world: RecoveryWorld, *numbers: int, **how: Any) -> RefusedErr
     return error.value
 
 
-@pytest.mark.row("IEP-059", shows="service")
+@pytest.mark.row("IEP-059")
 async def test_two_phases(world: RecoveryWorld) -> None:
     """S191, S201, IEP-059: pending is the most advanced copy, planned the full set with other data nodes, and
     the trigger advances; a dry run shows the same and writes nothing."""
@@ -167,7 +167,7 @@ async def test_a_plan_that_was_overtaken_writes_nothing(world: RecoveryWorld) ->
     assert await world.recovery.force(await world.recovery.read(zone.zone_id), P0, planned.plan)
 
 
-@pytest.mark.row("R1", shows="service")
+@pytest.mark.row("R1")
 async def test_a_group_that_answers_is_never_reset(world: RecoveryWorld) -> None:
     """R1: leases say that two voters are gone; one of them is cut off from the metastore alone and serves. All
     members are asked, also those of nodes without a lease, before a dry run too; nothing is written."""
@@ -189,7 +189,7 @@ async def test_a_group_that_answers_is_never_reset(world: RecoveryWorld) -> None
     assert done.written
 
 
-@pytest.mark.row("R1", shows="service")
+@pytest.mark.row("R1")
 async def test_a_leader_that_serves_is_not_waited_for(world: RecoveryWorld) -> None:
     """R1: who leads does not tell how far its copy goes, so nobody is to ask again in some seconds."""
     await world.leave("a", "c")
@@ -218,7 +218,7 @@ async def test_a_group_that_could_not_be_reset_is_not_asked(world: RecoveryWorld
     assert world.probe.asked == []
 
 
-@pytest.mark.row("R1", shows="service")
+@pytest.mark.row("R1")
 async def test_the_loss_of_a_strong_zone_is_confirmed(world: RecoveryWorld) -> None:
     """R1: the exact names are asked for; a dry run says which."""
     await world.leave("a", "c")
@@ -244,7 +244,7 @@ async def test_a_zone_that_helps_itself_needs_no_confirmation(store: Metastore, 
     assert done.to_confirm == ()
 
 
-@pytest.mark.row("R6", shows="service")
+@pytest.mark.row("R6")
 async def test_a_node_that_is_back_undoes_the_plan(world: RecoveryWorld) -> None:
     """R6: the absence of each node that the plan has seen absent is a guard: it may have the better copy."""
     await world.leave("a", "c")
@@ -261,7 +261,7 @@ async def test_a_node_that_is_back_undoes_the_plan(world: RecoveryWorld) -> None
     assert await world.recovery.force(reading, P0, planned.plan)
 
 
-@pytest.mark.row("IEP-059", "IEP-060", shows="service")
+@pytest.mark.row("IEP-059", "IEP-060")
 async def test_a_learner_founds_the_group(world: RecoveryWorld) -> None:
     """IEP-059, IEP-060: nodes with the three voters are gone, two learners live: the reset is forced onto the
     one that has more, and says what both have. It is the same transaction as onto a voter."""
@@ -298,7 +298,7 @@ async def test_a_learner_founds_the_group(world: RecoveryWorld) -> None:
     assert planned.nodes == set(learners)
 
 
-@pytest.mark.row("R5", "R6", shows="service")
+@pytest.mark.row("R5", "R6")
 async def test_an_empty_beginning_names_who_was_absent(world: RecoveryWorld) -> None:
     """R5, R6: copies that live are named to be discarded; pending says whose return stops it."""
     await world.leave("a", "c")
@@ -318,7 +318,7 @@ async def test_terms_that_contradict_each_other(world: RecoveryWorld, terms: Res
     assert (await refused(world, 0, terms=terms)).kind is ErrorKind.INVALID_REQUEST
 
 
-@pytest.mark.row("R7", shows="service")
+@pytest.mark.row("R7")
 async def test_versions_of_etcd_that_prove_nothing_are_told(world: RecoveryWorld) -> None:
     """R7: of living nodes that have a copy."""
     for name, version in (("b", "3.5.1"), ("c", "3.5.16")):

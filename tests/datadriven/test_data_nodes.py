@@ -96,7 +96,7 @@ class Play:
         return f"{dict(found.node.attributes)} joined={found.joined_ms} left={found.left_ms}"
 
 
-@pytest.mark.row("IEP-039", "IEP-045", "IEP-052", shows="service")
+@pytest.mark.row("IEP-039", "IEP-045", "IEP-052")
 def test_script() -> None:
     """IEP-039, IEP-045, IEP-052, and the scenarios that the script names."""
     play = Play()

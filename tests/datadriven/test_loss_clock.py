@@ -149,7 +149,7 @@ class Play:
         return f"lost since {lost}, due at {loss.due_ms / 1_000:g}{now}: {','.join(loss.silent)}{unfenced}"
 
 
-@pytest.mark.row("M11", "H1", "H2", shows="core")
+@pytest.mark.row("M11", "H1", "H2")
 def test_script() -> None:
     """H1, H2."""
     run_script("loss_clock.txt", Play().execute)

@@ -8,7 +8,7 @@ from tests.datadriven.runner import run_script
 from tests.fixtures.membership_steps_script import SCRIPT, execute
 
 
-@pytest.mark.row("S2", "S3", shows="core")
+@pytest.mark.row("S2", "S3")
 def test_what_a_step_waits_for() -> None:
     """S2, S3: what each condition asks for, by the row that it alone decides."""
     run_script(SCRIPT, execute)

@@ -37,7 +37,7 @@ def nodes_of_row(text: str) -> str:
     return text if text == "-" else text.lower()
 
 
-@pytest.mark.row("I3-020", "I3-021", "I3-022", "I3-023", "I3-024", shows="core")
+@pytest.mark.row("I3-020", "I3-021", "I3-022", "I3-023", "I3-024")
 @pytest.mark.parametrize("name", MATRIX)
 def test_matrix(name: str) -> None:
     """I3-020..024: S003, S004, S005, S007..S014, S017, S018. What a handler knew of stable does not count,
@@ -62,7 +62,7 @@ def test_matrix(name: str) -> None:
     assert found["trigger"] == "2"
 
 
-@pytest.mark.row("I3-016..025", "I3-036", "I3-037", shows="core")
+@pytest.mark.row("I3-016..025", "I3-036", "I3-037")
 def test_script() -> None:
     """I3-016..025, I3-036, I3-037: S019..S022, S024, S044, S050, S054, S055, S059..S061, S063..S065, S236,
     S237, S242: each block names its scenario."""

@@ -106,7 +106,7 @@ def test_every_row_is_run() -> None:
     assert {case["error_kind"] for case in CASES} - {None} <= set(KINDS)
 
 
-@pytest.mark.row("I3-003", "IEP-013..015", "IEP-020", "IEP-022..026", "IEP-030..032", shows="core")
+@pytest.mark.row("I3-003", "IEP-013..015", "IEP-020", "IEP-022..026", "IEP-030..032")
 @pytest.mark.parametrize("case", STATEMENTS, ids=lambda case: case["id"])
 def test_statement(case: dict[str, Any]) -> None:
     effects, refused = Catalog().run(case)

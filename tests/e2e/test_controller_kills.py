@@ -98,13 +98,13 @@ async def kill_and_show(
         )
 
 
-@pytest.mark.row("I3-004", "I3-016", "I3-060", shows="service")
+@pytest.mark.row("I3-004", "I3-016", "I3-060")
 async def test_controller_is_killed(own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> None:
     """I3-004, I3-016, I3-060: whoever leads next finishes the same operation, and no invariant breaks."""
     await kill_and_show(own_etcd, keyspace, tmp_path, KILLS, PARTITIONS)
 
 
-@pytest.mark.row("I3-004", "I3-016", "I3-060", shows="service")
+@pytest.mark.row("I3-004", "I3-016", "I3-060")
 @pytest.mark.soak
 async def test_controller_is_killed_many_times(
     own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path

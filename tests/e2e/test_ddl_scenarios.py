@@ -63,7 +63,7 @@ def test_a_filter_shrinks_a_zone(installation: Installation) -> None:
     installation.execute("DROP ZONE shrunk")
 
 
-@pytest.mark.row("IEP-009", shows="service")
+@pytest.mark.row("IEP-009")
 def test_filter_and_profile_choose_the_nodes_of_a_replicated_zone(installation: Installation) -> None:
     """IEP-009: members are those that match; a node that does not gets none."""
     nodes = installation.get("/api/v1/nodes")["nodes"]

@@ -38,7 +38,7 @@ def bounded(writer: Writer) -> str:
     return f"{len(writer.acknowledged)} puts and gets, the longest of {writer.longest_stall_s * 1000:.0f} ms"
 
 
-@pytest.mark.row("VOL-001", "VOL-003", "VOL-005", shows="service")
+@pytest.mark.row("VOL-001", "VOL-003", "VOL-005")
 def test_a_node_leaves_and_comes_back(installation: Installation) -> None:
     """VOL-001, VOL-003, VOL-005: without a timer (AUTO SCALE DOWN is OFF), and without an error of any put or
     get while a node is emptied and while it is given replicas; the longest of them is told. The last nodes

@@ -60,7 +60,7 @@ def directories(installation: Installation, below: str) -> dict[str, list[str]]:
     return {name: sorted(each.name for each in (nodes / name / below).glob("*")) for name in NODES}
 
 
-@pytest.mark.row("IEP-012", shows="service")
+@pytest.mark.row("IEP-012")
 def test_a_profile_names_what_keeps_its_groups(two_engines: Installation) -> None:
     """IEP-012: groups of both engines are founded, serve and move side by side on the same nodes, each in a
     directory of its engine's own."""
@@ -79,7 +79,7 @@ def test_a_profile_names_what_keeps_its_groups(two_engines: Installation) -> Non
     assert directories(two_engines, "members")["n1"] == [f"{zones['PLAIN']}-0", f"{zones['PLAIN']}-1"]
 
 
-@pytest.mark.row("IEP-012", shows="service")
+@pytest.mark.row("IEP-012")
 def test_profiles_of_two_engines_are_refused(two_engines: Installation) -> None:
     """IEP-012: the message names who keeps what; the catalog stays as it was."""
     before = two_engines.get("/api/v1/zones")
@@ -95,7 +95,7 @@ def test_profiles_of_two_engines_are_refused(two_engines: Installation) -> None:
     assert two_engines.get("/api/v1/zones") == before
 
 
-@pytest.mark.row("IEP-012", shows="service")
+@pytest.mark.row("IEP-012")
 def test_an_engine_that_is_not_installed_is_refused(tmp_path: Path) -> None:
     """IEP-012: the node says which there are, and does not start."""
     command = [*ZONECTL, "node", "--name", "n1", "--profiles", "default=acme", "--ports", "20000-20019"]

@@ -99,7 +99,7 @@ async def judged(running: Trial, blow: Strike, reset: int, generation: int, had:
 
 
 @pytest.mark.thorough("integration/test_fence cuts a node off")
-@pytest.mark.row("H1", "H5", shows="service")
+@pytest.mark.row("H1", "H5")
 @pytest.mark.parametrize(
     "is_apart", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["connected", "apart"]
 )
@@ -119,7 +119,7 @@ async def test_a_majority_is_cut_from_the_metastore(whole: CutInstallation, is_a
         await judged(running, struck, reset, generation, had)
 
 
-@pytest.mark.row("H1", "H3", "H5", shows="service")
+@pytest.mark.row("H1", "H3", "H5")
 @pytest.mark.parametrize(
     "is_apart", [pytest.param(False, marks=pytest.mark.soak), True], ids=["connected", "apart"]
 )
@@ -145,7 +145,7 @@ async def test_a_majority_loses_its_agents(
 
 
 @pytest.mark.thorough("integration/test_fence stops it beside real members")
-@pytest.mark.row("H4", shows="service")
+@pytest.mark.row("H4")
 @pytest.mark.parametrize("outage_s", [OUTAGE_S, pytest.param(LONG_OUTAGE_S, marks=pytest.mark.soak)])
 async def test_the_metastore_is_stopped(whole: CutInstallation, outage_s: float) -> None:
     """H4: no member of any zone stops, puts go on, and nothing is founded anew, neither then nor afterwards."""
@@ -175,7 +175,7 @@ def longest_pauses_s(running: Trial, since: int) -> list[float]:
     return [side.longest_pause_s(since) for side in (running.open, running.strong)]
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 @pytest.mark.soak
 async def test_a_majority_dies_while_the_metastore_is_stopped(whole: CutInstallation) -> None:
     """H1: what was not seen does not count. The reset comes a lease and the time of resets after the return."""
@@ -196,7 +196,7 @@ async def test_a_majority_dies_while_the_metastore_is_stopped(whole: CutInstalla
 
 
 @pytest.mark.thorough("it jumps in test_a_majority_loses_its_agents")
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_the_wall_clock_of_the_controller_jumps(whole: CutInstallation, clock: ShiftedClock) -> None:
     """H1: an hour forth and back makes no reset, neither while a majority lives nor while it is absent for some
     seconds."""
@@ -214,7 +214,7 @@ async def test_the_wall_clock_of_the_controller_jumps(whole: CutInstallation, cl
         assert await running.generation() == generation
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 @pytest.mark.soak
 @pytest.mark.parametrize("hour_s", [HOUR_S, -HOUR_S])
 async def test_a_reset_is_due_while_the_wall_clock_jumps(
@@ -241,7 +241,7 @@ def wall_s(log: Path) -> float:
     return datetime.fromisoformat(str(json.loads(lines[-1])["timestamp"])).timestamp()
 
 
-@pytest.mark.row("H2", shows="service")
+@pytest.mark.row("H2")
 def test_a_time_of_resets_that_nodes_cannot_keep_to(whole: CutInstallation) -> None:
     """H2: refused, with what would be accepted and why."""
     for seconds in (0, RESET_S - 1):
@@ -251,7 +251,7 @@ def test_a_time_of_resets_that_nodes_cannot_keep_to(whole: CutInstallation) -> N
         assert said in " ".join((done.stdout + done.stderr).split())
 
 
-@pytest.mark.row("H2", shows="service")
+@pytest.mark.row("H2")
 @pytest.mark.soak
 async def test_a_shorter_time_of_resets_waits_for_who_has_not_heard_of_it(whole: CutInstallation) -> None:
     """H2: a voter's node that is cut off keeps to the fence that it has published."""

@@ -28,7 +28,7 @@ def running(partition: dict[str, Any]) -> set[str]:
     }
 
 
-@pytest.mark.row("IEP-059", shows="service")
+@pytest.mark.row("IEP-059")
 @pytest.mark.parametrize(
     "options",
     ["REPLICAS 3, NODES FILTER '$[?(@.region == \"EU\")]'", "REPLICAS ALL, QUORUM SIZE 2"],

@@ -48,7 +48,7 @@ def one_spark(victim: Installation) -> bool:
 
 
 @WITH_SPARK
-@pytest.mark.row("I3-006", "I3-016", "I3-034", "I3-050", shows="service")
+@pytest.mark.row("I3-006", "I3-016", "I3-034", "I3-050")
 @pytest.mark.soak
 @pytest.mark.parametrize("kill", [kill_parent, kill_server, kill_metastore, kill_spark])
 def test_kill_during_an_alter(installation: Installation, kill: FunctionType) -> None:

@@ -16,7 +16,7 @@ KILLS = int(os.environ.get("SOAK_KILLS", "100"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 
 
-@pytest.mark.row("I3-016", "I3-034", "I3-060", shows="service")
+@pytest.mark.row("I3-016", "I3-034", "I3-060")
 @pytest.mark.soak
 def test_many_kills(tmp_path: Path) -> None:
     """I3-016, I3-034, I3-060: whatever is killed, at whatever moment: it converges, every acknowledged put is

@@ -26,7 +26,7 @@ def lose(installation: Installation, name: str) -> psutil.Process:
     return agent
 
 
-@pytest.mark.row("IEP-027", shows="service")
+@pytest.mark.row("IEP-027")
 def test_quorum_size_nodes_keep_every_write(five_nodes: Installation) -> None:
     """IEP-027: five replicas with QUORUM SIZE 3 lose two nodes, one after the other, under a writer."""
     five_nodes.execute(f"CREATE ZONE kept (PARTITIONS {PARTITIONS}, REPLICAS 5, QUORUM SIZE {QUORUM})")

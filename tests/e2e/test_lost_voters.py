@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.row("IEP-059", "IEP-060", "R2", "R5", shows="service")
+@pytest.mark.row("IEP-059", "IEP-060", "R2", "R5")
 def test_learners_found_the_group_where_every_voter_is_lost(five_nodes: Installation) -> None:
     """IEP-059, IEP-060, R2, R5: five nodes, three voters and two learners; the nodes of the voters are killed.
     Nobody leads then. The dry run shows both learners and what they have; beginning empty is refused while they

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @WITH_SPARK
-@pytest.mark.row("I3-006", "I3-028", "I3-034", "I3-050", "I3-059", shows="service")
+@pytest.mark.row("I3-006", "I3-028", "I3-034", "I3-050", "I3-059")
 def test_alter_moves_replicas_under_a_continuous_writer(installation: Installation) -> None:
     """I3-006, I3-028, I3-034, I3-050, I3-059: no put returns an error, every acknowledged one
     is read back."""
@@ -81,7 +81,7 @@ def watching(installation: Installation, prefix: str) -> Iterator[Callable[[], l
             process.terminate()
 
 
-@pytest.mark.row("I3-009", "I3A-001", shows="service")
+@pytest.mark.row("I3-009", "I3A-001")
 def test_a_target_that_comes_during_a_move_is_planned(installation: Installation) -> None:
     """I3-009, I3A-001: a second ALTER while the first one's move runs is stored in planned and waits there,
     however long, with pending as it was. The revision that ends the move makes it pending and nothing else
@@ -136,7 +136,7 @@ def test_a_target_that_comes_during_a_move_is_planned(installation: Installation
     installation.execute("DROP ZONE queued")
 
 
-@pytest.mark.row("I3-003", "IEP-024", "IEP-026", shows="service")
+@pytest.mark.row("I3-003", "IEP-024", "IEP-026")
 @pytest.mark.parametrize(
     ("sql", "name", "sqlstate", "line", "column"),
     [
@@ -170,7 +170,7 @@ def test_a_bad_statement_changes_nothing(
     assert etcd_dump(installation) == keys
 
 
-@pytest.mark.row("I3-007", "I3-008", "I3-010", shows="service")
+@pytest.mark.row("I3-007", "I3-008", "I3-010")
 def test_other_clients_read_the_documented_keys(installation: Installation) -> None:
     """I3-007, I3-008, I3-010: etcdctl and the package etcd3 read what the keyspace note documents."""
     installation.execute("CREATE ZONE IF NOT EXISTS known (PARTITIONS 1)")

@@ -69,7 +69,7 @@ def test_two_groups_that_both_serve_are_seen() -> None:
     assert outlived([*fine, late]) == [late]
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 @pytest.mark.soak
 async def test_members_whose_nodes_are_cut_from_the_metastore_go_on(
     whole: CutInstallation, group: Group
@@ -105,7 +105,7 @@ async def test_members_whose_agents_stand_still_go_on(whole: CutInstallation, gr
     assert {each.generation for each in puts.acknowledged} == {0}
 
 
-@pytest.mark.row("H4", shows="service")
+@pytest.mark.row("H4")
 @pytest.mark.soak
 async def test_members_go_on_while_the_metastore_is_stopped(whole: CutInstallation, group: Group) -> None:
     """H4: an outage is no cut. No member stops, and none is another process afterwards."""

@@ -130,7 +130,7 @@ def kill_all(victim: Installation, *words: str) -> None:
 
 
 @pytest.mark.thorough("the controller is killed, which carries it out")
-@pytest.mark.row("VOL-020", "VOL-089", shows="service")
+@pytest.mark.row("VOL-020", "VOL-089")
 @pytest.mark.parametrize(
     "words",
     [("app.cli serve ",), ("--name zonekeeper ",)],
@@ -144,7 +144,7 @@ def test_a_part_of_the_control_plane(victim: Installation, words: tuple[str, ...
 
 
 @WITH_SPARK
-@pytest.mark.row("VOL-020", "VOL-089", shows="service")
+@pytest.mark.row("VOL-020", "VOL-089")
 @pytest.mark.soak
 @pytest.mark.parametrize("words", [("java", "org.apache.spark"), ("spark.driver",)], ids=["jvm", "driver"])
 def test_a_part_of_spark(victim: Installation, words: tuple[str, ...]) -> None:
@@ -154,7 +154,7 @@ def test_a_part_of_spark(victim: Installation, words: tuple[str, ...]) -> None:
     killed_half_way(victim, lambda: kill_all(victim, *words))
 
 
-@pytest.mark.row("VOL-013", "VOL-014", "VOL-020", shows="service")
+@pytest.mark.row("VOL-013", "VOL-014", "VOL-020")
 def test_the_leading_controller(victim: Installation, leading_controller: int) -> None:
     """VOL-013, VOL-014, VOL-020: one that runs alone; the server's own goes on with the operation."""
     killed_half_way(victim, lambda: psutil.Process(leading_controller).send_signal(signal.SIGKILL))
@@ -163,7 +163,7 @@ def test_the_leading_controller(victim: Installation, leading_controller: int) -
 
 
 @pytest.mark.thorough("integration/test_stage_faults kills agents in each stage")
-@pytest.mark.row("VOL-020", shows="service")
+@pytest.mark.row("VOL-020")
 def test_a_node_agent(victim: Installation) -> None:
     """VOL-020: its members go with it, and come back with it."""
     killed_half_way(victim, lambda: kill_all(victim, "app.cli", " node ", "--name n2"))

@@ -41,7 +41,7 @@ def replicas(installation: Installation) -> list[list[str]]:
     return [sorted(each["stable"]["peers"]) for each in installation.partitions("moved")]
 
 
-@pytest.mark.row("VOL-020", "VOL-088..090", "VOL-093", "VOL-104", shows="service")
+@pytest.mark.row("VOL-020", "VOL-088..090", "VOL-093", "VOL-104")
 def test_altered_paused_resumed_waited_for_and_reversed(installation: Installation) -> None:
     """VOL-020, VOL-088, VOL-089, VOL-090, VOL-093, VOL-104: one id from begin to end, through
     kills of the controller, while a writer goes on; then back, by an operation of its own."""

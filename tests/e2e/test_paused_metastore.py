@@ -75,7 +75,7 @@ async def pause(etcd: EtcdServer, seconds: float) -> None:
         etcd.process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.row("I3-061", shows="service")
+@pytest.mark.row("I3-061")
 @pytest.mark.parametrize("leases_s", [(3, 3, 3), (3, 60, 60)], ids=["all-lost", "one-lost"])
 async def test_a_pause_moves_nothing(
     leases_s: tuple[int, ...], own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path

@@ -21,7 +21,7 @@ def ask(installation: Installation, sql: str) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in result["data"]]
 
 
-@pytest.mark.row("PME-076", "PME-080", "IEP-011", "IEP-015", shows="service")
+@pytest.mark.row("PME-076", "PME-080", "IEP-011", "IEP-015")
 def test_select_show_explain(installation: Installation) -> None:
     """IEP-011, IEP-015, PME-076, PME-080: questions see real groups; EXPLAIN changes nothing and says what then
     happens."""

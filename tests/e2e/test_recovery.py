@@ -49,7 +49,7 @@ def follows_nobody(installation: Installation, zone: str, name: str) -> bool:
     return "leader" not in answer.raise_for_status().json()
 
 
-@pytest.mark.row("I3-060", "IEP-049", "IEP-050", "IEP-051", "IEP-059", "IEP-061", shows="service")
+@pytest.mark.row("I3-060", "IEP-049", "IEP-050", "IEP-051", "IEP-059", "IEP-061")
 def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
     """I3-060, IEP-049, IEP-050, IEP-051, IEP-059, IEP-061, S186: three replicas lose two at once. Nothing is
     promoted and nothing written; the reset is refused before; it keeps every write that was acknowledged, and
@@ -105,7 +105,7 @@ def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
 
 
 @pytest.mark.thorough("integration/test_node_recovery chooses between copies")
-@pytest.mark.row("IEP-059", "IEP-060", shows="service")
+@pytest.mark.row("IEP-059", "IEP-060")
 def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
     """IEP-059, IEP-060: of two survivors one was away while the others wrote; the dry run shows how far each
     copy goes, and the other one is chosen, with every write that it knew."""
@@ -140,7 +140,7 @@ def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
 
 
 @pytest.mark.thorough("integration/test_found_from_learner has learners left alone")
-@pytest.mark.row("IEP-050", "IEP-051", "IEP-059", "IEP-060", shows="service")
+@pytest.mark.row("IEP-050", "IEP-051", "IEP-059", "IEP-060")
 def test_a_lost_majority_beside_learners(five_nodes: Installation) -> None:
     """IEP-050, IEP-051, IEP-059, IEP-060: two of three voters are killed, two learners live. They make no
     majority and nothing is promoted; the reset founds the group on the voter that is left, and its learners
@@ -167,7 +167,7 @@ def test_a_lost_majority_beside_learners(five_nodes: Installation) -> None:
             agent.resume()
 
 
-@pytest.mark.row("R1", shows="service")
+@pytest.mark.row("R1")
 def test_a_group_that_serves_is_left_alone(five_nodes: Installation) -> None:
     """R1: two of three nodes are cut off from the metastore alone: their leases are gone, and their members
     vote. A reset is refused whatever is confirmed, and puts go on."""
@@ -195,7 +195,7 @@ def test_a_group_that_serves_is_left_alone(five_nodes: Installation) -> None:
 
 
 @pytest.mark.thorough("contract/test_high_availability, and H3 in test_fenced_zones")
-@pytest.mark.row("IEP-051", shows="service")
+@pytest.mark.row("IEP-051")
 def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:
     """IEP-051, S191: HIGH_AVAILABILITY needs nobody: after the delay the living node goes on, and the others
     come back into it."""

@@ -106,7 +106,7 @@ def kill(installation: Installation, name: str) -> psutil.Process:
     return agent
 
 
-@pytest.mark.row("IEP-001..006", "IEP-034", "IEP-045..047", shows="service")
+@pytest.mark.row("IEP-001..006", "IEP-034", "IEP-045..047")
 def test_voters_and_learners_as_nodes_come_and_go(seven: Installation) -> None:
     """IEP-001, IEP-002, IEP-003, IEP-004, IEP-005, IEP-006, IEP-034, IEP-045, IEP-046, IEP-047; S056, S057,
     S180, S181: seven nodes are three voters and four learners in each partition; a learner that goes takes
@@ -150,7 +150,7 @@ def test_voters_and_learners_as_nodes_come_and_go(seven: Installation) -> None:
     wait_for("the end of all mirrors", lambda: not seven.processes("etcd", "/mirrors/"))
 
 
-@pytest.mark.row("IEP-049", "IEP-050", "IEP-051", "IEP-059", "IEP-060", "IEP-061", shows="service")
+@pytest.mark.row("IEP-049", "IEP-050", "IEP-051", "IEP-059", "IEP-060", "IEP-061")
 @pytest.mark.soak
 def test_a_lost_majority_promotes_nobody_and_a_reset_keeps_what_is_known(seven: Installation) -> None:
     """IEP-049, IEP-050, IEP-051, IEP-059, IEP-060, IEP-061: two of three voters are killed at once. No learner
@@ -205,7 +205,7 @@ def group_voters(installation: Installation, zone: str) -> set[str]:
 
 
 @pytest.mark.thorough("simulation/test_learners has these targets")
-@pytest.mark.row("IEP-031", shows="service")
+@pytest.mark.row("IEP-031")
 def test_alter_between_all_and_a_number_and_to_other_quorums(seven: Installation) -> None:
     """IEP-031: ALTER ZONE from a number to ALL, to a larger quorum, to a smaller one, and back to a number.
     Each time the catalog has the parameters, stable the roles, and the group the voters that follow; who is

@@ -28,7 +28,7 @@ def refusing(installation: Installation) -> set[str]:
     return {name for name, text in logs.items() if "the metastore was restored from a backup" in text}
 
 
-@pytest.mark.row("I3-049", "I3-050", shows="service")
+@pytest.mark.row("I3-049", "I3-050")
 def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
     """I3-049, I3-050: groups grew, shrank and were founded after the backup. Members that it does not know keep
     their data while nothing is written, and after the adoption until their group has spoken."""

@@ -20,7 +20,7 @@ def rows(installation: Installation, sql: str) -> list[list[Any]]:
     return data
 
 
-@pytest.mark.row("PME-007", "PME-008", shows="service")
+@pytest.mark.row("PME-007", "PME-008")
 @pytest.mark.slow("an installation starts, and each node's store server with it")
 def test_a_zone_rests_and_wakes_and_its_exchanges_and_copies_are_shown(installation: Installation) -> None:
     """PME-008, PME-007: keys are refused with a code of their own meanwhile, and are all there afterwards."""

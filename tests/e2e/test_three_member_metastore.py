@@ -31,7 +31,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
     started.stop()
 
 
-@pytest.mark.row("I3-016", "I3-060", shows="service")
+@pytest.mark.row("I3-016", "I3-060")
 async def test_members_are_lost_during_a_rebalance(
     cluster: EtcdCluster, keyspace: Keyspace, tmp_path: Path
 ) -> None:

@@ -91,7 +91,7 @@ def phases(installation: Installation, partition: PartitionId) -> dict[str, str]
     return {each["phase"]: each["state"] for each in shown}
 
 
-@pytest.mark.row("I3-001", "I3-036", "I3-045", "I3A-028", shows="service")
+@pytest.mark.row("I3-001", "I3-036", "I3-045", "I3A-028")
 async def test_the_steps_of_a_move_come_in_order(installation: Installation) -> None:
     """I3-001, I3-036, I3-045, I3A-028: catalog change, pending, new members, change of peers, one transaction
     for stable and pending, clean-up."""

@@ -31,7 +31,7 @@ def whole(tmp_path: Path, empty_postgres: str) -> Iterator[Installation]:
     installation.stop()
 
 
-@pytest.mark.row("I3-002", "I3-004", shows="service")
+@pytest.mark.row("I3-002", "I3-004")
 def test_two_servers_and_two_controllers(whole: Installation, tmp_path: Path) -> None:
     """I3-002, I3-004: every statement has one effect or a coded refusal; both die, and everything converges."""
     second = SecondServer(whole, tmp_path, controllers=True)

@@ -46,7 +46,7 @@ async def tamper(url: str, tls: TlsFiles | None, lost: str, changed: str) -> Non
         await channel.close()
 
 
-@pytest.mark.row("VOL-011", "VOL-082", "VOL-083", shows="service")
+@pytest.mark.row("VOL-011", "VOL-082", "VOL-083")
 def test_samples_before_and_after_a_move_and_a_forged_copy(five_nodes: Installation, tmp_path: Path) -> None:
     """VOL-011, VOL-082, VOL-083: saved keys are on all copies that a change leads to, voters and learners, and
     in the partitions in which they were; a key that one copy lost and one that was changed there are named

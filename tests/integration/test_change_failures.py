@@ -76,7 +76,7 @@ class Injected:
         self.seen.add(code)
 
 
-@pytest.mark.row("I3-043", shows="service")
+@pytest.mark.row("I3-043")
 async def test_every_failure_is_reported_with_its_request(injected: Injected) -> None:
     """I3-043: each kind of failure is injected, and the last event has its code, the leader's term, and the
     token of the request, which stands for its target. Two are shown elsewhere: the time-out of a copy in

@@ -82,7 +82,7 @@ async def until_revision(hosts: Hosts, name: str, revision: int) -> LogPosition:
     return found
 
 
-@pytest.mark.row("R2", shows="service")
+@pytest.mark.row("R2")
 async def test_a_killed_member_has_what_its_log_has(hosts: Hosts) -> None:
     """R2: killed before its store was written, the file and the log entries behind it are counted; started
     again it has exactly that."""
@@ -113,7 +113,7 @@ async def test_a_killed_member_has_what_its_log_has(hosts: Hosts) -> None:
     assert (await position(hosts, "a")).revision == revision
 
 
-@pytest.mark.row("R2", shows="service")
+@pytest.mark.row("R2")
 async def test_a_member_without_a_majority_tells_exactly_what_it_has(hosts: Hosts) -> None:
     """R2: refused puts at the end of the log and a compacted deletion do not count, whether the process answers
     clients or, started without a leader, does not."""
@@ -169,7 +169,7 @@ async def test_a_damaged_store_leaves_the_revision_unknown(hosts: Hosts) -> None
     assert told.committed > 0
 
 
-@pytest.mark.row("R2", shows="service")
+@pytest.mark.row("R2")
 async def test_a_joiner_founds_the_group_with_what_its_store_has(hosts: Hosts) -> None:
     """R2: it never voted, and its leader is gone. Revisions stay; it tells what the group began with, also when
     it is asked again, and when it starts anew."""

@@ -51,7 +51,7 @@ async def has_role(hosts: Hosts, name: str, role: MemberRole) -> bool:
     return (await hosts.status(name, P0)).role is role
 
 
-@pytest.mark.row("I3-029", shows="service")
+@pytest.mark.row("I3-029")
 async def test_three_members_are_founded_and_change_their_leader(hosts: Hosts) -> None:
     """I3-029: the leader's status carries the term; leadership moves on request; followers refuse a change."""
     for name in ("a", "b", "c"):
@@ -71,7 +71,7 @@ async def test_three_members_are_founded_and_change_their_leader(hosts: Hosts) -
     assert await hosts.leader(P0) == other
 
 
-@pytest.mark.row("I3-030", "I3-031", "I3-032", "I3-033", shows="service")
+@pytest.mark.row("I3-030", "I3-031", "I3-032", "I3-033")
 async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
     """S079, S082, S083, I3-030, I3-031, I3-032, I3-033: requests of an old term or with an outdated
     token are refused by name and change nothing; the applied hook names exactly the peers. S241: a change of
@@ -101,7 +101,7 @@ async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
     assert await hosts.event("applied") == (target, term, 9)
 
 
-@pytest.mark.row("I3A-011", "I3A-012", "I3A-013", "I3A-021", "I3A-024", shows="service")
+@pytest.mark.row("I3A-011", "I3A-012", "I3A-013", "I3A-021", "I3A-024")
 async def test_a_change_that_touches_voters_is_not_replaced(hosts: Hosts) -> None:
     """S080, I3A-011, I3A-012, I3A-013, I3A-021, I3A-024: while a member catches up, and between two of them,
     another target takes its place; while voters are touched the answer is BUSY, cancelling comes too late, and
@@ -150,7 +150,7 @@ async def test_a_change_that_touches_voters_is_not_replaced(hosts: Hosts) -> Non
     assert {each.node for each in await host.configuration(P0)} == {"a", "c"}
 
 
-@pytest.mark.row("I3A-023", shows="service")
+@pytest.mark.row("I3A-023")
 async def test_a_learner_that_does_not_start_is_reported_and_cancelled(hosts: Hosts) -> None:
     """I3A-023: the attempt ends with MEMBER_NOT_STARTED, another one continues; cancelling
     takes the learner out of the list again."""
@@ -289,7 +289,7 @@ async def test_places_run_out_with_a_name_and_are_freed(hosts: Hosts) -> None:
     reservations.close()
 
 
-@pytest.mark.row("PME-078", shows="service")
+@pytest.mark.row("PME-078")
 async def test_writes_go_through_the_leader(hosts: Hosts) -> None:
     """PME-078: a put at any member is the leader's to order and replicate: while the leader stands still
     nothing is applied anywhere before another one is elected; what followers have applied the leader has."""

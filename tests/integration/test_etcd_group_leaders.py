@@ -20,7 +20,7 @@ async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
     await running.close()
 
 
-@pytest.mark.row("I3-041", shows="service")
+@pytest.mark.row("I3-041")
 async def test_each_leadership_has_a_term_of_its_own(hosts: Hosts) -> None:
     """S089, I3-041: however often members are looked at, a term has one leader, a hand-over ends it."""
     for name in ("a", "b", "c"):

@@ -34,7 +34,7 @@ async def founded(tmp_path: Path) -> AsyncIterator[Founded]:
         await each.close()
 
 
-@pytest.mark.row("IEP-056", shows="service")
+@pytest.mark.row("IEP-056")
 async def test_a_mirror_has_every_revision_of_its_group(founded: Founded) -> None:
     """IEP-056: under writers with puts, deletes and transactions of many keys, begun in the middle of it; the
     history is the same too, and so are the versions of keys."""

@@ -81,7 +81,7 @@ async def fail_now_and_then(faults: Faults) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.row("IEP-056", "IEP-057", shows="service")
+@pytest.mark.row("IEP-056", "IEP-057")
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_mirror_under_faults(tmp_path: Path, seed: int) -> None:

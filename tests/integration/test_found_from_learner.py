@@ -95,7 +95,7 @@ async def written_under_load(cluster: NodeCluster, count: int = 120) -> tuple[Wr
     return writer, before
 
 
-@pytest.mark.row("IEP-059", "IEP-060", shows="service")
+@pytest.mark.row("IEP-059", "IEP-060")
 async def test_a_learner_founds_the_group_and_the_other_one_goes_on(cluster: NodeCluster) -> None:
     """IEP-059, IEP-060: the voters are gone for good under load. Every acknowledged put that the better learner
     has is read back at the revision that it had, the other learner goes on without a new first copy, and a
@@ -192,7 +192,7 @@ async def until_safe(cluster: NodeCluster, name: str, revision: int) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.row("IEP-059", shows="service")
+@pytest.mark.row("IEP-059")
 async def test_a_learner_goes_on_with_a_group_that_a_voter_has_founded(cluster: NodeCluster) -> None:
     """IEP-059: one voter of three is left. The revision that the new group began with is known exactly, though
     clients write as soon as it serves; the learner goes on from there without a new first copy."""
@@ -247,7 +247,7 @@ async def lagging(cluster: NodeCluster, *stopped: str) -> None:
     cluster.start(*stopped, learns=True)
 
 
-@pytest.mark.row("IEP-059", shows="service")
+@pytest.mark.row("IEP-059")
 async def test_what_the_founding_may_have_lost_is_kept_until_it_is_finalised(cluster: NodeCluster) -> None:
     """IEP-059: the lost voters have a put that no learner had. Back again they do not serve it; their data is
     kept aside, also while a new member of the group lives on the same node, and goes when the reset is
@@ -277,7 +277,7 @@ async def test_what_the_founding_may_have_lost_is_kept_until_it_is_finalised(clu
     assert cluster.settled(P0, "n4", "n1")
 
 
-@pytest.mark.row("IEP-060", shows="service")
+@pytest.mark.row("IEP-060")
 async def test_a_learner_that_has_more_than_the_new_group_is_copied_again(cluster: NodeCluster) -> None:
     """IEP-060: the group is founded on the copy that was named; what the other learner has beyond it is not
     read there any more, and it follows the new group from a new copy."""
@@ -309,7 +309,7 @@ def _stages(node: Path) -> dict[str, Callable[[], bool]]:
 
 
 @pytest.mark.thorough("test_a_founding_is_done_once_whenever_the_node_dies")
-@pytest.mark.row("IEP-059", shows="service")
+@pytest.mark.row("IEP-059")
 @pytest.mark.parametrize(
     "stage", in_every_run(("reserved", "snapshot", "restored", "made ready", "named"), ["snapshot", "named"])
 )

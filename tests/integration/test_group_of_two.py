@@ -121,7 +121,7 @@ async def is_reset(cluster: NodeCluster) -> None:
     assert is_applied_once(await cluster.router.put(P0, "after", b"1", "op-after"))
 
 
-@pytest.mark.row("M11", shows="service")
+@pytest.mark.row("M11")
 @pytest.mark.parametrize("switched", [False, True])
 async def test_a_voter_killed_after_its_promotion_is_a_lost_majority(
     cluster: NodeCluster, joiners: Joiners, switched: bool
@@ -143,7 +143,7 @@ async def test_a_voter_killed_after_its_promotion_is_a_lost_majority(
     await writer.check()
 
 
-@pytest.mark.row("M11", "M12", shows="service")
+@pytest.mark.row("M11", "M12")
 async def test_a_promotion_that_nobody_could_publish_is_a_lost_majority(
     cluster: NodeCluster, joiners: Joiners, own_etcd: EtcdServer
 ) -> None:

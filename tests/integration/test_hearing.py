@@ -62,7 +62,7 @@ async def running(contact: Contact) -> AsyncIterator[None]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.row("H1", shows="core")
+@pytest.mark.row("H1")
 async def test_a_new_leader_of_the_metastore_and_a_silence_begin_again(
     own_etcd: EtcdServer, keyspace: Keyspace
 ) -> None:
@@ -143,7 +143,7 @@ async def reset_of(world: RecoveryWorld, patience_s: float = PATIENCE_S) -> str:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.row("H1", shows="service")
+@pytest.mark.row("H1")
 async def test_who_leads_again_begins_again(etcd_server: Etcd, keyspace: Keyspace) -> None:
     """H1: the time before it lost the lead does not count."""
     async with controlled(etcd_server, keyspace, 10) as (world, steady, store):
@@ -162,7 +162,7 @@ async def test_who_leads_again_begins_again(etcd_server: Etcd, keyspace: Keyspac
         assert await reset_of(world) == "no majority for 10 s"
 
 
-@pytest.mark.row("H2", shows="service")
+@pytest.mark.row("H2")
 async def test_a_shorter_time_counts_at_once(etcd_server: Etcd, keyspace: Keyspace) -> None:
     """H2: nobody waits for the next round of everything."""
     async with controlled(etcd_server, keyspace, 60) as (world, steady, store):

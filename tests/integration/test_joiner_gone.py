@@ -99,7 +99,7 @@ async def write_to(cluster: NodeCluster, stack: AsyncExitStack) -> list[Writer]:
     return writers
 
 
-@pytest.mark.row("M1", "M3", "M8", shows="service")
+@pytest.mark.row("M1", "M3", "M8")
 async def test_every_move_to_a_node_that_never_returns_ends(etcd_server, keyspace, tmp_path: Path) -> None:
     """M1, M3, M8: twelve moves to one node that is killed for good, at five stages, with three strategies and
     three ways to an end: nothing is pending, planned or locked, voters are stable's, no learner is left, and

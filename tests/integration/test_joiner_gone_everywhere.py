@@ -148,7 +148,7 @@ async def convergence(cluster: NodeCluster, zones: Zones) -> dict[PartitionId, f
     return took_s
 
 
-@pytest.mark.row("M1", "M3", "M8", "M9", shows="service")
+@pytest.mark.row("M1", "M3", "M8", "M9")
 @pytest.mark.soak
 @pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.value)
 async def test_every_move_ends_without_its_joiner(stage: Stage, own_etcd, keyspace, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ async def killed_while_it_joins(cluster: NodeCluster, name: str) -> None:
 
 
 @pytest.mark.thorough("test_node_moves moves a small one")
-@pytest.mark.row("I3-027", shows="service")
+@pytest.mark.row("I3-027")
 @pytest.mark.parametrize(
     "size",
     [32 << 20, pytest.param(GB, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])],

@@ -12,8 +12,6 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from aetcd import rpc
-from app.client.zone_client import Found, Read, ZoneClient
-from app.client.zone_router import ZoneRouter
 
 from app.application import build_app
 from rebalance.core.keys import PartitionId
@@ -31,6 +29,7 @@ from tests.fixtures.group_hosts import P0, P1, Fixed
 from tests.fixtures.mirror_process import GROUP
 from tests.fixtures.mirror_rig import MirrorRig
 from tests.fixtures.partial_services import services_with
+from zonekeeper_client import Found, Read, ZoneClient
 
 LEARNER, REPLICA = ReplicaChoice.LEARNER, ReplicaChoice.REPLICA
 
@@ -98,7 +97,7 @@ async def readers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
     await rig.close()
 
 
-@pytest.mark.row("IEP-056", "IEP-057", shows="service")
+@pytest.mark.row("IEP-056", "IEP-057")
 async def test_safe_time_comes_with_writes_and_without(readers: Readers) -> None:
     """IEP-056, IEP-057: the learner's safe time advances with data and in an idle group; it is never ahead of
     the events that were delivered."""
@@ -113,7 +112,7 @@ async def test_safe_time_comes_with_writes_and_without(readers: Readers) -> None
         assert (status.safe_revision, status.safe_time_ms) == (revision, idle_ms)
 
 
-@pytest.mark.row("IEP-057", shows="service")
+@pytest.mark.row("IEP-057")
 async def test_the_agent_beats_what_it_leads(readers: Readers) -> None:
     """IEP-057: by itself, until the partition is led here no more; another group's address is no obstacle."""
     led: Mapping[PartitionId, str] = {P0: readers.rig.url(readers.leader), P1: readers.rig.url(readers.leader)}
@@ -162,7 +161,7 @@ async def test_safe_time_never_goes_back(readers: Readers) -> None:
 
 
 @OF_THREE
-@pytest.mark.row("IEP-058", shows="service")
+@pytest.mark.row("IEP-058")
 async def test_a_read_at_a_time_waits_for_it(readers: Readers) -> None:
     """IEP-058: not answered before safe time is there, however much was written; then with all that was
     acknowledged before."""
@@ -183,7 +182,7 @@ async def test_a_read_at_a_time_waits_for_it(readers: Readers) -> None:
     assert found.client_url == readers.source.mirrors[0]
 
 
-@pytest.mark.row("IEP-058", shows="service")
+@pytest.mark.row("IEP-058")
 async def test_a_read_ends_with_its_time_limit_and_says_why(readers: Readers) -> None:
     """IEP-058: what was wanted, from whom, and where each of them is."""
     revision = await readers.beat(2_000)
@@ -219,7 +218,7 @@ async def test_a_linearizable_read_sees_what_was_acknowledged(readers: Readers) 
 
 
 @OF_THREE
-@pytest.mark.row("IEP-055", "IEP-058", shows="service")
+@pytest.mark.row("IEP-055", "IEP-058")
 async def test_voters_and_learners_are_read_by_the_same_code(readers: Readers) -> None:
     """IEP-055, IEP-058: the same points give the same answers at learners and at voters that do not lead."""
     await readers.router.put(P0, "k", b"old", "one")
@@ -307,7 +306,7 @@ async def http(api: CheckedTransport) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @OF_THREE
-@pytest.mark.row("IEP-055", "IEP-058", shows="service")
+@pytest.mark.row("IEP-055", "IEP-058")
 async def test_the_api_reads_at_learners(readers: Readers, http: httpx.AsyncClient) -> None:
     """IEP-055, IEP-058: linearizable, at a revision, at a time; each answer says as of when, and from whom."""
     path = "/zones/ORDERS/kv/k"
@@ -346,7 +345,7 @@ async def test_a_client_reads_at_a_learner_what_it_has_put(readers: Readers, api
             assert found == Found(value, stored.revision, 0)
 
 
-@pytest.mark.row("IEP-058", shows="service")
+@pytest.mark.row("IEP-058")
 async def test_the_api_says_what_is_wrong_with_a_read(readers: Readers, http: httpx.AsyncClient) -> None:
     """IEP-058: an end of waiting has a name of its own; what does not go together is refused."""
     path = "/zones/ORDERS/kv/k"

@@ -89,7 +89,7 @@ async def founded(cluster: NodeCluster, stage: Stage, nodes: int, *stable: str) 
     return stops
 
 
-@pytest.mark.row("I3A-004", "I3A-014", "I3A-019", "M5", "M13", shows="service")
+@pytest.mark.row("I3A-004", "I3A-014", "I3A-019", "M5", "M13")
 @pytest.mark.parametrize("strategy", in_every_run(LOCKING, [Strategy.UPDATE]))
 async def test_the_lock_is_there_from_in_sync_to_the_vote_and_goes_with_the_switch(
     cluster: NodeCluster, history: History, strategy: Strategy
@@ -124,7 +124,7 @@ async def test_the_lock_is_there_from_in_sync_to_the_vote_and_goes_with_the_swit
     assert history.locks[max(history.locks)] is None
 
 
-@pytest.mark.row("I3A-017", shows="service")
+@pytest.mark.row("I3A-017")
 async def test_a_target_that_changes_before_the_lock_is_the_one_that_is_locked(
     cluster: NodeCluster, history: History
 ) -> None:
@@ -151,7 +151,7 @@ async def applied_index(cluster: NodeCluster, node: str) -> int:
     return status.applied_index
 
 
-@pytest.mark.row("I3A-018", "M7", shows="service")
+@pytest.mark.row("I3A-018", "M7")
 @pytest.mark.parametrize("strategy", in_every_run(LOCKING, [Strategy.CANCEL]))
 async def test_the_lock_goes_when_the_group_refuses_the_vote(
     cluster: NodeCluster, history: History, strategy: Strategy
@@ -183,7 +183,7 @@ async def test_the_lock_goes_when_the_group_refuses_the_vote(
     assert await cluster.metastore.get(cluster.keyspace.partition(P0).lock) is None
 
 
-@pytest.mark.row("I3A-018", "M5", shows="service")
+@pytest.mark.row("I3A-018", "M5")
 @pytest.mark.parametrize("strategy", in_every_run(LOCKING, [Strategy.UPDATE]))
 async def test_the_next_leader_clears_the_lock_of_the_one_that_is_gone(
     cluster: NodeCluster, history: History, strategy: Strategy

@@ -56,7 +56,7 @@ async def listed(hosts: Hosts, asked: str) -> set[str]:
     return {each.node for each in await hosts.hosts[asked].configuration(P0)}
 
 
-@pytest.mark.row("S2", shows="service")
+@pytest.mark.row("S2")
 async def test_a_group_grows_beside_a_voter_that_is_dead(hosts: Hosts) -> None:
     """S2: a majority of the voters answers. etcd's own check admits nobody then."""
     for name in ("a", "b", "c", "d"):
@@ -70,7 +70,7 @@ async def test_a_group_grows_beside_a_voter_that_is_dead(hosts: Hosts) -> None:
     assert await listed(hosts, leader) == {"a", "b", "c", "d"}
 
 
-@pytest.mark.row("S2", "S3", shows="service")
+@pytest.mark.row("S2", "S3")
 async def test_no_voter_goes_while_one_that_stays_does_not_answer(hosts: Hosts) -> None:
     """S2, S3: a member that stands still is still connected, and its node says that it serves. It is named, and
     once it answers again the voter goes."""
@@ -91,7 +91,7 @@ async def test_no_voter_goes_while_one_that_stays_does_not_answer(hosts: Hosts) 
     assert (await hosts.event("applied"))[0] == Assignments((leader, frozen))
 
 
-@pytest.mark.row("S3", shows="service")
+@pytest.mark.row("S3")
 async def test_a_group_goes_by_the_node_that_leads(hosts: Hosts) -> None:
     """S3: a's member checks steps itself, and takes a second one only when the first one has been connected for
     five seconds. b's and c's do not."""

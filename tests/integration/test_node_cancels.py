@@ -61,7 +61,7 @@ def leaves(cluster: NodeCluster, name: str) -> bool:
     return configuration is not None and name in configuration.members and configuration.members[name].leaving
 
 
-@pytest.mark.row("M8", "M10", shows="service")
+@pytest.mark.row("M8", "M10")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_a_joiner_that_never_starts_is_called_back(cluster: NodeCluster, strategy: Strategy) -> None:
     """M8, M10, with each strategy: its member is taken out of the group, and nothing is left of the move."""
@@ -80,7 +80,7 @@ async def test_a_joiner_that_never_starts_is_called_back(cluster: NodeCluster, s
     await writer.check()
 
 
-@pytest.mark.row("M10", shows="service")
+@pytest.mark.row("M10")
 async def test_a_voter_that_was_announced_as_leaving_stays(cluster: NodeCluster) -> None:
     """M10, ``queue``: the new voter votes and one of before is about to go. Called back it stays, with the copy
     that it has, and the new one leaves."""
@@ -101,7 +101,7 @@ async def test_a_voter_that_was_announced_as_leaving_stays(cluster: NodeCluster)
     await writer.check()
 
 
-@pytest.mark.row("M10", shows="service")
+@pytest.mark.row("M10")
 async def test_what_has_lost_a_voter_of_before_goes_on(cluster: NodeCluster) -> None:
     """M10: of two that are to leave one is gone. It is refused, and the move ends where it was to."""
     cluster.start("n1", "n2", "n3", tuning=SLOW_LEAVE)

@@ -37,7 +37,7 @@ async def test_a_node_is_registered_while_it_runs(cluster: NodeCluster) -> None:
     assert second.incarnation != first.incarnation
 
 
-@pytest.mark.row("I3-027", shows="service")
+@pytest.mark.row("I3-027")
 async def test_stable_founds_a_group_once_all_members_are_reserved(cluster: NodeCluster) -> None:
     """I3-027: members start exactly on the nodes of stable; the group is founded by the ``group`` key."""
     cluster.start("n1", "n2")

@@ -28,7 +28,7 @@ def reason(cluster: NodeCluster) -> str:
     return found.reason if found is not None else ""
 
 
-@pytest.mark.row("VOL-098", shows="service")
+@pytest.mark.row("VOL-098")
 async def test_a_copy_that_fails_is_told_and_tried_again(cluster: NodeCluster) -> None:
     """VOL-098: the new member hangs, while its node lives: after two attempts the reason says so, and
     the group goes on taking writes. The member is well again and the limits are written: the move ends."""

@@ -38,7 +38,7 @@ async def test_nothing_moves_while_the_stores_do_not_agree(cluster: NodeCluster)
     await cluster.until(lambda: cluster.settled(P1, "n1"))
 
 
-@pytest.mark.row("I3-049", shows="service")
+@pytest.mark.row("I3-049")
 async def test_an_adopted_metastore_that_forgot_the_group(cluster: NodeCluster) -> None:
     """I3-049: stable and configuration are those of an older backup, in which another node served. The member
     that has the data keeps it, publishes its group, and the group moves to where stable says, with its data."""

@@ -73,7 +73,7 @@ async def shown(client: httpx.AsyncClient, at_least: int = 1) -> list[dict[str, 
     return found
 
 
-@pytest.mark.row("I3-057", "VOL-098", shows="service")
+@pytest.mark.row("I3-057", "VOL-098")
 async def test_failures_are_shown_with_code_and_cause(client: httpx.AsyncClient, cluster: NodeCluster) -> None:
     """I3-057, VOL-098: a joiner that hangs: after two attempts the view, the API and the partition tell its
     code, attempts and cause. A second partition's joiner has no port left: no attempt can begin, and that is

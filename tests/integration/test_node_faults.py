@@ -67,7 +67,7 @@ async def test_a_killed_node_process_comes_back_on_its_data(cluster: NodeCluster
         process.wait()
 
 
-@pytest.mark.row("I3-061", shows="service")
+@pytest.mark.row("I3-061")
 async def test_a_move_goes_on_when_the_metastore_was_gone(own_etcd, keyspace, tmp_path) -> None:
     """I3-061: with the metastore killed for seconds puts go on, and the move ends by itself after it
     is back; nodes are registered again."""
@@ -112,7 +112,7 @@ async def test_a_taken_name_is_refused_and_a_lost_entry_is_written_again(
     await cluster.until(is_written_again)
 
 
-@pytest.mark.row("I3-041", "I3-056", "I3-060", shows="service")
+@pytest.mark.row("I3-041", "I3-056", "I3-060")
 async def test_the_leader_dies_while_a_member_catches_up(cluster: NodeCluster) -> None:
     """I3-041, I3-056, I3-060: killed in CATCHING_UP, with the learner listed and held back from starting; the
     next leadership (a later term, perhaps of the same node, whose member is restarted at once) completes the
@@ -179,7 +179,7 @@ async def test_catch_up_that_fails_again_and_again(cluster: NodeCluster) -> None
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
 
 
-@pytest.mark.row("I3-047", "I3-050", "I3-060", shows="service")
+@pytest.mark.row("I3-047", "I3-050", "I3-060")
 async def test_a_dead_node_is_replaced_and_its_return_cleans_up(cluster: NodeCluster) -> None:
     """I3-047, I3-050, I3-060: a dead voter that is not wanted is removed before the new one is added; when its
     node comes back, its member and data go."""

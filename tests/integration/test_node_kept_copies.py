@@ -67,7 +67,7 @@ async def moved(cluster: NodeCluster, *peers: str) -> None:
     await cluster.until(lambda: not cluster.has_pending(P0))
 
 
-@pytest.mark.row("VOL-093", "VOL-094", shows="service")
+@pytest.mark.row("VOL-093", "VOL-094")
 async def test_a_copy_is_kept_until_it_is_finalised(cluster: NodeCluster) -> None:
     """VOL-093, VOL-094: a node that loses its replica stops the member and keeps the copy, over a restart of
     the node; writes go on. It is deleted when the operation is over and somebody finalises it, not before."""
@@ -103,7 +103,7 @@ async def test_a_copy_is_kept_until_it_is_finalised(cluster: NodeCluster) -> Non
     assert await control.finalise(name) == 0
 
 
-@pytest.mark.row("VOL-093", shows="service")
+@pytest.mark.row("VOL-093")
 async def test_a_partition_that_comes_back_begins_afresh(cluster: NodeCluster) -> None:
     """VOL-093: the kept copy is destroyed first; the new member has another address, and what was written
     meanwhile. Once copies are not kept any more the next one goes at once, and the kept one stays."""
@@ -126,7 +126,7 @@ async def test_a_partition_that_comes_back_begins_afresh(cluster: NodeCluster) -
     assert is_kept(cluster, "n3")
 
 
-@pytest.mark.row("VOL-094", shows="service")
+@pytest.mark.row("VOL-094")
 async def test_a_drop_deletes_what_was_kept(cluster: NodeCluster) -> None:
     """VOL-094: the controller removes all keys of the zone's partitions, and nodes all that they hold."""
     await moved(cluster, "n1", "n3")

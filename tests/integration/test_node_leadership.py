@@ -39,7 +39,7 @@ def stable_updates(
     return found
 
 
-@pytest.mark.row("I3-038", "I3-039", "I3-048", shows="service")
+@pytest.mark.row("I3-038", "I3-039", "I3-048")
 async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
     """I3-038, I3-039, I3-048: the published configuration wakes whoever waits for new addresses. The switch of
     stable is an event at every node and at the client, once and with the new value; by then the client lists
@@ -74,7 +74,7 @@ async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
     assert connected <= after
 
 
-@pytest.mark.row("I3-042", shows="service")
+@pytest.mark.row("I3-042")
 async def test_a_move_goes_on_beside_whoever_leads(cluster: NodeCluster) -> None:
     """I3-042, decided: there is no lease of its own for the primary; the group's leader drives a change, also
     when the preferred primary is another node, and keeps leading if it stays, until all is at rest. Leadership
@@ -94,7 +94,7 @@ async def test_a_move_goes_on_beside_whoever_leads(cluster: NodeCluster) -> None
     assert leaders == [successor]
 
 
-@pytest.mark.row("PME-131", "PME-132", "PME-133", shows="service")
+@pytest.mark.row("PME-131", "PME-132", "PME-133")
 async def test_leadership_goes_to_the_preferred_primary_at_rest(cluster: NodeCluster) -> None:
     """PME-131, PME-132, PME-133, decision 15: in one switch, under a writer that sees no error; the leader of a
     move leads on until it is over."""

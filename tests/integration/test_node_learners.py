@@ -23,7 +23,7 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
-@pytest.mark.row("IEP-043", "IEP-044", shows="service")
+@pytest.mark.row("IEP-043", "IEP-044")
 async def test_a_voter_learns_and_votes_again_under_a_writer(cluster: NodeCluster) -> None:
     """IEP-043, IEP-044, S241: demoted once its mirror runs and not before, promoted with its mirror beside it
     until the switch; no put fails, and the new member has the data of the group."""

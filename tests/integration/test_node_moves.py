@@ -33,7 +33,7 @@ def member_processes(cluster: NodeCluster) -> dict[str, list[psutil.Process]]:
     return {name: processes for name, processes in found.items() if processes}
 
 
-@pytest.mark.row("I3-026", "I3-027", "I3-036", "I3-040", "I3-047", "I3-050", "I3-059", shows="service")
+@pytest.mark.row("I3-026", "I3-027", "I3-036", "I3-040", "I3-047", "I3-050", "I3-059")
 async def test_one_to_three_to_one_and_a_new_leader_under_a_writer(cluster: NodeCluster) -> None:
     """S085, S088, I3-026, I3-027, I3-036, I3-040, I3-047, I3-050, I3-059: pending written by hand, without any
     DDL, moves the group; no put fails, all are read back, and no member is left outside the target. Members
@@ -63,7 +63,7 @@ def recorded(cluster: NodeCluster, name: str) -> RecordedHost:
     return host
 
 
-@pytest.mark.row("I3-037", shows="service")
+@pytest.mark.row("I3-037")
 async def test_a_planned_target_follows_by_itself(cluster: NodeCluster) -> None:
     """I3-037: planned becomes pending in the switch's transaction and the next move starts; a node that the
     first move removed and the second wants comes back with new data."""
@@ -89,7 +89,7 @@ async def test_a_planned_target_follows_by_itself(cluster: NodeCluster) -> None:
     assert before.peer_url != after.peer_url
 
 
-@pytest.mark.row("I3-028", "I3-051", shows="service")
+@pytest.mark.row("I3-028", "I3-051")
 async def test_a_node_that_starts_late_is_waited_for(cluster: NodeCluster) -> None:
     """I3-028, I3-051: no change is asked for before the new member is reserved, and nobody is promoted before
     it has started; the reason names it. The group's leader asks, and nobody else."""
@@ -120,7 +120,7 @@ async def test_a_node_that_starts_late_is_waited_for(cluster: NodeCluster) -> No
     assert leader.applied == [Assignments(("n1", "n2", "n3"))]
 
 
-@pytest.mark.row("I3-049", shows="service")
+@pytest.mark.row("I3-049")
 async def test_a_member_in_pending_alone_is_not_stopped(cluster: NodeCluster) -> None:
     """I3-049: stable = [n1], pending = [n1, n2]: n2 keeps its member although it is not in stable, and loses it
     when pending no longer names it; the learner that was added for it is removed."""

@@ -25,7 +25,7 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
-@pytest.mark.row("IEP-049", "IEP-059", shows="service")
+@pytest.mark.row("IEP-049", "IEP-059")
 async def test_a_survivor_founds_the_group_anew(cluster: NodeCluster) -> None:
     """S186, S214, IEP-049, IEP-059: with its majority killed the group takes no write; the survivor tells how
     far its copy goes, founds the group anew, and everything that was acknowledged is there; what is planned
@@ -60,7 +60,7 @@ async def test_a_survivor_founds_the_group_anew(cluster: NodeCluster) -> None:
     await writer.check()
 
 
-@pytest.mark.row("IEP-051", shows="service")
+@pytest.mark.row("IEP-051")
 async def test_lost_members_that_return_in_the_middle_do_not_serve(cluster: NodeCluster) -> None:
     """IEP-051, S106: two of three are a majority of the old group; back before the survivor has founded the new
     one, they neither run nor take a write, and their data goes once stable is switched."""

@@ -80,7 +80,7 @@ async def hand_over(cluster: NodeCluster, successor: str) -> tuple[str, int]:
     return before.leader, before.term
 
 
-@pytest.mark.row("I3-005", "I3-033", shows="service")
+@pytest.mark.row("I3-005", "I3-033")
 async def test_one_request_a_move(cluster: NodeCluster) -> None:
     """S091, I3-005, I3-033: over all members there is one accepted request for a move, the leader's, and
     followers send none. Where the group refuses a member at first, each attempt that failed is followed by one
@@ -103,7 +103,7 @@ async def test_one_request_a_move(cluster: NodeCluster) -> None:
             assert len(received) == 1
 
 
-@pytest.mark.row("I3-055", shows="service")
+@pytest.mark.row("I3-055")
 async def test_a_former_leader_stops_asking(cluster: NodeCluster) -> None:
     """I3-055: leadership moves while its leader retries. The former one makes at most one more request of its
     own term and is told so; the group's new leader goes on with the same pending; asked by hand in the old
@@ -181,7 +181,7 @@ async def deposed(cluster: NodeCluster, leader: RecordedHost) -> tuple[Failure, 
     return leader.failures[-1], term
 
 
-@pytest.mark.row("I3-046", "I3-052", shows="service")
+@pytest.mark.row("I3-046", "I3-052")
 async def test_a_slow_copy_outlives_every_fault(cluster: NodeCluster) -> None:
     """I3-046, I3-052: a new member is slow. Its copy times out and is tried again, through a higher term,
     through the shutdown of the leading node, and through the end of the member that it goes to; then it
@@ -237,7 +237,7 @@ def voting(cluster: NodeCluster) -> set[str]:
     return {name for name, each in found.members.items() if each.role is MemberRole.VOTER}
 
 
-@pytest.mark.row("I3-054", shows="service")
+@pytest.mark.row("I3-054")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("groups", [26, pytest.param(100, marks=pytest.mark.soak)])
 async def test_retries_hold_up_nobody(

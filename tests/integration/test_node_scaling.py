@@ -84,7 +84,7 @@ def all_settled(cluster: NodeCluster, *peers: str) -> bool:
     return all(cluster.settled(partition, *peers) for partition in PARTITIONS)
 
 
-@pytest.mark.row("IEP-039", "IEP-040", "IEP-042", "IEP-045", shows="service")
+@pytest.mark.row("IEP-039", "IEP-040", "IEP-042", "IEP-045")
 @pytest.mark.parametrize("ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 async def test_a_node_joins_and_goes_again(cluster: NodeCluster, ending: signal.Signals) -> None:
     """IEP-039, IEP-040, IEP-042, IEP-045: a joined node gets replicas with their data; one that stops or dies

@@ -34,7 +34,7 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
-@pytest.mark.row("I3A-004", "I3A-014", "I3A-019", shows="service")
+@pytest.mark.row("I3A-004", "I3A-014", "I3A-019")
 @pytest.mark.parametrize("strategy", LOCKING)
 async def test_moves_under_a_lock(cluster: NodeCluster, strategy: Strategy) -> None:
     """I3A-004, I3A-014, I3A-019: moves with a new leader, under a writer; no lock is left at the end."""
@@ -60,7 +60,7 @@ async def test_moves_under_a_lock(cluster: NodeCluster, strategy: Strategy) -> N
     await writer.check()
 
 
-@pytest.mark.row("I3A-003", "I3A-022", "I3A-025", "I3A-027", shows="service")
+@pytest.mark.row("I3A-003", "I3A-022", "I3A-025", "I3A-027")
 async def test_a_move_that_cannot_begin_is_cancelled_for_the_planned_one(cluster: NodeCluster) -> None:
     """I3A-003, I3A-022, I3A-025, I3A-027: pending waits for a node that does not exist; planned takes its place
     in one transaction, and is moved to at once. The leader's node cancels, and no other."""
@@ -111,7 +111,7 @@ class Copying:
         host.calls_at = stopped_first
 
 
-@pytest.mark.row("I3A-002", "I3A-003", "I3A-004", "I3A-014", shows="service")
+@pytest.mark.row("I3A-002", "I3A-003", "I3A-004", "I3A-014")
 @pytest.mark.parametrize(
     ("strategy", "first"),
     [

@@ -68,7 +68,7 @@ def copies(mirror: KeyspaceMirror, keyspace: Keyspace) -> dict[int, dict[str, st
     return found
 
 
-@pytest.mark.row("PME-001", "PME-063", shows="service")
+@pytest.mark.row("PME-001", "PME-063")
 async def test_the_map_of_real_groups(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> None:
     """PME-001, PME-016, PME-063, PME-098: each agent writes its own key, the map has every copy that a group
     has, and names the leader that the group elected. After a move, and after a leader was lost, it says what is

@@ -146,7 +146,7 @@ def test_a_statement_for_another_version_changes_nothing(server: ApiServer) -> N
     assert (keyed.status_code, keyed.json()["name"]) == (400, "INVALID_REQUEST")
 
 
-@pytest.mark.row("VOL-087", "VOL-088", shows="service")
+@pytest.mark.row("VOL-087", "VOL-088")
 def test_a_plan_is_applied_by_its_id_and_only_once(
     server: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -163,7 +163,7 @@ def test_the_resource(server: ApiServer) -> None:
         assert http.get(url).json() == ended.json()
 
 
-@pytest.mark.row("H2", shows="service")
+@pytest.mark.row("H2")
 async def test_the_time_of_automatic_resets(
     server: ApiServer, metastore: Metastore, keyspace: Keyspace, capsys: pytest.CaptureFixture[str]
 ) -> None:

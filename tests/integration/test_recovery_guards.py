@@ -35,7 +35,7 @@ def client_urls(cluster: NodeCluster, *names: str) -> dict[str, str]:
     return {name: record.client_url for name, record in records.items() if record is not None}
 
 
-@pytest.mark.row("R1", shows="service")
+@pytest.mark.row("R1")
 async def test_a_group_answers_as_long_as_it_has_a_majority(cluster: NodeCluster) -> None:
     """R1: any of its members proves it, also with one that is gone and one that stands still; a minority
     proves nothing, and is given up after the time limit. What serves another partition proves nothing of
@@ -68,7 +68,7 @@ async def test_a_group_answers_as_long_as_it_has_a_majority(cluster: NodeCluster
         await hasty.close()
 
 
-@pytest.mark.row("R6", shows="service")
+@pytest.mark.row("R6")
 async def test_a_group_is_not_founded_empty_while_a_node_is_back(cluster: NodeCluster) -> None:
     """R6: n1 had the only copy and was not there when an empty beginning was asked for. It is back before the
     group is written: nothing is founded until it has gone again."""

@@ -103,7 +103,7 @@ async def begin(cluster: NodeCluster, move: Move, strategy: Strategy) -> None:
     await cluster.until(lambda: getattr(cluster.record(P0, move.joiner), "started", False), LIMIT_S)
 
 
-@pytest.mark.row("I3-061", "M12", shows="service")
+@pytest.mark.row("I3-061", "M12")
 @pytest.mark.parametrize("move", [GROWTH, CHANGE], ids=["growth", "change"])
 async def test_the_running_joiner_votes_and_nothing_else_begins(
     cluster: NodeCluster, own_etcd: EtcdServer, move: Move
@@ -126,7 +126,7 @@ async def test_the_running_joiner_votes_and_nothing_else_begins(
     await writer.check()
 
 
-@pytest.mark.row("M12", shows="service")
+@pytest.mark.row("M12")
 @pytest.mark.parametrize("strategy", [Strategy.UPDATE, Strategy.CANCEL])
 async def test_nobody_votes_where_another_target_may_be_wanted(
     cluster: NodeCluster, own_etcd: EtcdServer, strategy: Strategy

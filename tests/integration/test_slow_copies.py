@@ -144,7 +144,7 @@ def is_copying(group: Group, *voters: str) -> bool:
     return roles == listed and MB < received(group.nodes) < group.size // 2
 
 
-@pytest.mark.row("I3A-002", "I3A-003", "I3A-004", shows="service")
+@pytest.mark.row("I3A-002", "I3A-003", "I3A-004")
 @pytest.mark.parametrize("group", [SMALL, LARGE], indirect=True)
 async def test_a_newer_target_waits_for_no_slow_copy(group: Group) -> None:
     """I3A-002, I3A-003, I3A-004: `update` and `cancel`, the first joiner and the second: the newer target is
@@ -169,7 +169,7 @@ async def test_a_newer_target_waits_for_no_slow_copy(group: Group) -> None:
     await writer.check()
 
 
-@pytest.mark.row("M1", shows="service")
+@pytest.mark.row("M1")
 @pytest.mark.parametrize("group", [SMALL], indirect=True)
 async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(group: Group) -> None:
     """M1: it knows no peer by then, and nobody tells it that it is out. Its node, which is wanted again before
@@ -199,7 +199,7 @@ async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(group: Gro
     await writer.check()
 
 
-@pytest.mark.row("M3", shows="service")
+@pytest.mark.row("M3")
 @pytest.mark.parametrize("group", [SMALL, LARGE], indirect=True)
 async def test_a_slow_copy_that_goes_on_is_never_given_up(group: Group) -> None:
     """M3: it takes many times the joiners' limit, and the first one ends it: the member that was added is the
@@ -246,7 +246,7 @@ async def test_a_slow_copy_that_goes_on_is_never_given_up(group: Group) -> None:
     await writer.check()
 
 
-@pytest.mark.row("M3", shows="service")
+@pytest.mark.row("M3")
 @pytest.mark.parametrize("group", [SMALL], indirect=True)
 async def test_a_copy_whose_link_is_cut_goes_on_when_it_is_healed(group: Group) -> None:
     """M3: its node lives and its process runs, and only the leader does not reach it: however long, that is no

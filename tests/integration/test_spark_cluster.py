@@ -261,7 +261,7 @@ async def test_a_driver_without_the_secret_or_with_another_is_refused(
     assert len(registered) == 1, "the one of the engine"
 
 
-@pytest.mark.row("PME-077", "IEP-038", shows="service")
+@pytest.mark.row("PME-077", "IEP-038")
 async def test_golden_vectors_on_executors(engine: SparkPlacementEngine) -> None:
     """IEP-038, PME-077: what the executors of a cluster compute is what Java computes."""
     cases = golden_cases()

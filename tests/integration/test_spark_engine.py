@@ -118,7 +118,7 @@ def expected_engine(engine: PlacementEngine) -> Engine:
     return Engine.SPARK if isinstance(engine, SparkPlacementEngine) else Engine.LOCAL
 
 
-@pytest.mark.row("PME-077", "IEP-035", "IEP-038", shows="service")
+@pytest.mark.row("PME-077", "IEP-035", "IEP-038")
 async def test_golden_vectors(either: PlacementEngine) -> None:
     """IEP-035, IEP-038, PME-077: all cases of the Java implementation as one batch."""
     cases = golden_cases()
@@ -135,7 +135,7 @@ async def test_results_are_in_the_order_of_the_requests(either: PlacementEngine)
     assert {result.engine for result in results} == {expected_engine(either)}
 
 
-@pytest.mark.row("IEP-016", "IEP-034", "IEP-037", shows="service")
+@pytest.mark.row("IEP-016", "IEP-034", "IEP-037")
 async def test_seven_nodes_are_three_voters_and_four_learners(either: PlacementEngine) -> None:
     """IEP-034, IEP-016, IEP-037."""
     (result,) = await either.place([zone_of(25, 7, ALL_REPLICAS)])
@@ -145,7 +145,7 @@ async def test_seven_nodes_are_three_voters_and_four_learners(either: PlacementE
     assert assignments.primary == assignments.peers[0]
 
 
-@pytest.mark.row("IEP-036", shows="service")
+@pytest.mark.row("IEP-036")
 async def test_balanced_zones_beside_others(either: PlacementEngine) -> None:
     """IEP-036: even, and from the previous placement; the engines agree, and zones know of each other."""
     nodes = tuple(f"n{number}" for number in range(7))
@@ -185,7 +185,7 @@ async def test_what_if_on_spark_says_what_it_says_here(spark: SparkPlacementEngi
     assert found[-1].reason == "cannot be placed: nodes are named twice: 'a'"
 
 
-@pytest.mark.row("PME-088", "VOL-086", "VOL-087", shows="service")
+@pytest.mark.row("PME-088", "VOL-086", "VOL-087")
 async def test_plan_skew_and_copies_on_spark_are_those_of_here(spark: SparkPlacementEngine) -> None:
     """VOL-086, VOL-087, PME-088: the same figures, out of several tasks."""
     nodes = tuple(f"n{number}" for number in range(9))

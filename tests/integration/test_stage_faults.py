@@ -212,7 +212,7 @@ CASES = [
 ]
 
 
-@pytest.mark.row("I3-041", "I3-049", "I3-056", "I3-060", shows="service")
+@pytest.mark.row("I3-041", "I3-049", "I3-056", "I3-060")
 @pytest.mark.parametrize(("stage", "victim", "number"), CASES)
 async def test_a_fault_in_a_stage(
     nodes: Nodes, partition: PartitionId, stage: Stage, victim: Victim, number: signal.Signals

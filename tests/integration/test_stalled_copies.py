@@ -55,7 +55,7 @@ def cause(cluster: NodeCluster) -> tuple[MoveState, str]:
     return status.state, status.cause
 
 
-@pytest.mark.row("M3", shows="service")
+@pytest.mark.row("M3")
 async def test_a_copy_that_stands_still_is_named_and_not_given_up(cluster: NodeCluster) -> None:
     """M3: the cause is COPY_STALLED after the joiner's time-out, for as long as it stands still; several
     time-outs later the move is the same. It goes when the copy goes on."""

@@ -18,7 +18,7 @@ def story(etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory) -> LossSt
     return loss_story(directory, etcd_server.endpoint, Keyspace(f"{directory.parent.name}-lost/"))
 
 
-@pytest.mark.row("PME-003", "PME-025", "PME-027", shows="service")
+@pytest.mark.row("PME-003", "PME-025", "PME-027")
 def test_clients_start_no_exchange(story: LossStory) -> None:
     """PME-003: a client that connects is no event. PME-027: one that joins the ring counts the version up,
     and nothing else: puts go on upon the exchange before it. PME-025: its exchange has the type NONE in the
@@ -34,7 +34,7 @@ def test_clients_start_no_exchange(story: LossStory) -> None:
     assert not [record for record in story.results if record.version == story.versions["client"]]
 
 
-@pytest.mark.row("PME-006", shows="service")
+@pytest.mark.row("PME-006")
 def test_a_killed_server_is_found_dead(story: LossStory) -> None:
     """PME-006: nothing until then, an exchange of the others afterwards; a put that waited for its disk is
     done."""
@@ -49,7 +49,7 @@ def test_a_killed_server_is_found_dead(story: LossStory) -> None:
     assert story.code("without n3") == "DONE"
 
 
-@pytest.mark.row("PME-094", "PME-095", shows="service")
+@pytest.mark.row("PME-094", "PME-095")
 def test_partitions_without_an_owner_are_lost(story: LossStory) -> None:
     """PME-094: those that n3 alone had. PME-095: READ_WRITE_SAFE refuses what touches them, READ_ONLY_SAFE
     every put too, until n3 is back with its disk; then they are served with what was on it, without a reset."""
@@ -72,7 +72,7 @@ def test_partitions_without_an_owner_are_lost(story: LossStory) -> None:
     assert Trigger.LOSS_RESET not in story.triggers(story.versions["failed"])
 
 
-@pytest.mark.row("PME-090", "PME-092", shows="service")
+@pytest.mark.row("PME-090", "PME-092")
 def test_a_server_that_was_away_is_filled(story: LossStory) -> None:
     """PME-092: it comes back after puts that it missed. PME-090: those copies are filled after the exchange,
     and own no sooner; the one that missed nothing owns at once."""
@@ -86,7 +86,7 @@ def test_a_server_that_was_away_is_filled(story: LossStory) -> None:
     assert len(story.keys["n3"]) == story.heads["back"][ZONE, 0].tail.counter
 
 
-@pytest.mark.row("PME-056", "PME-057", shows="service")
+@pytest.mark.row("PME-056", "PME-057")
 def test_what_it_missed_is_replayed(story: LossStory) -> None:
     """PME-056, PME-057: the others have it in their logs, so its log goes on without a gap, where a copy
     that is loaded would begin with what it was loaded with."""
@@ -97,7 +97,7 @@ def test_what_it_missed_is_replayed(story: LossStory) -> None:
         assert back.epochs[: len(away.epochs)] == away.epochs
 
 
-@pytest.mark.row("PME-088", "PME-089", shows="service")
+@pytest.mark.row("PME-088", "PME-089")
 def test_copies_that_differ_are_in_the_log(story: LossStory) -> None:
     """PME-088, PME-089: with zone, partition, servers and what they have."""
     line = next(text for text in story.differences if "zone=1" in text and "partition=0" in text)
@@ -107,7 +107,7 @@ def test_copies_that_differ_are_in_the_log(story: LossStory) -> None:
     assert "sizes=" in line
 
 
-@pytest.mark.row("PME-007", "PME-008", shows="service")
+@pytest.mark.row("PME-007", "PME-008")
 def test_a_zone_is_deactivated_and_activated(story: LossStory) -> None:
     """PME-008, PME-007: an exchange each; between them it refuses everything, other zones do not, and what
     was put is there afterwards."""
@@ -122,7 +122,7 @@ def test_a_zone_is_deactivated_and_activated(story: LossStory) -> None:
     assert (story.code("on"), story.answers["on"].value) == ("DONE", b"v")
 
 
-@pytest.mark.row("PME-058", "PME-097", shows="service")
+@pytest.mark.row("PME-058", "PME-097")
 def test_owners_that_have_not_come_back_are_waited_for(story: LossStory) -> None:
     """PME-058: after all were killed, each finds the states and positions of its copies on its disk.
     PME-097: a partition whose only owner is not there yet is not lost, as nobody went since: it waits."""
@@ -136,7 +136,7 @@ def test_owners_that_have_not_come_back_are_waited_for(story: LossStory) -> None
     }
 
 
-@pytest.mark.row("PME-139", shows="service")
+@pytest.mark.row("PME-139")
 def test_a_server_that_has_everything_owns_at_once(story: LossStory) -> None:
     """PME-139: nothing is filled after its join, and the next exchange is the switch."""
     version = story.versions["all are back"]

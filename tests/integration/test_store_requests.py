@@ -80,7 +80,7 @@ async def refusal(trio: StoreTrio) -> tuple[AnswerCode, str]:
     return refused.value.code, str(refused.value).rpartition(": ")[2]
 
 
-@pytest.mark.row("PME-007", "PME-008", shows="service")
+@pytest.mark.row("PME-007", "PME-008")
 async def test_a_zone_is_deactivated_and_activated(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
@@ -110,7 +110,7 @@ async def test_a_zone_is_deactivated_and_activated(
         assert server.causes().count(Trigger.DEACTIVATE) == 1
 
 
-@pytest.mark.row("PME-094", "PME-095", shows="service")
+@pytest.mark.row("PME-094", "PME-095")
 async def test_partitions_whose_owners_lost_their_disks_are_reset(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
@@ -144,7 +144,7 @@ async def test_partitions_whose_owners_lost_their_disks_are_reset(
         assert await trio.client.get((ZONE, 0), b"key") == b"3"
 
 
-@pytest.mark.row("PME-094", shows="service")
+@pytest.mark.row("PME-094")
 async def test_a_lost_partition_serves_again_once_its_last_owner_is_back(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
@@ -206,7 +206,7 @@ async def test_what_waits_for_a_server_that_never_comes_back_is_given_up_by_name
         assert values == [b"2", b"2", b"1"]
 
 
-@pytest.mark.row("PME-064", shows="service")
+@pytest.mark.row("PME-064")
 async def test_exchanges_and_copies_are_shown(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:
@@ -258,7 +258,7 @@ async def test_what_is_no_zone_of_store_servers_is_refused(
         assert refused.value.message == "the engine store of zone BULK has no groups; accepted: reset-lost"
 
 
-@pytest.mark.row("PME-063", "PME-106", shows="service")
+@pytest.mark.row("PME-063", "PME-106")
 async def test_every_server_logs_its_own_and_each_full_map(
     tmp_path: Path, metastore: EtcdMetastore, keyspace: Keyspace
 ) -> None:

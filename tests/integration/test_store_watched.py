@@ -62,7 +62,7 @@ def updates(story: WatchedStory, sender: str, partition: int) -> list[tuple[int,
     ]
 
 
-@pytest.mark.row("PME-002", shows="service")
+@pytest.mark.row("PME-002")
 def test_a_server_joins_once_it_can_be_reached(story: WatchedStory) -> None:
     """PME-002: its address is in the metastore before its join is in the ring, and nobody's log has the
     exchange before that event was written."""
@@ -72,7 +72,7 @@ def test_a_server_joins_once_it_can_be_reached(story: WatchedStory) -> None:
         assert story.joined[event.record.event.node] < event.revision
 
 
-@pytest.mark.row("PME-019", "PME-020", shows="service")
+@pytest.mark.row("PME-019", "PME-020")
 def test_members_count_the_major_version_up_and_all_else_the_minor_one(story: WatchedStory) -> None:
     """PME-019, PME-020."""
     before = (0, 0)
@@ -84,7 +84,7 @@ def test_members_count_the_major_version_up_and_all_else_the_minor_one(story: Wa
         before = after
 
 
-@pytest.mark.row("PME-022", "PME-023", "PME-127", shows="service")
+@pytest.mark.row("PME-022", "PME-023", "PME-127")
 def test_all_servers_take_the_ring_s_events_in_its_order_one_at_a_time(story: WatchedStory) -> None:
     """PME-022, PME-023, PME-127."""
     ring = [event.version for event in story.events]
@@ -99,7 +99,7 @@ def test_all_servers_take_the_ring_s_events_in_its_order_one_at_a_time(story: Wa
         assert sorted(versions, key=ring.index) == versions
 
 
-@pytest.mark.row("PME-024", shows="service")
+@pytest.mark.row("PME-024")
 def test_an_exchange_is_initialised_first_and_distributed_then(story: WatchedStory) -> None:
     """PME-024."""
     for name in NAMES:
@@ -107,7 +107,7 @@ def test_an_exchange_is_initialised_first_and_distributed_then(story: WatchedSto
         assert story.logs[name].types(story.versions["switched"]) == {"ALL"}
 
 
-@pytest.mark.row("PME-004", "PME-009", "PME-010", "PME-011", "PME-015", shows="service")
+@pytest.mark.row("PME-004", "PME-009", "PME-010", "PME-011", "PME-015")
 @pytest.mark.parametrize(
     ("moment", "trigger"),
     [
@@ -127,7 +127,7 @@ def test_what_starts_an_exchange(story: WatchedStory, moment: str, trigger: Trig
         assert story.logs[name].phases(version)[:6] == PHASES[:6]
 
 
-@pytest.mark.row("PME-016", "PME-061", shows="service")
+@pytest.mark.row("PME-016", "PME-061")
 @pytest.mark.parametrize("moment", ["zone", "moved", "switched", "other"])
 def test_each_server_sends_one_map_to_the_coordinator(story: WatchedStory, moment: str) -> None:
     """PME-016, PME-061: on its connection to the coordinator; the same one again while nobody answers."""
@@ -141,7 +141,7 @@ def test_each_server_sends_one_map_to_the_coordinator(story: WatchedStory, momen
     assert not story.second.singles(version)
 
 
-@pytest.mark.row("PME-052", "PME-055", "PME-062", "PME-065", "PME-111", shows="service")
+@pytest.mark.row("PME-052", "PME-055", "PME-062", "PME-065", "PME-111")
 def test_what_a_single_map_says(story: WatchedStory) -> None:
     """PME-062, PME-111: by zone and partition the state of the server's copy. PME-065: with its counter and
     size. PME-052, PME-055: and from where its log can replay."""
@@ -156,7 +156,7 @@ def test_what_a_single_map_says(story: WatchedStory) -> None:
             assert single.history[ZONE, number].counter == 0
 
 
-@pytest.mark.row("PME-059", "PME-060", shows="service")
+@pytest.mark.row("PME-059", "PME-060")
 def test_copies_are_made_before_the_map_is_sent(story: WatchedStory) -> None:
     """PME-059: no assigned partition is missing. PME-060: then the full map has one entry for each copy, of
     the exchange's version."""
@@ -171,7 +171,7 @@ def test_copies_are_made_before_the_map_is_sent(story: WatchedStory) -> None:
     assert full.entries == entries == 8
 
 
-@pytest.mark.row("PME-001", "PME-017", "PME-098", "PME-100", shows="service")
+@pytest.mark.row("PME-001", "PME-017", "PME-098", "PME-100")
 def test_the_full_map_is_the_union_of_the_single_maps(story: WatchedStory) -> None:
     """PME-017, PME-098, PME-100: those of the processes, and the coordinator's own, which has no copy.
     PME-001: after the exchange all say the same of who leads what."""
@@ -183,7 +183,7 @@ def test_the_full_map_is_the_union_of_the_single_maps(story: WatchedStory) -> No
     assert story.seen["leaders"] == {tuple((nodes[0], version) for nodes in LISTS)}
 
 
-@pytest.mark.row("PME-035", shows="service")
+@pytest.mark.row("PME-035")
 def test_all_servers_have_the_coordinator_s_lists(story: WatchedStory) -> None:
     """PME-035: their digests agree, so nobody asks for lists."""
     singles = [letter.message for letter in story.first.received if isinstance(letter.message, SingleMessage)]
@@ -192,7 +192,7 @@ def test_all_servers_have_the_coordinator_s_lists(story: WatchedStory) -> None:
     assert full_sent(story, "moved").digests[ZONE]
 
 
-@pytest.mark.row("PME-047", "PME-048", shows="service")
+@pytest.mark.row("PME-047", "PME-048")
 def test_the_latch_opens_when_all_have_counted_down(story: WatchedStory) -> None:
     """PME-048: before that nobody sends a map. PME-047: a server without an open put counts down at once,
     the one with open ones does not."""
@@ -219,7 +219,7 @@ def test_the_latch_opens_when_all_have_counted_down(story: WatchedStory) -> None
     assert story.seen["held phases"] == {"n1": "RELEASE", "n2": "LATCH", "n3": "LATCH"}
 
 
-@pytest.mark.row("PME-018", "PME-037", "PME-040", "PME-042", "PME-099", shows="service")
+@pytest.mark.row("PME-018", "PME-037", "PME-040", "PME-042", "PME-099")
 def test_a_put_that_comes_during_an_exchange_waits_for_its_end(story: WatchedStory) -> None:
     """PME-037, PME-040: it waits, while the server answers others, and runs on the new version. PME-042: it
     was sent once. PME-018: no server has finished before the full message was there, though the result was
@@ -239,7 +239,7 @@ def test_a_put_that_comes_during_an_exchange_waits_for_its_end(story: WatchedSto
     assert sorted(set(told)) == list(NAMES)
 
 
-@pytest.mark.row("PME-030", shows="service")
+@pytest.mark.row("PME-030")
 def test_a_zone_that_ends_refuses_at_once(story: WatchedStory) -> None:
     """PME-030: while requests for others wait; then nothing of it is left."""
     assert story.answers["other"].code.label == "DONE"
@@ -250,7 +250,7 @@ def test_a_zone_that_ends_refuses_at_once(story: WatchedStory) -> None:
     assert OTHER not in story.seen["zones on disk"]
 
 
-@pytest.mark.row("PME-038", shows="service")
+@pytest.mark.row("PME-038")
 def test_each_answer_names_the_version_that_was_used(story: WatchedStory) -> None:
     """PME-038."""
     for number in range(16):
@@ -260,7 +260,7 @@ def test_each_answer_names_the_version_that_was_used(story: WatchedStory) -> Non
         assert answer.position.counter == 1 + number // 4
 
 
-@pytest.mark.row("PME-109", "PME-113", "PME-115", "PME-116", "PME-117", "PME-118", "PME-122", shows="service")
+@pytest.mark.row("PME-109", "PME-113", "PME-115", "PME-116", "PME-117", "PME-118", "PME-122")
 def test_a_copy_is_filled_after_the_exchange(story: WatchedStory) -> None:
     """PME-113: it begins as MOVING, and the old owners keep state and data. PME-115: so it is in the full
     map of the exchange. PME-116, PME-109: once it is filled the server owns it, while others have it as
@@ -285,7 +285,7 @@ def test_a_copy_is_filled_after_the_exchange(story: WatchedStory) -> None:
     assert story.seen["keys moved"] == {b"k1", b"k5", b"k9", b"k13"}
 
 
-@pytest.mark.row("PME-082", "PME-119", "PME-124", shows="service")
+@pytest.mark.row("PME-082", "PME-119", "PME-124")
 def test_the_old_owner_gives_up_after_the_switch(story: WatchedStory) -> None:
     """PME-119, PME-082: once there are more owners than the lists need, and a result has it in no set any
     more; not before. PME-124: in the end its copy is EVICTED, without a row."""
@@ -304,7 +304,7 @@ def test_the_old_owner_gives_up_after_the_switch(story: WatchedStory) -> None:
     assert story.seen["keys left"] == set()
 
 
-@pytest.mark.row("PME-110", shows="service")
+@pytest.mark.row("PME-110")
 def test_the_next_oldest_ends_the_exchange_of_a_coordinator_that_died(story: WatchedStory) -> None:
     """PME-110: its result had been committed: it stands, and there is no second one."""
     version = story.versions["orphan"]
@@ -320,7 +320,7 @@ def test_the_next_oldest_ends_the_exchange_of_a_coordinator_that_died(story: Wat
     assert story.answers["after the first"].code.label == "DONE"
 
 
-@pytest.mark.row("PME-087", "PME-104", "PME-135", shows="service")
+@pytest.mark.row("PME-087", "PME-104", "PME-135")
 def test_a_server_that_joins_is_told_who_leads(story: WatchedStory) -> None:
     """PME-087, PME-104: by the coordinator, for every partition. PME-135: it leads nothing itself."""
     full = full_received(story, "second joins")
@@ -329,7 +329,7 @@ def test_a_server_that_joins_is_told_who_leads(story: WatchedStory) -> None:
     assert not full_received(story, "witnessed").joined_affinity
 
 
-@pytest.mark.row("PME-081", "PME-101", "PME-105", "PME-131", "PME-133", "PME-136", shows="service")
+@pytest.mark.row("PME-081", "PME-101", "PME-105", "PME-131", "PME-133", "PME-136")
 def test_the_primary_stays_until_its_successor_is_ready(story: WatchedStory) -> None:
     """PME-136, PME-131: every partition has the primary of before. PME-133, PME-081: the new one is a backup
     meanwhile. PME-105: the full message says where the list is not the ideal one; PME-101: and that the copy
@@ -345,7 +345,7 @@ def test_the_primary_stays_until_its_successor_is_ready(story: WatchedStory) -> 
     assert full.positions[ZONE, 3].counter == full.maps[ZONE].reports(3)["w2"].counter == 4
 
 
-@pytest.mark.row("PME-078", shows="service")
+@pytest.mark.row("PME-078")
 def test_puts_go_through_the_primary_to_every_copy(story: WatchedStory) -> None:
     """PME-078: to the one that is being filled as well, whose disk is waited for."""
     assert set(story.second.senders(AppendRecords)) == {"n1"}
@@ -356,7 +356,7 @@ def test_puts_go_through_the_primary_to_every_copy(story: WatchedStory) -> None:
     assert (answer.code.label, answer.primary) == ("NOT_PRIMARY", "w2")
 
 
-@pytest.mark.row("PME-041", "PME-043", "PME-125", "PME-129", "PME-130", shows="service")
+@pytest.mark.row("PME-041", "PME-043", "PME-125", "PME-129", "PME-130")
 def test_an_exchange_waits_for_all_puts_that_were_let_in(story: WatchedStory) -> None:
     """PME-041, PME-125: no full map is sent before they have ended, and they end on the version on which
     they began. PME-043: they delay it on every server. PME-129, PME-130: it waits for both."""
@@ -374,7 +374,7 @@ def test_an_exchange_waits_for_all_puts_that_were_let_in(story: WatchedStory) ->
     assert story.second.fulls(str(version))
 
 
-@pytest.mark.row("PME-064", "PME-066", shows="service")
+@pytest.mark.row("PME-064", "PME-066")
 def test_the_coordinator_waits_for_each_map(story: WatchedStory) -> None:
     """PME-066: one withheld map keeps all waiting. PME-064: the list of those that are waited for shrinks."""
     version = story.versions["collected"]
@@ -389,7 +389,7 @@ def test_the_coordinator_waits_for_each_map(story: WatchedStory) -> None:
     assert set(phases.values()) == {"SENT"}
 
 
-@pytest.mark.row("PME-046", "PME-051", shows="service")
+@pytest.mark.row("PME-046", "PME-051")
 def test_a_transaction_that_is_too_old_is_refused_with_the_reason(story: WatchedStory) -> None:
     """PME-051, PME-046: what it read keeps no exchange waiting; one in time is done."""
     assert story.answers["transaction"].code.label == "DONE"
@@ -397,7 +397,7 @@ def test_a_transaction_that_is_too_old_is_refused_with_the_reason(story: Watched
     assert story.answers["old transaction"].detail == "a transaction ends within 60000 ms"
 
 
-@pytest.mark.row("PME-114", shows="service")
+@pytest.mark.row("PME-114")
 def test_a_copy_is_filled_by_an_owner(story: WatchedStory) -> None:
     """PME-114: also by one that is in no list any more."""
     asked = {letter.peer for letter in story.second.sent if isinstance(letter.message, SupplyRequest)}
@@ -407,7 +407,7 @@ def test_a_copy_is_filled_by_an_owner(story: WatchedStory) -> None:
     assert {row.key for row in story.second.disk.rows((ZONE, 3), b"", 1 << 30)} >= {b"k3", b"k15", b"open"}
 
 
-@pytest.mark.row("PME-080", "PME-083", "PME-134", shows="service")
+@pytest.mark.row("PME-080", "PME-083", "PME-134")
 def test_the_switch_is_an_exchange_of_its_own(story: WatchedStory) -> None:
     """PME-134: when the new primary owns its copy. PME-080, PME-083: then every list is the ideal one."""
     version = story.versions["led"]
@@ -424,7 +424,7 @@ def test_the_switch_is_an_exchange_of_its_own(story: WatchedStory) -> None:
     assert version.major == story.versions["witnessed"].major
 
 
-@pytest.mark.row("PME-079", shows="service")
+@pytest.mark.row("PME-079")
 def test_every_primary_owns_its_copy(story: WatchedStory) -> None:
     """PME-079: after each exchange."""
     fulls = [letter.message for letter in story.second.received if isinstance(letter.message, FullMessage)]

@@ -134,7 +134,7 @@ def restore(backup: Path, place: Path) -> None:
     shutil.copy(backup, place)
 
 
-@pytest.mark.row("I3-050", shows="service")
+@pytest.mark.row("I3-050")
 async def test_an_etcd_restored_from_an_older_backup(
     own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:

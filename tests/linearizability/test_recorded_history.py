@@ -91,7 +91,7 @@ def assert_linearizable(running: Load, kept: Path) -> None:
     assert running.network.broken
 
 
-@pytest.mark.row("I3-059", "I3-060", "IEP-007", "IEP-054", shows="service")
+@pytest.mark.row("I3-059", "I3-060", "IEP-007", "IEP-054")
 @pytest.mark.timeout(1_800)
 async def test_three_rebalances(tmp_path: Path) -> None:
     """IEP-007, IEP-054, I3-059, I3-060: clients that go straight to the groups, through the server, and over a

@@ -48,7 +48,7 @@ def walk(scope: FenceScope, steps: Sequence[str], rules: Rules = REAL) -> list[S
     return states
 
 
-@pytest.mark.row("H1", "H2", "H4", shows="model")
+@pytest.mark.row("H1", "H2", "H4")
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES.keys())
 def test_no_reset_meets_a_serving_member(scope: FenceScope) -> None:
     """H1, H2, H4: whatever is cut, lost, late, stopped or elected."""
@@ -66,14 +66,14 @@ def test_no_reset_meets_a_serving_member_whole(scope: FenceScope) -> None:
     assert exploration.violation is None, str(exploration.violation)
 
 
-@pytest.mark.row("H1", "H2", "H3", "H4", shows="model")
+@pytest.mark.row("H1", "H2", "H3", "H4")
 @pytest.mark.parametrize(("scope", "rules"), MUTANTS.values(), ids=MUTANTS.keys())
 def test_each_rule_is_needed(scope: FenceScope, rules: Rules) -> None:
     """H1..H4: without it, a reset meets a serving member."""
     assert explore(scope, rules).violation is not None
 
 
-@pytest.mark.row("H2", shows="model")
+@pytest.mark.row("H2")
 @pytest.mark.soak
 @pytest.mark.parametrize(("scope", "rules"), OF_CHANGES.values(), ids=OF_CHANGES.keys())
 def test_each_rule_of_changes_is_needed(scope: FenceScope, rules: Rules) -> None:
@@ -127,7 +127,7 @@ def test_a_decrease_does_not_count_before_the_node_has_followed() -> None:
     assert quick[-1].plan
 
 
-@pytest.mark.row("H2", shows="model")
+@pytest.mark.row("H2")
 def test_a_decrease_that_counts_at_once_meets_a_serving_member() -> None:
     """H2: the node has registered with the last of its lease, and keeps to the longer fence."""
     scope = FenceScope(LONG_S, outages=False, changes=True)
@@ -140,7 +140,7 @@ def test_a_decrease_that_counts_at_once_meets_a_serving_member() -> None:
     assert walk(scope, (*waited, "the reset is committed"), mutant)[-1].member is Member.RUNS
 
 
-@pytest.mark.row("H1", "H4", shows="model")
+@pytest.mark.row("H1", "H4")
 def test_a_silence_and_the_chain_of_evidence_protect_from_each_other() -> None:
     """H1, H4: an outage after the node's lease has ended. Without both rules it is evidence for the node, and
     the controller goes on counting."""

@@ -69,7 +69,6 @@ def test_the_mutants_are_many() -> None:
     "M2",
     "M8",
     "M10",
-    shows="model",
 )
 @pytest.mark.parametrize("mutant", ALL, ids=lambda each: each.name)
 def test_behaviour_catches(mutant: Mutant) -> None:

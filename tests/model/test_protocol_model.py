@@ -54,7 +54,6 @@ WHOLE_ENDINGS = [
     "I3A-009",
     "I3A-014..019",
     "I3A-022..027",
-    shows="model",
 )
 @pytest.mark.parametrize("scope", SMALL)
 def test_small_scope(scope: Scope) -> None:
@@ -66,7 +65,7 @@ def test_small_scope(scope: Scope) -> None:
     assert found.states > 500
 
 
-@pytest.mark.row("M1", "M8", "M10", shows="model")
+@pytest.mark.row("M1", "M8", "M10")
 @pytest.mark.parametrize("scope", ENDINGS)
 def test_ending(scope: Scope) -> None:
     """M1, M8, M10: whenever joiners die, and whenever the operator cancels, each run can come to rest at the
@@ -91,7 +90,7 @@ def stage_of_joiner(state: State, node: str) -> str:
     return "in sync, locked" if state.store[LOCK][0] is not None else "in sync"
 
 
-@pytest.mark.row("M1", shows="model")
+@pytest.mark.row("M1")
 @pytest.mark.parametrize("strategy", list(Strategy), ids=lambda each: each.value)
 def test_a_joiner_dies_at_each_stage_and_the_move_ends_both_ways(strategy: Strategy) -> None:
     """M1: nothing of it is left out. It is given up at each stage; too late only once the group has reached the
@@ -138,7 +137,7 @@ def leaves_places_empty(observed: Observed, gone_nodes: dict[str, str], **told: 
     return replace(found, transaction=Txn(found.transaction.compares, success))
 
 
-@pytest.mark.row("M1", shows="model")
+@pytest.mark.row("M1")
 @pytest.mark.parametrize(
     ("decision", "rule"),
     [
@@ -156,7 +155,7 @@ def test_a_joiner_that_is_waited_for_or_a_voter_too_few_is_seen(
     assert found.violation.rule == rule
 
 
-@pytest.mark.row("M8", shows="model")
+@pytest.mark.row("M8")
 def test_a_call_back_that_deletes_pending_is_seen() -> None:
     """M8: what is planned would be left alone, and a switch that is late finds nothing to switch."""
 
@@ -174,7 +173,7 @@ def test_a_call_back_that_deletes_pending_is_seen() -> None:
     assert found.violation.rule == "planned without pending"
 
 
-@pytest.mark.row("I3A-002", "I3A-003", "I3A-014", "M13", shows="model")
+@pytest.mark.row("I3A-002", "I3A-003", "I3A-014", "M13")
 @pytest.mark.parametrize("strategy", [Strategy.UPDATE, Strategy.CANCEL])
 def test_a_copy_that_never_ends_blocks_no_newer_target(strategy: Strategy) -> None:
     """I3A-002, I3A-003, I3A-014, M13: neither that of the first joiner nor that of the second."""
@@ -188,7 +187,7 @@ def dying(strategy: Strategy) -> Scope:
     return replace(stuck(strategy), never_in_sync=frozenset(), dying=frozenset({"b"}), targets=(B, A, S))
 
 
-@pytest.mark.row("I3A-018", shows="model")
+@pytest.mark.row("I3A-018")
 @pytest.mark.parametrize("strategy", [Strategy.UPDATE, Strategy.CANCEL])
 def test_a_joiner_that_dies_under_the_lock_leaves_neither_lock_nor_move(strategy: Strategy) -> None:
     """I3A-018: in sync, locked, and never heard of again: the next target is reached."""
@@ -196,7 +195,7 @@ def test_a_joiner_that_dies_under_the_lock_leaves_neither_lock_nor_move(strategy
     assert found.violation is None, str(found.violation)
 
 
-@pytest.mark.row("M7", "M13", shows="model")
+@pytest.mark.row("M7", "M13")
 @pytest.mark.parametrize("scope", [stuck(Strategy.UPDATE), dying(Strategy.CANCEL)], ids=["copies", "dies"])
 def test_a_lock_that_outlives_its_step_is_seen(scope: Scope) -> None:
     """M7, M13: taken for a joiner and kept while nobody is promoted, the last target is never reached."""
@@ -214,7 +213,7 @@ def test_a_lock_that_outlives_its_step_is_seen(scope: Scope) -> None:
     )
 
 
-@pytest.mark.row("IEP-043", shows="model")
+@pytest.mark.row("IEP-043")
 def test_a_leader_that_waits_for_no_mirror_is_seen() -> None:
     """IEP-043: the rule is broken at once when the group's steps leave the mirrors out."""
 
@@ -228,7 +227,7 @@ def test_a_leader_that_waits_for_no_mirror_is_seen() -> None:
     assert "a demoted voter leaves no copy behind" in str(found.violation)
 
 
-@pytest.mark.row("I3-004", "I3-016..025", "I3-035..037", "I3A-001..028", shows="model")
+@pytest.mark.row("I3-004", "I3-016..025", "I3-035..037", "I3A-001..028")
 @pytest.mark.soak
 @pytest.mark.parametrize("strategy", list(Strategy), ids=lambda each: each.value)
 def test_whole_scope(strategy: Strategy) -> None:
@@ -238,7 +237,7 @@ def test_whole_scope(strategy: Strategy) -> None:
     assert found.violation is None, str(found.violation)
 
 
-@pytest.mark.row("M1", "M8", "M10", shows="model")
+@pytest.mark.row("M1", "M8", "M10")
 @pytest.mark.soak
 @pytest.mark.parametrize("scope", WHOLE_ENDINGS)
 def test_whole_ending(scope: Scope) -> None:

@@ -19,7 +19,7 @@ def test_the_mutants_are_many() -> None:
     assert all(execute(block, step_checks) == block.expected for block in BLOCKS)
 
 
-@pytest.mark.row("S3", shows="model")
+@pytest.mark.row("S3")
 @pytest.mark.parametrize("mutant", ALL, ids=lambda each: each.name)
 def test_the_script_catches(mutant: StepMutant) -> None:
     """S3."""

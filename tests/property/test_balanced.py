@@ -17,7 +17,7 @@ EVENTS = 12
 PER_EVENT, PER_RUN = 1.1, 1.01
 
 
-@pytest.mark.row("IEP-036", shows="core")
+@pytest.mark.row("IEP-036")
 @pytest.mark.parametrize("shape", [*SHAPES, *DOMAIN_SHAPES], ids=lambda shape: shape.name)
 def test_even_after_every_event(shape: Shape) -> None:
     """IEP-036: replicas, voters and primaries of equal nodes differ by one at most; what is even stays."""

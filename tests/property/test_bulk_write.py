@@ -92,7 +92,7 @@ async def both(
     return BulkDecisions(target).decide(keys, number), alone, keys
 
 
-@pytest.mark.row("I3-016", "I3-017", "I3-018", "I3-019", "I3-020", "I3-021", "I3-022", shows="core")
+@pytest.mark.row("I3-016", "I3-017", "I3-018", "I3-019", "I3-020", "I3-021", "I3-022")
 @given(worlds(), st.data())
 def test_bulk_is_the_decision_of_each_partition(
     world: tuple[StoredTarget, dict[str, bytes]], data: st.DataObject

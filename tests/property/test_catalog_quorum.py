@@ -19,7 +19,7 @@ REPLICAS = st.one_of(st.integers(1, 12), st.just(ALL_REPLICAS))
 NODES = st.integers(1, 12)
 
 
-@pytest.mark.row("IEP-016", "IEP-018", shows="core")
+@pytest.mark.row("IEP-016", "IEP-018")
 @given(REPLICAS, NODES, st.data())
 def test_consensus_size_is_odd_where_replicas_suffice(replicas: int, nodes: int, data: st.DataObject) -> None:
     """IEP-016, IEP-018: 2q - 1, even only where there are fewer replicas."""
@@ -33,7 +33,7 @@ def test_consensus_size_is_odd_where_replicas_suffice(replicas: int, nodes: int,
         assert voters == effective_replicas(replicas, nodes)
 
 
-@pytest.mark.row("IEP-028", shows="core")
+@pytest.mark.row("IEP-028")
 @given(st.integers(1, 10_000))
 def test_majority_is_more_than_half_and_the_least_that_is(voters: int) -> None:
     """IEP-028: floor(n / 2) + 1; and a consensus group of 2q - 1 has the majority q."""
@@ -42,7 +42,7 @@ def test_majority_is_more_than_half_and_the_least_that_is(voters: int) -> None:
     assert majority(2 * voters - 1) == voters
 
 
-@pytest.mark.row("IEP-020", "IEP-021", "IEP-022", "IEP-023", shows="core")
+@pytest.mark.row("IEP-020", "IEP-021", "IEP-022", "IEP-023")
 @given(REPLICAS, NODES)
 def test_the_derived_quorum_is_possible(replicas: int, nodes: int) -> None:
     """IEP-020..023: within the bounds of what is possible now, and never above the data nodes."""

@@ -12,7 +12,7 @@ KEYS = st.lists(st.text(max_size=8), max_size=40)
 STORES = st.dictionaries(st.text(max_size=4), st.binary(max_size=3), min_size=1, max_size=12)
 
 
-@pytest.mark.row("VOL-082", shows="core")
+@pytest.mark.row("VOL-082")
 @given(KEYS, KEYS, st.integers(0, 5), st.integers(1, 10))
 def test_pages_copies_and_order_do_not_matter(one: list[str], other: list[str], seed: int, count: int) -> None:
     """VOL-082: the same seed finds the same keys, page by page or at once, from one copy or from all."""
@@ -29,7 +29,7 @@ def test_copies_that_are_the_same_agree(store: dict[str, bytes], seed: int) -> N
     assert all(each.agrees for each in verdicts.values())
 
 
-@pytest.mark.row("VOL-083", shows="core")
+@pytest.mark.row("VOL-083")
 @given(STORES, st.data())
 def test_the_copy_that_was_tampered_with_is_named(store: dict[str, bytes], data: st.DataObject) -> None:
     """VOL-083: what one of three lost or changed, or has and should not, and no other one is blamed."""
@@ -50,7 +50,7 @@ def test_the_copy_that_was_tampered_with_is_named(store: dict[str, bytes], data:
     assert verdicts == {name: wanted if name == bad else CopyVerdict() for name in "abc"}
 
 
-@pytest.mark.row("VOL-083", shows="core")
+@pytest.mark.row("VOL-083")
 def test_a_saved_key_must_be_there() -> None:
     """VOL-083: lost everywhere is lost on each copy; on one of two it is the other that lacks it."""
     gone = {"a": {"k": None}, "b": {"k": None}}

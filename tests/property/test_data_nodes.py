@@ -138,7 +138,7 @@ class Timers(RuleBasedStateMachine):
         assert self.runner.run(self.world.nodes()) == expected
 
 
-@pytest.mark.row("IEP-039", "IEP-045", "IEP-052", shows="service")
+@pytest.mark.row("IEP-039", "IEP-045", "IEP-052")
 class TestTimers(Timers.TestCase):
     """IEP-039, IEP-045, IEP-052: whatever happens in whatever order, with and without a controller."""
 

@@ -67,7 +67,7 @@ MATRIX = np.array([[0, 1], [1, 0]], dtype="<i4")
 STORED = StoredTarget(TargetPointer(20, 1, 1, 2, 2, 2, ("a", "b"), "local", "rendezvous"), (MATRIX.tobytes(),))
 
 
-@pytest.mark.row("VOL-093", "VOL-094", shows="core")
+@pytest.mark.row("VOL-093", "VOL-094")
 @pytest.mark.parametrize(
     ("nodes", "replicas", "why"),
     [

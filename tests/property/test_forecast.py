@@ -231,7 +231,7 @@ def moves_of(before: list[Roles], after: list[Roles]) -> Counter[tuple[str, str]
     return found
 
 
-@pytest.mark.row("VOL-087", shows="service")
+@pytest.mark.row("VOL-087")
 @settings(max_examples=examples(80), deadline=None)
 @given(st.lists(creations, min_size=2, max_size=4), st.lists(happenings, min_size=3, max_size=10))
 def test_what_is_said_is_what_applying_does(begin: list[str], course: list[tuple[object, ...]]) -> None:

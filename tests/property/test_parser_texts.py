@@ -178,7 +178,7 @@ SCALE UP OFF ALL NODES FILTER RENAME TO DEFAULT SELECT z "z" 'z' 3 2.5 0x1 -1 1e
 WORDS = st.sampled_from([*_WORDS.split(), "\n", "\u00a0", "\x00"])
 
 
-@pytest.mark.row("IEP-030", "IEP-031", shows="core")
+@pytest.mark.row("IEP-030", "IEP-031")
 @given(st.lists(COMMANDS, min_size=1, max_size=3))
 def test_rendering_reads_back_as_the_same_command(commands: list[Command]) -> None:
     """IEP-030, IEP-031: the canonical text of a command means that command."""

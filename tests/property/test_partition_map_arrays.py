@@ -87,7 +87,7 @@ def same(one: FullArrays, other: FullArrays) -> None:
         assert getattr(one, name).dtype == getattr(other, name).dtype
 
 
-@pytest.mark.row("PME-017", "PME-098", shows="core")
+@pytest.mark.row("PME-017", "PME-098")
 @given(REPORTS)
 def test_the_merge_is_the_union(reports: tuple[dict[int, CopyReport], ...]) -> None:
     """PME-017, PME-098: the same as the union of the core, copy by copy; of those that lead, the highest
@@ -112,7 +112,7 @@ def test_the_merge_is_the_union(reports: tuple[dict[int, CopyReport], ...]) -> N
             assert leading[NAMES[leader]].term == full.terms[number]
 
 
-@pytest.mark.row("PME-088", "PME-090", "PME-094", "PME-101", shows="core")
+@pytest.mark.row("PME-088", "PME-090", "PME-094", "PME-101")
 @given(REPORTS)
 def test_conclusions_are_those_of_the_core(reports: tuple[dict[int, CopyReport], ...]) -> None:
     """PME-088, PME-090, PME-094, PME-101."""
@@ -135,7 +135,7 @@ def test_conclusions_are_those_of_the_core(reports: tuple[dict[int, CopyReport],
                     assert after[name][number][1] == found.actual[number]
 
 
-@pytest.mark.row("PME-107", shows="core")
+@pytest.mark.row("PME-107")
 @given(REPORTS, IDEAL, st.booleans())
 def test_round_trip(reports: tuple[dict[int, CopyReport], ...], ideal: np.ndarray, knows: bool) -> None:
     """PME-107."""
@@ -221,7 +221,7 @@ def test_what_cannot_be_merged() -> None:
         merge(NAMES, [none, none, doubled], PARTITIONS)
 
 
-@pytest.mark.row("PME-107", shows="core")
+@pytest.mark.row("PME-107")
 @pytest.mark.parametrize(("states", "bits"), [((1,), 0), ((0, 1), 1), ((0, 1, 2), 2), ((0, 1, 2, 4), 2)])
 def test_bits_of_states(states: tuple[int, ...], bits: int) -> None:
     """PME-107: no more than two bits a copy for up to four states that occur, whatever their order; no bits at

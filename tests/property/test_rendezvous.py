@@ -46,7 +46,7 @@ PARTITIONS = st.lists(st.integers(0, 70_000) | st.integers(0, 2**31 - 1), min_si
 REPLICAS = st.integers(1, 22) | st.just(ALL_REPLICAS)
 
 
-@pytest.mark.row("PME-077", "IEP-038", shows="core")
+@pytest.mark.row("PME-077", "IEP-038")
 @pytest.mark.parametrize("kernel", ["numpy", "compiled"])
 @settings(max_examples=examples(1000), deadline=None)
 @given(NODES, PARTITIONS, REPLICAS)
@@ -80,7 +80,7 @@ def test_a_node_that_leaves_moves_only_its_own_replicas(nodes: int, replicas: in
         assert [left[index] for index in new][: len(kept)] == kept
 
 
-@pytest.mark.row("IEP-016", "IEP-018", shows="core")
+@pytest.mark.row("IEP-016", "IEP-018")
 @given(st.integers(1, 30), st.integers(1, 30), st.data())
 def test_consensus_is_odd_when_there_are_enough_replicas(
     replicas: int, nodes: int, data: st.DataObject
@@ -92,7 +92,7 @@ def test_consensus_is_odd_when_there_are_enough_replicas(
     assert count == 2 * quorum - 1 or count == width < 2 * quorum - 1
 
 
-@pytest.mark.row("IEP-041", shows="core")
+@pytest.mark.row("IEP-041")
 def test_a_joined_node_votes_in_some_partitions_and_learns_in_others() -> None:
     """IEP-041: by the new assignments, whichever algorithm makes them."""
     before, after = [f"n{number}" for number in range(7)], [f"n{number}" for number in range(8)]

@@ -37,7 +37,7 @@ def changes(draw: st.DrawFn) -> tuple[PreviousPlacement, PreviousPlacement, list
     return draw(placements(partitions)), draw(placements(partitions)), sizes
 
 
-@pytest.mark.row("VOL-087", shows="core")
+@pytest.mark.row("VOL-087")
 @LIMITS
 @given(changes())
 def test_transfers_equal_plain_sets(change: tuple[PreviousPlacement, PreviousPlacement, list[int]]) -> None:
@@ -68,7 +68,7 @@ def test_transfers_equal_plain_sets(change: tuple[PreviousPlacement, PreviousPla
     assert int(summed.size.sum()) == sum(size for *_, size in expected)
 
 
-@pytest.mark.row("VOL-086", shows="core")
+@pytest.mark.row("VOL-086")
 @LIMITS
 @given(st.integers(0, 8).flatmap(placements), st.integers(0, 30), st.data())
 def test_skew_equals_plain_sums(placed: PreviousPlacement, keys: int, data: st.DataObject) -> None:
@@ -90,7 +90,7 @@ def test_skew_equals_plain_sums(placed: PreviousPlacement, keys: int, data: st.D
         assert np.isclose(each.stddev, np.std(found.counts[name]))
 
 
-@pytest.mark.row("PME-088", shows="core")
+@pytest.mark.row("PME-088")
 @LIMITS
 @given(
     st.lists(
@@ -116,7 +116,7 @@ def test_owning_copies_are_compared(reported: list[Copy]) -> None:
     assert copies.analysis(reported).here() == expected
 
 
-@pytest.mark.row("PME-089", shows="core")
+@pytest.mark.row("PME-089")
 def test_a_warning_names_what_differs() -> None:
     """PME-089: group, partition, nodes and values."""
     reported = [Copy(3, 7, "a", "OWNING", 5, 10), Copy(3, 7, "b", "OWNING", 6, 10)]

@@ -134,11 +134,13 @@ def _is_left_out(decorator: ast.expr) -> bool:
 def _rows(expressions: Iterable[ast.expr]) -> Iterator[str]:
     """Those of markers in decorators, ``marks=`` of parameters and ``pytestmark`` alike.
 
-    ValueError: it is no literal, and cannot be read without running it."""
+    ValueError: it has more than ids, or one that is no literal, and cannot be read without running it."""
     for expression in expressions:
         for node in ast.walk(expression):
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="row"), args=arguments):
+                    if node.keywords:
+                        raise ValueError(f"{ast.unparse(node)}: a row's marker has ids alone")
                     for argument in arguments:
                         yield from expanded(ast.literal_eval(argument))
 

@@ -22,7 +22,7 @@ from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, roles, v
 EITHER = pytest.mark.parametrize("algorithm", DistributionAlgorithm)
 
 
-@pytest.mark.row("IEP-006", "IEP-034", shows="service")
+@pytest.mark.row("IEP-006", "IEP-034")
 @EITHER
 def test_a_zone_on_every_node_begins_with_learners(algorithm: DistributionAlgorithm) -> None:
     """IEP-006, IEP-034, S180: REPLICAS ALL on seven nodes are three voters and four learners in each
@@ -66,7 +66,7 @@ def stables(world: LearnerWorld) -> list[Assignments]:
     return [each for each in found if each is not None]
 
 
-@pytest.mark.row("IEP-031", shows="service")
+@pytest.mark.row("IEP-031")
 def test_more_replicas_than_voters() -> None:
     """S056, IEP-031: 2 replicas become 3 voters, then 3 voters and a learner: the consensus size stays."""
 
@@ -87,7 +87,7 @@ def sizes(world: LearnerWorld) -> tuple[int, int]:
     return (len(stable.peers), len(stable.learners)) if stable is not None else (0, 0)
 
 
-@pytest.mark.row("IEP-043", "IEP-044", "IEP-045", "IEP-047", shows="service")
+@pytest.mark.row("IEP-043", "IEP-044", "IEP-045", "IEP-047")
 @EITHER
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_lost_voter_is_replaced_by_a_learner(which: int, algorithm: DistributionAlgorithm) -> None:
@@ -124,7 +124,7 @@ def test_a_lost_voter_is_replaced_by_a_learner(which: int, algorithm: Distributi
     virtually(main, nodes=4, controller=True)
 
 
-@pytest.mark.row("IEP-046", shows="service")
+@pytest.mark.row("IEP-046")
 def test_a_lost_learner_moves_nobody() -> None:
     """IEP-046: the others keep member and role; no step of the group is taken."""
 
@@ -146,7 +146,7 @@ def test_a_lost_learner_moves_nobody() -> None:
     virtually(main, nodes=6, controller=True)
 
 
-@pytest.mark.row("IEP-049", "IEP-050", "IEP-051", shows="service")
+@pytest.mark.row("IEP-049", "IEP-050", "IEP-051")
 @pytest.mark.parametrize("replicas", [3, ALL_REPLICAS])
 def test_a_lost_majority_promotes_nobody(replicas: int) -> None:
     """IEP-049, IEP-050, IEP-051: without a majority no configuration can be committed, learners or not; pending
@@ -176,7 +176,7 @@ def test_a_lost_majority_promotes_nobody(replicas: int) -> None:
     virtually(main, nodes=6, controller=True)
 
 
-@pytest.mark.row("IEP-051", shows="service")
+@pytest.mark.row("IEP-051")
 def test_a_minority_with_all_learners_promotes_nobody() -> None:
     """IEP-051: learners beside one voter of three are no majority, however many they are."""
 
@@ -192,7 +192,7 @@ def test_a_minority_with_all_learners_promotes_nobody() -> None:
     virtually(main, nodes=6)
 
 
-@pytest.mark.row("IEP-043", shows="service")
+@pytest.mark.row("IEP-043")
 def test_a_demoted_voter_has_a_mirror_before_it_goes() -> None:
     """IEP-043: the mirror starts beside the member; the voter is removed once it runs, then its data is wiped;
     both are in the node's record, and the leader says what it waits for."""
@@ -259,7 +259,7 @@ def test_a_mirror_that_goes_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch
         virtually(main, nodes=3)
 
 
-@pytest.mark.row("IEP-031", "IEP-043", "IEP-044", shows="service")
+@pytest.mark.row("IEP-031", "IEP-043", "IEP-044")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -309,7 +309,7 @@ def test_a_new_learner_is_not_waited_for() -> None:
     virtually(main, nodes=4)
 
 
-@pytest.mark.row("IEP-055", shows="service")
+@pytest.mark.row("IEP-055")
 def test_who_is_asked_for_reads_and_for_writes() -> None:
     """S037, IEP-055: voters are the group's clients' addresses, learners a list of their own; a mirror that
     starts, or that is about to go, is in none."""

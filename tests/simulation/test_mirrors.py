@@ -39,7 +39,7 @@ def virtually(
     run_virtually(run())
 
 
-@pytest.mark.row("IEP-056", shows="model")
+@pytest.mark.row("IEP-056")
 def test_the_life_of_a_mirror() -> None:
     """IEP-056: nothing, then a first copy, then as new as its group; it stands still without a source."""
 
@@ -113,7 +113,7 @@ def test_a_mirror_of_another_group_is_removed_first() -> None:
     virtually(main)
 
 
-@pytest.mark.row("IEP-059", shows="model")
+@pytest.mark.row("IEP-059")
 def test_a_group_is_founded_on_a_mirror_and_another_one_goes_on() -> None:
     """IEP-059: the modelled host does what the real one does: the new group has what the mirror had, and a
     mirror that is not beyond it keeps its copy."""

@@ -31,7 +31,7 @@ LEARNING = Simulation(0, nodes=6, partitions=8, events=14)
 LIMITED = Simulation(1, nodes=4, partitions=16, events=8, cluster_moves=4)
 
 
-@pytest.mark.row("VOL-020", "VOL-089", "VOL-104", shows="service")
+@pytest.mark.row("VOL-020", "VOL-089", "VOL-104")
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_progress_is_what_is_so(seed: int) -> None:
     """VOL-020, VOL-089, VOL-104: after each step progress is not behind what was told before, no more is told
@@ -42,7 +42,7 @@ def test_progress_is_what_is_so(seed: int) -> None:
     assert report.operations_done > 0
 
 
-@pytest.mark.row("VOL-008", "VOL-024", shows="service")
+@pytest.mark.row("VOL-008", "VOL-024")
 @pytest.mark.parametrize(
     "wanted",
     [

@@ -45,7 +45,7 @@ async def kept(*_: object, **__: object) -> Outcome:
     return Outcome.LOCK_KEPT
 
 
-@pytest.mark.row("M1", shows="service")
+@pytest.mark.row("M1")
 def test_a_joiner_that_is_gone_and_is_never_given_up_holds_its_move_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,7 +98,7 @@ def lock_stays() -> bool:
     return found[0]
 
 
-@pytest.mark.row("M5", "M7", shows="service")
+@pytest.mark.row("M5", "M7")
 def test_a_lock_that_is_never_given_back_outlives_its_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
     """M5, M7, row 3: where no time-out helps."""
     monkeypatch.setattr(JoinerTime, "is_over", lambda *_: False)
@@ -133,7 +133,7 @@ def asked_again() -> bool:
     return stable[0]
 
 
-@pytest.mark.row("M2", shows="service")
+@pytest.mark.row("M2")
 def test_who_is_never_asked_again_gets_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """M2."""
     assert asked_again()
@@ -153,7 +153,7 @@ def slow_copy_is_given_up() -> bool:
     return found[0]
 
 
-@pytest.mark.row("M3", shows="service")
+@pytest.mark.row("M3")
 def test_a_healthy_slow_copy_is_given_up_by_whoever_judges_it_by_its_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -194,7 +194,7 @@ def voters_while_silent() -> int:
     return found[0]
 
 
-@pytest.mark.row("M12", shows="service")
+@pytest.mark.row("M12")
 def test_who_asks_the_metastore_before_each_attempt_makes_none_while_it_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -222,7 +222,7 @@ def most_voters() -> int:
     return max(found)
 
 
-@pytest.mark.row("M9", shows="service")
+@pytest.mark.row("M9")
 def test_voters_pile_up_where_nobody_looks_at_stable(monkeypatch: pytest.MonkeyPatch) -> None:
     """M9: who was promoted for an earlier target leaves before the next one joins."""
 
@@ -263,7 +263,7 @@ def voters_beside_a_dead_one() -> int:
     return found[0]
 
 
-@pytest.mark.row("S2", "S3", shows="service")
+@pytest.mark.row("S2", "S3")
 def test_who_does_not_ask_the_members_before_a_step_breaks_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """S2, S3: two voters are left, one of them dead."""
     assert voters_beside_a_dead_one() == 3
@@ -289,13 +289,13 @@ def seconds_to_three() -> float:
     return found[0]
 
 
-@pytest.mark.row("S1", shows="service")
+@pytest.mark.row("S1")
 def test_what_the_nodes_check_waits_for_no_interval() -> None:
     """S1: etcd's own check takes five seconds for the second new voter alone."""
     assert seconds_to_three() < HEALTHY_AFTER_S
 
 
-@pytest.mark.row("S3", shows="service")
+@pytest.mark.row("S3")
 def test_members_that_check_themselves_still_wait() -> None:
     """S3: a group whose leader's member was started with etcd's check goes on beside nodes that were not."""
     found: list[float] = []

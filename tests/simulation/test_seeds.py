@@ -15,7 +15,7 @@ from simulator.control.run import Simulation, simulate
 from tests.simulation.seeds import first_broken, in_soak
 
 
-@pytest.mark.row("I3-019", "I3-049", shows="service")
+@pytest.mark.row("I3-019", "I3-049")
 @pytest.mark.parametrize("seed", [*in_soak(1, 2, 6), 5, 7, 8])
 def test_invariants_hold_with_agents(seed: int) -> None:
     """S090, I3-019, I3-049: crashes, pauses, lost answers and late requests break no invariant, and the last
@@ -41,7 +41,7 @@ print(json.dumps([(each.digest, each.steps, each.virtual_s) for each in reports]
 """
 
 
-@pytest.mark.row("I3A-002", "I3A-003", "I3A-011", "I3A-012", "I3A-013", shows="service")
+@pytest.mark.row("I3A-002", "I3A-003", "I3A-011", "I3A-012", "I3A-013")
 @pytest.mark.parametrize("strategy", ["update", "cancel"])
 @pytest.mark.parametrize("seed", [0, *in_soak(1, 2, 3)])
 def test_invariants_hold_in_the_other_strategies(strategy: str, seed: int) -> None:

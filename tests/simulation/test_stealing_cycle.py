@@ -30,7 +30,7 @@ from tests.simulation.stealing_rig import (
 NORMAL, STEALING = ServerState.NORMAL_SERVER, ServerState.REBALANCING_MASTER
 
 
-@pytest.mark.row("VOL-002", "VOL-013", "VOL-014", "VOL-020", "VOL-088", shows="model")
+@pytest.mark.row("VOL-002", "VOL-013", "VOL-014", "VOL-020", "VOL-088")
 @virtually
 async def test_a_rebalancing_returns_when_it_is_done() -> None:
     """VOL-013, VOL-020, VOL-088: a controller is given a target; it returns after the last batch, and every
@@ -43,7 +43,7 @@ async def test_a_rebalancing_returns_when_it_is_done() -> None:
     assert {each.metadata.state for each in rig.world.servers.values()} == {NORMAL}
 
 
-@pytest.mark.row("VOL-003", shows="model")
+@pytest.mark.row("VOL-003")
 @virtually
 async def test_a_node_is_emptied() -> None:
     """VOL-003: after it nobody's key is on node 2, and every key is found."""
@@ -55,7 +55,7 @@ async def test_a_node_is_emptied() -> None:
     assert [(await rig.client.get("users", key))[0].value for key in KEYS] == ["first"] * len(KEYS)
 
 
-@pytest.mark.row("VOL-004", shows="model")
+@pytest.mark.row("VOL-004")
 @virtually
 async def test_load_is_balanced_among_the_nodes_there_are() -> None:
     """VOL-004."""
@@ -65,7 +65,7 @@ async def test_load_is_balanced_among_the_nodes_there_are() -> None:
     assert rig.server(0).metadata.cluster == target
 
 
-@pytest.mark.row("VOL-022", "VOL-025", "VOL-026", shows="model")
+@pytest.mark.row("VOL-022", "VOL-025", "VOL-026")
 @virtually
 async def test_the_cluster_is_asked_and_told() -> None:
     """VOL-022: all that is given is where the cluster is, and a target. VOL-025: metadata that changed since
@@ -82,7 +82,7 @@ async def test_the_cluster_is_asked_and_told() -> None:
     assert before[3].cluster.partitions_of(3) == ()
 
 
-@pytest.mark.row("VOL-087", shows="model")
+@pytest.mark.row("VOL-087")
 @virtually
 async def test_the_plan_is_shown_and_nothing_is_done() -> None:
     """VOL-087."""
@@ -96,7 +96,7 @@ async def test_the_plan_is_shown_and_nothing_is_done() -> None:
     assert not rig.world.trace
 
 
-@pytest.mark.row("VOL-010", "VOL-027", "VOL-028", "VOL-080", "VOL-081", "VOL-107", shows="model")
+@pytest.mark.row("VOL-010", "VOL-027", "VOL-028", "VOL-080", "VOL-081", "VOL-107")
 @virtually
 async def test_a_second_rebalancing_is_refused() -> None:
     """VOL-010, VOL-027, VOL-028: while one runs, with the reasons. VOL-080, VOL-081, VOL-107: both are to be
@@ -116,7 +116,7 @@ async def test_a_second_rebalancing_is_refused() -> None:
     assert ClusterMetadata.decode(rig.server(3).metadata.get(CLUSTER_KEY)) == GROWN
 
 
-@pytest.mark.row("VOL-010", shows="model")
+@pytest.mark.row("VOL-010")
 @virtually
 async def test_two_that_begin_at_once() -> None:
     """VOL-010: both found nothing that runs. Nodes take part in one batch at a time, so at most one goes on; no
@@ -131,7 +131,7 @@ async def test_two_that_begin_at_once() -> None:
     assert all(each.metadata.record is None for each in rig.world.servers.values())
 
 
-@pytest.mark.row("VOL-029", shows="model")
+@pytest.mark.row("VOL-029")
 @virtually
 async def test_read_only_stores_need_the_newest_format() -> None:
     """VOL-029."""
@@ -142,7 +142,7 @@ async def test_read_only_stores_need_the_newest_format() -> None:
     assert not rig.world.trace
 
 
-@pytest.mark.row("VOL-097", shows="model")
+@pytest.mark.row("VOL-097")
 @virtually
 async def test_rebalancing_may_be_disabled() -> None:
     """VOL-097: on one node is enough."""
@@ -153,7 +153,7 @@ async def test_rebalancing_may_be_disabled() -> None:
     assert rig.server(0).metadata.cluster == START
 
 
-@pytest.mark.row("VOL-033", "VOL-039", "VOL-090", shows="model")
+@pytest.mark.row("VOL-033", "VOL-039", "VOL-090")
 @virtually
 async def test_read_only_and_read_write_stores() -> None:
     """VOL-033: before the first read-only copy the stealer rebalances with those stores only, and metadata are
@@ -179,7 +179,7 @@ async def test_read_only_and_read_write_stores() -> None:
     ]
 
 
-@pytest.mark.row("VOL-034", "VOL-040", shows="model")
+@pytest.mark.row("VOL-034", "VOL-040")
 @virtually
 async def test_only_read_only_stores() -> None:
     """VOL-034: all stealers rebalance before the first copy, others do not. VOL-040: then metadata and swap on
@@ -195,7 +195,7 @@ async def test_only_read_only_stores() -> None:
     assert [await rig.client.get_static("static", key) for key in KEYS] == [f"static {key}" for key in KEYS]
 
 
-@pytest.mark.row("VOL-035", "VOL-041", shows="model")
+@pytest.mark.row("VOL-035", "VOL-041")
 @virtually
 async def test_only_read_write_stores() -> None:
     """VOL-035: nothing is done for read-only stores. VOL-041: metadata on all nodes, entries on the stealer, no
@@ -209,7 +209,7 @@ async def test_only_read_write_stores() -> None:
     assert not any("SWAP" in line for line in rig.seen.lines("Changed"))
 
 
-@pytest.mark.row("VOL-036", shows="model")
+@pytest.mark.row("VOL-036")
 @virtually
 async def test_read_only_migration_is_not_seen() -> None:
     """VOL-036: until the swap the donor serves what it served, clients keep their metadata, and the stealer
@@ -229,7 +229,7 @@ async def test_read_only_migration_is_not_seen() -> None:
     assert [await rig.client.get_static("static", key) for key in moving] == [f"static {key}" for key in moving]
 
 
-@pytest.mark.row("VOL-037", shows="model")
+@pytest.mark.row("VOL-037")
 @virtually
 async def test_entries_go_unit_by_unit() -> None:
     """VOL-037: when the first read-only unit has ended its entry is gone, and the other one is still there."""
@@ -246,7 +246,7 @@ SIX = ClusterMetadata.of({node: (node,) for node in range(6)})
 ROTATED = ClusterMetadata.of({node: ((node + 1) % 6,) for node in range(6)})
 
 
-@pytest.mark.row("VOL-024", "VOL-038", "VOL-043", "VOL-045", "VOL-091", "VOL-092", shows="model")
+@pytest.mark.row("VOL-024", "VOL-038", "VOL-043", "VOL-045", "VOL-091", "VOL-092")
 @pytest.mark.parametrize(("parallel", "peak"), [(1, 1), (2, 2), (3, 3)])
 @pytest.mark.parametrize("store", [STATIC, USERS], ids=["RO", "RW"])
 @virtually
@@ -261,7 +261,7 @@ async def test_units_at_once(store: StoreDefinition, parallel: int, peak: int) -
     assert rig.rules.peak == peak
 
 
-@pytest.mark.row("VOL-091", shows="model")
+@pytest.mark.row("VOL-091")
 @virtually
 async def test_one_unit_at_once_by_default() -> None:
     """VOL-091."""
@@ -270,7 +270,7 @@ async def test_one_unit_at_once_by_default() -> None:
     assert rig.rules.peak == 1
 
 
-@pytest.mark.row("VOL-092", shows="model")
+@pytest.mark.row("VOL-092")
 @virtually
 async def test_parallelism_below_one() -> None:
     """VOL-092."""
@@ -279,7 +279,7 @@ async def test_parallelism_below_one() -> None:
     assert [each.message for each in result.refusals] == ["parallelism is 0: it must be 1 or more"]
 
 
-@pytest.mark.row("VOL-063", "VOL-100", shows="model")
+@pytest.mark.row("VOL-063", "VOL-100")
 @pytest.mark.parametrize(("limit", "peak"), [(3, 3), (1, 1)])
 @virtually
 async def test_stores_at_once(limit: int, peak: int) -> None:
@@ -295,7 +295,7 @@ async def test_stores_at_once(limit: int, peak: int) -> None:
     assert len(rig.seen.lines("StoreDone")) == 5
 
 
-@pytest.mark.row("VOL-023", "VOL-031", "VOL-090", shows="model")
+@pytest.mark.row("VOL-023", "VOL-031", "VOL-090")
 @virtually
 async def test_each_batch_leaves_its_metadata() -> None:
     """VOL-023, VOL-031, VOL-090: batches of one partition; between them every node has the metadata of the
@@ -309,7 +309,7 @@ async def test_each_batch_leaves_its_metadata() -> None:
     assert (await together.rebalance()).batches == 1
 
 
-@pytest.mark.row("VOL-089", "VOL-104", shows="model")
+@pytest.mark.row("VOL-089", "VOL-104")
 @virtually
 async def test_progress_is_pushed_up() -> None:
     """VOL-089: jobs have an id, a description, a status and their progress. VOL-104: stores that are done, of
@@ -325,7 +325,7 @@ async def test_progress_is_pushed_up() -> None:
     assert [each.status.value for each in await rig.server(3).list_jobs()] == ["COMPLETED"] * 4
 
 
-@pytest.mark.row("VOL-101", shows="model")
+@pytest.mark.row("VOL-101")
 @pytest.mark.parametrize("optimization", [True, False])
 @virtually
 async def test_replicas_that_exist_are_not_copied(optimization: bool) -> None:
@@ -341,7 +341,7 @@ async def test_replicas_that_exist_are_not_copied(optimization: bool) -> None:
     assert sum(jobs.values()) == new + (0 if optimization else had)
 
 
-@pytest.mark.row("VOL-082", "VOL-083", shows="model")
+@pytest.mark.row("VOL-082", "VOL-083")
 @virtually
 async def test_saved_keys_are_found_again(tmp_path: Path) -> None:
     """VOL-082: a file of keys for each store. VOL-083: all of them are at their new places; one that is taken

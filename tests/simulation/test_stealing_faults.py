@@ -46,7 +46,7 @@ async def rolled_back(rig: Rig) -> Result:
     return result
 
 
-@pytest.mark.row("VOL-046", "VOL-052", "VOL-053", "VOL-055", "VOL-056", "VOL-093", shows="model")
+@pytest.mark.row("VOL-046", "VOL-052", "VOL-053", "VOL-055", "VOL-056", "VOL-093")
 @pytest.mark.parametrize(
     ("stores", "node", "what", "step"),
     [
@@ -75,7 +75,7 @@ async def test_a_step_that_fails(
     assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED
 
 
-@pytest.mark.row("VOL-046", shows="model")
+@pytest.mark.row("VOL-046")
 @pytest.mark.parametrize("down_s", [0.3, 3.0])
 @pytest.mark.parametrize(
     "what", ["change REBALANCE", "change CLUSTER", "change SWAP", "copy static", "copy users"]
@@ -91,7 +91,7 @@ async def test_a_node_that_dies_in_a_step(what: str, down_s: float) -> None:
     check_rest(rig.world, START, History())
 
 
-@pytest.mark.row("VOL-047", shows="model")
+@pytest.mark.row("VOL-047")
 @virtually
 async def test_who_takes_a_state_change_back() -> None:
     """VOL-047: of four nodes two had done it, the third failed. Those two take it back, the failed one has done
@@ -110,7 +110,7 @@ async def test_who_takes_a_state_change_back() -> None:
     assert [line.node for line in rig.world.trace if line.kind in ("Changed", "ToldToUndo")] == [0, 1, 0, 1]
 
 
-@pytest.mark.row("VOL-048", "VOL-049", "VOL-051", shows="model")
+@pytest.mark.row("VOL-048", "VOL-049", "VOL-051")
 @pytest.mark.parametrize(
     ("stores", "what", "order"),
     [
@@ -129,7 +129,7 @@ async def test_the_order_on_a_stealer(stores: tuple[StoreDefinition, ...], what:
     assert [line.detail for line in rig.world.trace if line.kind == "TookBack" and line.node == 3] == order
 
 
-@pytest.mark.row("VOL-050", "VOL-054", shows="model")
+@pytest.mark.row("VOL-050", "VOL-054")
 @virtually
 async def test_the_order_without_read_write_stores() -> None:
     """VOL-050: cluster metadata first, then the swap. VOL-054: there is no later step that could fail."""
@@ -143,7 +143,7 @@ async def test_the_order_without_read_write_stores() -> None:
     ]
 
 
-@pytest.mark.row("VOL-098", shows="model")
+@pytest.mark.row("VOL-098")
 @pytest.mark.parametrize("attempts", [1, 3])
 @virtually
 async def test_attempts(attempts: int) -> None:
@@ -157,7 +157,7 @@ async def test_attempts(attempts: int) -> None:
     assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED
 
 
-@pytest.mark.row("VOL-099", shows="model")
+@pytest.mark.row("VOL-099")
 @virtually
 async def test_a_copy_that_takes_too_long() -> None:
     """VOL-099: over the time limit the unit fails, without another try."""
@@ -167,7 +167,7 @@ async def test_a_copy_that_takes_too_long() -> None:
     assert len(rig.seen.lines("StoreBegan")) == 1
 
 
-@pytest.mark.row("VOL-061", shows="model")
+@pytest.mark.row("VOL-061")
 @virtually
 async def test_a_unit_without_a_state_change() -> None:
     """VOL-061: refused, and nothing is copied."""
@@ -177,7 +177,7 @@ async def test_a_unit_without_a_state_change() -> None:
     assert await rig.server(3).list_jobs() == ()
 
 
-@pytest.mark.row("VOL-062", shows="model")
+@pytest.mark.row("VOL-062")
 @virtually
 async def test_a_donor_is_locked() -> None:
     """VOL-062: a second unit from the same donor to the same stealer is refused, one from another donor is not;
@@ -193,7 +193,7 @@ async def test_a_donor_is_locked() -> None:
     assert rig.server(3).locked_donors == set()
 
 
-@pytest.mark.row("VOL-095", shows="model")
+@pytest.mark.row("VOL-095")
 @virtually
 async def test_jobs_are_stopped() -> None:
     """VOL-095: those that are named, and no other ones; the rebalancing that waits for one is taken back."""
@@ -213,7 +213,7 @@ async def test_jobs_are_stopped() -> None:
     check_rest(rig.world, START, History())
 
 
-@pytest.mark.row("VOL-096", shows="model")
+@pytest.mark.row("VOL-096")
 @virtually
 async def test_rebalancing_information_is_cleared() -> None:
     """VOL-096: after its jobs are stopped the node is normal again. A node that owns what it has not copied
@@ -241,7 +241,7 @@ async def test_rebalancing_information_is_cleared() -> None:
 STEPS = ("Changed", "UnitBegan", "StoreDone", "UnitEnded", "Committed")
 
 
-@pytest.mark.row("VOL-014", "VOL-046", shows="model")
+@pytest.mark.row("VOL-014", "VOL-046")
 @pytest.mark.parametrize("kind", STEPS)
 @virtually
 async def test_a_controller_that_dies(kind: str) -> None:
@@ -261,7 +261,7 @@ async def test_a_controller_that_dies(kind: str) -> None:
     assert (await Controller(rig.world, "again").rebalance(GROWN)).outcome is StealOutcome.COMPLETED
 
 
-@pytest.mark.row("VOL-046", shows="model")
+@pytest.mark.row("VOL-046")
 @virtually
 async def test_recovery_waits_for_every_node() -> None:
     """VOL-046: the node that is down may be the one that has committed."""
@@ -287,7 +287,7 @@ async def test_recovery_of_nothing() -> None:
     check_rest(rig.world, START, History())
 
 
-@pytest.mark.row("VOL-046", shows="model")
+@pytest.mark.row("VOL-046")
 @virtually
 async def test_a_node_that_does_not_come_back() -> None:
     """VOL-046: the result names it, and what its entries say stays true: it redirects as soon as it is there,
@@ -304,7 +304,7 @@ async def test_a_node_that_does_not_come_back() -> None:
     check_rest(rig.world, START, History())
 
 
-@pytest.mark.row("VOL-093", shows="model")
+@pytest.mark.row("VOL-093")
 @virtually
 async def test_a_rollback_by_hand() -> None:
     """VOL-093: after a run without deletes every owner is as before, and what was written since is kept."""

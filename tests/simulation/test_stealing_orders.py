@@ -31,7 +31,7 @@ ATTEMPTS = 3
 UNIT = StealUnit(3, 1, (("users", (1,)),))
 
 
-@pytest.mark.row("VOL-094", "VOL-103", shows="model")
+@pytest.mark.row("VOL-094", "VOL-103")
 @virtually
 async def test_moved_data_are_deleted() -> None:
     """VOL-094: donors have none of them after success, and a rollback is refused. VOL-103: the first delete
@@ -50,7 +50,7 @@ async def test_moved_data_are_deleted() -> None:
     assert [each.code for each in back.refusals] == [RefusalCode.DONOR_DATA_DELETED]
 
 
-@pytest.mark.row("VOL-103", shows="model")
+@pytest.mark.row("VOL-103")
 @virtually
 async def test_nothing_is_deleted_by_a_run_that_fails() -> None:
     """VOL-103: the first batch is done, the second one fails: its donors and those of the first have all they
@@ -66,7 +66,7 @@ async def test_nothing_is_deleted_by_a_run_that_fails() -> None:
     assert (await Controller(rig.world, "back").roll_back(result)).outcome is StealOutcome.COMPLETED
 
 
-@pytest.mark.row("VOL-094", shows="model")
+@pytest.mark.row("VOL-094")
 @virtually
 async def test_what_a_node_owns_is_not_deleted() -> None:
     """VOL-094."""
@@ -75,7 +75,7 @@ async def test_what_a_node_owns_is_not_deleted() -> None:
         await rig.server(1).delete("users", 1)
 
 
-@pytest.mark.row("VOL-046", shows="model")
+@pytest.mark.row("VOL-046")
 @virtually
 async def test_orders_that_come_too_late() -> None:
     """VOL-046: what is committed is not taken back."""
@@ -85,7 +85,7 @@ async def test_orders_that_come_too_late() -> None:
         await rig.server(3).undo(BatchId("run", 1), ())
 
 
-@pytest.mark.row("VOL-105", "VOL-106", shows="model")
+@pytest.mark.row("VOL-105", "VOL-106")
 @virtually
 async def test_sweeps_of_stealers_and_donors() -> None:
     """VOL-105: refused on the stealer. VOL-106: on a donor it waits until its partitions are not read any more.
@@ -117,7 +117,7 @@ async def half_stolen(rig: Rig) -> None:
     await running
 
 
-@pytest.mark.row("VOL-007", "VOL-046", shows="model")
+@pytest.mark.row("VOL-007", "VOL-046")
 @virtually
 async def test_a_stealer_comes_back_after_the_rollback() -> None:
     """VOL-007, VOL-046: its copy of the carts was complete when it died. Meanwhile the donor is the owner
@@ -132,7 +132,7 @@ async def test_a_stealer_comes_back_after_the_rollback() -> None:
     assert await rig.values(3, "carts", key) == ["after"]
 
 
-@pytest.mark.row("VOL-007", "VOL-046", shows="model")
+@pytest.mark.row("VOL-007", "VOL-046")
 @virtually
 async def test_a_rollback_begins_on_the_stealers() -> None:
     """VOL-007, VOL-046: the donor is back in the old state, and serves clients, while the stealer is not: it
@@ -152,7 +152,7 @@ async def test_a_rollback_begins_on_the_stealers() -> None:
     check_rest(rig.world, START, History())
 
 
-@pytest.mark.row("VOL-042", "VOL-048", shows="model")
+@pytest.mark.row("VOL-042", "VOL-048")
 @virtually
 async def test_no_request_is_served_in_the_middle_of_a_change() -> None:
     """VOL-042, VOL-048: between taking back the rebalance state and the metadata a stealer would own what it
@@ -176,7 +176,7 @@ def order_for(batch: str, before: ClusterMetadata = START) -> ChangeOrder:
     return ChangeOrder(BatchId(batch, 1), before, GROWN, (StealStateChange.CLUSTER,))
 
 
-@pytest.mark.row("VOL-010", "VOL-046", shows="model")
+@pytest.mark.row("VOL-010", "VOL-046")
 @virtually
 async def test_orders_that_do_not_fit_are_refused() -> None:
     """VOL-010, VOL-046: a node that is in a batch takes no order of another one, and none that rests on other
@@ -190,7 +190,7 @@ async def test_orders_that_do_not_fit_are_refused() -> None:
     assert rig.server(0).metadata.unfinished == BatchId("a", 1)
 
 
-@pytest.mark.row("VOL-046", shows="model")
+@pytest.mark.row("VOL-046")
 @virtually
 async def test_a_state_change_that_a_crash_cuts_off() -> None:
     """VOL-046: the node is in the old state as soon as it is back, whoever comes to ask."""

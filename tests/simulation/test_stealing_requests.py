@@ -32,7 +32,7 @@ async def stop(running: asyncio.Task[object]) -> None:
     await asyncio.wait({running})
 
 
-@pytest.mark.row("VOL-042", "VOL-043", "VOL-066", "VOL-068", "VOL-069", shows="model")
+@pytest.mark.row("VOL-042", "VOL-043", "VOL-066", "VOL-068", "VOL-069")
 @virtually
 async def test_a_read_of_what_was_not_copied() -> None:
     """VOL-042, VOL-043, VOL-068, VOL-069: it reaches the stealer and is answered with what the donor has, by
@@ -48,7 +48,7 @@ async def test_a_read_of_what_was_not_copied() -> None:
     await stop(running)
 
 
-@pytest.mark.row("VOL-070", shows="model")
+@pytest.mark.row("VOL-070")
 @virtually
 async def test_only_moving_partitions_are_redirected() -> None:
     """VOL-070: node 0 steals partition 4 and keeps 0 and 3; a key of 0 is its own business. A key that was
@@ -63,7 +63,7 @@ async def test_only_moving_partitions_are_redirected() -> None:
     await stop(running)
 
 
-@pytest.mark.row("VOL-071", "VOL-072", "VOL-073", shows="model")
+@pytest.mark.row("VOL-071", "VOL-072", "VOL-073")
 @virtually
 async def test_every_version_of_the_donor_comes() -> None:
     """VOL-071: two versions that have not seen each other both come, with their clocks. VOL-072: older ones,
@@ -87,7 +87,7 @@ async def test_every_version_of_the_donor_comes() -> None:
     await stop(running)
 
 
-@pytest.mark.row("VOL-072", "VOL-073", shows="model")
+@pytest.mark.row("VOL-072", "VOL-073")
 @virtually
 async def test_a_put_sees_the_donors_versions() -> None:
     """VOL-072, VOL-073: a put with a clock that the donor is ahead of is refused as obsolete, although the
@@ -102,7 +102,7 @@ async def test_a_put_sees_the_donors_versions() -> None:
     await stop(running)
 
 
-@pytest.mark.row("VOL-007", "VOL-093", shows="model")
+@pytest.mark.row("VOL-007", "VOL-093")
 @virtually
 async def test_puts_reach_the_donor_until_the_batch_is_committed() -> None:
     """VOL-007, VOL-093: a put at the stealer is at the donor before the client is told; after the commit no
@@ -119,7 +119,7 @@ async def test_puts_reach_the_donor_until_the_batch_is_committed() -> None:
     assert await rig.values(3, "users", key) == ["third"]
 
 
-@pytest.mark.row("VOL-067", shows="model")
+@pytest.mark.row("VOL-067")
 @virtually
 async def test_clients_talk_to_the_stealer() -> None:
     """VOL-067: once a client has new metadata its requests go to the stealer; the donor gets proxy requests
@@ -138,7 +138,7 @@ async def test_clients_talk_to_the_stealer() -> None:
     await stop(running)
 
 
-@pytest.mark.row("VOL-044", "VOL-064", shows="model")
+@pytest.mark.row("VOL-044", "VOL-064")
 @virtually
 async def test_redirects_end_store_by_store() -> None:
     """VOL-064: the store that is done is not redirected any more, the other one of the same unit is. VOL-044:
@@ -161,7 +161,7 @@ async def test_redirects_end_store_by_store() -> None:
     assert rig.server(3).metadata.steal_info == ()
 
 
-@pytest.mark.row("VOL-019", "VOL-065", shows="model")
+@pytest.mark.row("VOL-019", "VOL-065")
 @virtually
 async def test_the_donor_notices_nothing() -> None:
     """VOL-019, VOL-065: it is normal at every moment, has no entry, and serves its other partitions."""
@@ -175,7 +175,7 @@ async def test_the_donor_notices_nothing() -> None:
         assert nodes[1].steal_info == ()
 
 
-@pytest.mark.row("VOL-074", shows="model")
+@pytest.mark.row("VOL-074")
 @virtually
 async def test_metadata_are_read_once() -> None:
     """VOL-074: at the start; requests do not read them."""
@@ -186,7 +186,7 @@ async def test_metadata_are_read_once() -> None:
     assert client.bootstraps == 1
 
 
-@pytest.mark.row("VOL-076", shows="model")
+@pytest.mark.row("VOL-076")
 @virtually
 async def test_a_node_that_does_not_own_the_partition() -> None:
     """VOL-076: it says so, and stores nothing."""
@@ -200,7 +200,7 @@ async def test_a_node_that_does_not_own_the_partition() -> None:
     assert await rig.server(0).get_unchecked("users", key) == ()
 
 
-@pytest.mark.row("VOL-006", "VOL-075", "VOL-077", shows="model")
+@pytest.mark.row("VOL-006", "VOL-075", "VOL-077")
 @virtually
 async def test_a_client_with_old_metadata() -> None:
     """VOL-006, VOL-075, VOL-077: one marked error, a bootstrap, and the same call of the program succeeds."""
@@ -216,7 +216,7 @@ async def test_a_client_with_old_metadata() -> None:
     assert await rig.server(3).get("users", key) == (version,)
 
 
-@pytest.mark.row("VOL-078", "VOL-079", shows="model")
+@pytest.mark.row("VOL-078", "VOL-079")
 @virtually
 async def test_a_server_that_routes() -> None:
     """VOL-078: a request to a node that does not own the key is answered with one hop more. VOL-079: after a
@@ -234,7 +234,7 @@ async def test_a_server_that_routes() -> None:
     assert rig.server(0).incarnation == 1
 
 
-@pytest.mark.row("VOL-011", shows="model")
+@pytest.mark.row("VOL-011")
 @virtually
 async def test_keys_keep_their_partition() -> None:
     """VOL-011: before and after, every key is in the partition of its hash, and in no other."""
@@ -269,7 +269,7 @@ def mean_ms(latencies_s: list[float]) -> float:
     return 1_000 * sum(latencies_s) / len(latencies_s)
 
 
-@pytest.mark.row("VOL-001", "VOL-005", "VOL-006", "VOL-007", shows="model")
+@pytest.mark.row("VOL-001", "VOL-005", "VOL-006", "VOL-007")
 @virtually
 async def test_clients_under_load() -> None:
     """VOL-001, VOL-005, VOL-006: no request fails while nodes are added, and the slowest one takes less than a
@@ -298,7 +298,7 @@ async def cost(**changed: float) -> tuple[float, float, int]:
     return ended_s - began_s, mean_ms(history.latencies_s(began_s, ended_s)), redirected
 
 
-@pytest.mark.row("VOL-008", "VOL-023", shows="model")
+@pytest.mark.row("VOL-008", "VOL-023")
 @virtually
 async def test_what_it_costs_can_be_tuned() -> None:
     """VOL-008: more units at once take less time and cost clients more; so does a higher rate. VOL-023: a
@@ -311,7 +311,7 @@ async def test_what_it_costs_can_be_tuned() -> None:
     assert alone[2] > (await cost(batch_size=1))[2]
 
 
-@pytest.mark.row("VOL-075", shows="model")
+@pytest.mark.row("VOL-075")
 @virtually
 async def test_a_client_that_gets_metadata_too_early() -> None:
     """VOL-075: while a state change goes from node to node some nodes have old metadata and some new ones;
@@ -329,7 +329,7 @@ async def test_a_client_that_gets_metadata_too_early() -> None:
     assert GROWN.owners[1] == 3
 
 
-@pytest.mark.row("VOL-007", "VOL-075", shows="model")
+@pytest.mark.row("VOL-007", "VOL-075")
 @virtually
 async def test_a_put_names_its_replicas() -> None:
     """VOL-007, VOL-075: node 2 has the partition before and after, and learns from the list that the client is

@@ -35,7 +35,6 @@ MUTANT_SEEDS = 600
     "VOL-065",
     "VOL-088",
     "VOL-104",
-    shows="model",
 )
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_seeds(block: int) -> None:
@@ -47,7 +46,7 @@ def test_seeds(block: int) -> None:
         StealRun(seed).run()
 
 
-@pytest.mark.row("VOL-007", "VOL-046", shows="model")
+@pytest.mark.row("VOL-007", "VOL-046")
 @pytest.mark.soak
 def test_many_seeds() -> None:
     """VOL-007, VOL-046."""
@@ -186,7 +185,7 @@ MUTANTS = (
 
 
 @pytest.mark.thorough("the seeds hold above; this is of what they would find")
-@pytest.mark.row("VOL-042", "VOL-048", "VOL-063", "VOL-064", "VOL-072", shows="model")
+@pytest.mark.row("VOL-042", "VOL-048", "VOL-063", "VOL-064", "VOL-072")
 @pytest.mark.parametrize(("mutant", "first"), MUTANTS, ids=[each.__name__.strip("_") for each, _ in MUTANTS])
 def test_a_broken_protocol_is_found(
     mutant: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch

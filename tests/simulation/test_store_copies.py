@@ -41,7 +41,7 @@ def filled(scene: StoreScene, partition: int = 3) -> None:
     assert scene.own("d", partition) is CopyState.OWNING
 
 
-@pytest.mark.row("PME-090", "PME-113", "PME-115", "PME-131", "PME-133", "PME-135", shows="service")
+@pytest.mark.row("PME-090", "PME-113", "PME-115", "PME-131", "PME-133", "PME-135")
 def test_a_joining_server_begins_as_a_backup() -> None:
     """PME-113: its copy is MOVING, the old owners keep data and state. PME-115: the exchange completes
     before data are loaded; PME-090: nothing is asked for before it is over. PME-131, PME-133, PME-135: the
@@ -73,7 +73,7 @@ def test_a_joining_server_begins_as_a_backup() -> None:
     assert scene.primaries("a") == ["a", "b", "c", "d"]
 
 
-@pytest.mark.row("PME-114", shows="service")
+@pytest.mark.row("PME-114")
 def test_whom_a_copy_asks() -> None:
     """PME-114: for each copy one owner, also one that is in no list any more; when it does not answer,
     another one."""
@@ -91,7 +91,7 @@ def test_whom_a_copy_asks() -> None:
     assert scene.keys("d", 3) == KEYS
 
 
-@pytest.mark.row("PME-109", "PME-116", "PME-117", "PME-118", "PME-122", shows="service")
+@pytest.mark.row("PME-109", "PME-116", "PME-117", "PME-118", "PME-122")
 def test_when_it_is_filled_the_server_owns_locally_first() -> None:
     """PME-116, PME-109: others still see MOVING. PME-117: after its delay it sends a single message without an
     exchange id. PME-118: the coordinator sends the full map, and all see OWNING. PME-122."""
@@ -116,7 +116,7 @@ def test_when_it_is_filled_the_server_owns_locally_first() -> None:
         assert scene.states(name, 3)["d"] is CopyState.OWNING
 
 
-@pytest.mark.row("PME-015", "PME-081", "PME-131", "PME-133", "PME-134", shows="service")
+@pytest.mark.row("PME-015", "PME-081", "PME-131", "PME-133", "PME-134")
 def test_the_primary_switches_once_its_successor_is_ready() -> None:
     """PME-131: the primary map is unchanged when the exchange of the new lists ends, and changes in a later
     one with a higher minor version. PME-133: until then the old primary stays, the new one is a backup.
@@ -140,7 +140,7 @@ def test_the_primary_switches_once_its_successor_is_ready() -> None:
     assert not scene.worker("a").held.late
 
 
-@pytest.mark.row("PME-015", "PME-134", shows="service")
+@pytest.mark.row("PME-015", "PME-134")
 def test_a_target_that_puts_owners_into_another_order() -> None:
     """PME-134, PME-015: nothing is copied, the switch comes next, and after it the new first ones lead."""
     scene = StoreScene("abc", ("abc", "bca", "ca"))
@@ -155,7 +155,7 @@ def test_a_target_that_puts_owners_into_another_order() -> None:
     assert ["".join(outcome.effective) for outcome in outcomes] == ["bac", "bac", "ac"]
 
 
-@pytest.mark.row("PME-132", shows="service")
+@pytest.mark.row("PME-132")
 @pytest.mark.parametrize("lists", [("ca", "cb", "ac"), ("c", "c", "c"), ("cab", "cba", "abc")])
 def test_late_affinity_is_always_on(lists: tuple[str, ...]) -> None:
     """PME-132: there is no switch for it; nothing that can be set lets a joining server lead at once where
@@ -170,7 +170,7 @@ def test_late_affinity_is_always_on(lists: tuple[str, ...]) -> None:
     assert any(scene.ideal("a", number)[0] == "c" for number in range(3))
 
 
-@pytest.mark.row("PME-134", "PME-138", shows="service")
+@pytest.mark.row("PME-134", "PME-138")
 def test_the_switch_waits_for_every_new_primary() -> None:
     """PME-134, PME-138: the wait list is visible and gets shorter; the message goes out when it is empty."""
     scene = loaded()
@@ -194,7 +194,7 @@ def test_the_switch_waits_for_every_new_primary() -> None:
     assert scene.primaries("a") == ["a", "d", "c", "d"]
 
 
-@pytest.mark.row("PME-139", shows="service")
+@pytest.mark.row("PME-139")
 def test_a_joiner_that_has_everything() -> None:
     """PME-139: the wait list is empty after the join exchange, the next exchange is the switch, nothing was
     copied."""
@@ -213,7 +213,7 @@ def test_a_joiner_that_has_everything() -> None:
     scene.all_equal()
 
 
-@pytest.mark.row("PME-082", "PME-119", shows="service")
+@pytest.mark.row("PME-082", "PME-119")
 def test_when_the_old_owner_gives_up() -> None:
     """PME-119: when there are more owners than the lists need and it is in none of them, not before.
     PME-082: after the switch the temporary list has become the ideal one, and the extra owner goes OWNING ->
@@ -244,7 +244,7 @@ def test_when_the_old_owner_gives_up() -> None:
     assert scene.states("a", 3)["c"] is CopyState.OWNING
 
 
-@pytest.mark.row("PME-082", "PME-119", shows="service")
+@pytest.mark.row("PME-082", "PME-119")
 def test_no_owner_gives_up_before_a_result_says_so() -> None:
     """PME-119, PME-082: a backup is replaced, so the lists are the ideal ones at once, and all their
     servers own in the end; until a result is committed without the old one, it is in the in-sync set."""
@@ -265,7 +265,7 @@ def test_no_owner_gives_up_before_a_result_says_so() -> None:
     assert (scene.members(3), scene.own("c", 3)) == ("bd", CopyState.EVICTED)
 
 
-@pytest.mark.row("PME-120", "PME-121", shows="service")
+@pytest.mark.row("PME-120", "PME-121")
 def test_notifications_of_the_old_owner() -> None:
     """PME-120: one single message without exchange id after the delay, also for two changes within it. PME-121:
     after the next full map all see RENTING, and its sequence has grown."""
@@ -289,7 +289,7 @@ def test_notifications_of_the_old_owner() -> None:
         assert scene.worker(name).held.maps[ZONE].stamp > stamp
 
 
-@pytest.mark.row("PME-121", shows="service")
+@pytest.mark.row("PME-121")
 def test_a_lost_notification_is_sent_again() -> None:
     """PME-121: within one resend period, and so is what the coordinator tells the others."""
     scene = loaded()
@@ -322,7 +322,7 @@ def test_a_lost_notification_is_sent_again() -> None:
         assert scene.states(name, 3)["c"] is CopyState.RENTING
 
 
-@pytest.mark.row("PME-124", shows="service")
+@pytest.mark.row("PME-124")
 def test_rows_go_one_by_one() -> None:
     """PME-124: RENTING until the last row is gone, then EVICTED; the index never leads to what was removed."""
     scene = loaded(limits=SMALL)
@@ -351,7 +351,7 @@ def test_rows_go_one_by_one() -> None:
     assert scene.states("a", 3) == {"b": CopyState.OWNING, "d": CopyState.OWNING}
 
 
-@pytest.mark.row("PME-123", shows="service")
+@pytest.mark.row("PME-123")
 def test_several_changes_at_once() -> None:
     """PME-123: for a while more servers than needed have a copy; nothing is lost."""
     scene = loaded()
@@ -373,7 +373,7 @@ def test_several_changes_at_once() -> None:
             assert scene.keys(name, number) == KEYS
 
 
-@pytest.mark.row("PME-080", "PME-083", shows="service")
+@pytest.mark.row("PME-080", "PME-083")
 def test_lists_are_ideal_in_the_end() -> None:
     """PME-080, PME-083: after a failure and a join the effective lists are the ideal ones, in their order,
     and all copies own."""
@@ -388,7 +388,7 @@ def test_lists_are_ideal_in_the_end() -> None:
     assert scene.states("a", 1) == {"b": CopyState.OWNING, "c": CopyState.OWNING}
 
 
-@pytest.mark.row("PME-088", "PME-089", shows="service")
+@pytest.mark.row("PME-088", "PME-089")
 def test_copies_that_differ_are_shown() -> None:
     """PME-088, PME-089: the primary died while one backup was behind: a warning on the coordinator names the
     group, the partition, the servers and what they have; the exchange goes on, and they are made equal."""

@@ -26,7 +26,7 @@ class Followed(StoreScene):
         self.published += [(process.name, each.record) for each in effects if isinstance(each, PublishExchange)]
 
 
-@pytest.mark.row("PME-025", "PME-064", "PME-067", shows="core")
+@pytest.mark.row("PME-025", "PME-064", "PME-067")
 def test_an_exchange_that_ends_soon_is_published_once() -> None:
     """PME-067: with the events that were merged into it. PME-025: and its type."""
     scene = Followed("ab", ("ab", "ba"))

@@ -19,7 +19,7 @@ OTHER = ZoneId(2)
 PHASES = ["INIT", "TOPOLOGY", "RELEASE", "LATCH", "COMMITS", "PREPARE"]
 
 
-@pytest.mark.row("PME-001", shows="service")
+@pytest.mark.row("PME-001")
 def test_all_servers_hold_one_map_after_each_exchange() -> None:
     """PME-001."""
     scene = StoreScene()
@@ -32,7 +32,7 @@ def test_all_servers_hold_one_map_after_each_exchange() -> None:
     assert {*scene.worker("a").held.maps[ZONE].nodes} == {"a", "c", "d"}
 
 
-@pytest.mark.row("PME-002", shows="service")
+@pytest.mark.row("PME-002")
 def test_a_join_begins_when_the_server_is_in_the_ring() -> None:
     """PME-002: it beats and may be reached before; the exchange begins with the event, on each server that
     hears of it."""
@@ -51,7 +51,7 @@ def test_a_join_begins_when_the_server_is_in_the_ring() -> None:
     assert {scene.version(name) for name in "abc"} == {"3.0"}
 
 
-@pytest.mark.row("PME-003", "PME-025", "PME-027", shows="service")
+@pytest.mark.row("PME-003", "PME-025", "PME-027")
 def test_a_client_joins_the_ring() -> None:
     """PME-003, PME-027: on servers the version changes and nothing else, and puts go on. PME-025: the
     exchange is of the type NONE, which is determined in its beginning; those of servers are ALL throughout."""
@@ -77,7 +77,7 @@ def test_a_client_joins_the_ring() -> None:
     assert {step.type for step in of_servers} == {"ALL"}
 
 
-@pytest.mark.row("PME-004", shows="service")
+@pytest.mark.row("PME-004")
 def test_a_server_that_leaves_starts_an_exchange() -> None:
     """PME-004."""
     scene = StoreScene()
@@ -89,7 +89,7 @@ def test_a_server_that_leaves_starts_an_exchange() -> None:
     assert {*scene.worker("b").held.maps[ZONE].nodes} == {"a", "b"}
 
 
-@pytest.mark.row("PME-006", shows="service")
+@pytest.mark.row("PME-006")
 def test_a_killed_server() -> None:
     """PME-006: nothing until it was detected, an exchange afterwards."""
     scene = StoreScene()
@@ -102,7 +102,7 @@ def test_a_killed_server() -> None:
     assert scene.singles("4.0", "b")
 
 
-@pytest.mark.row("PME-007", "PME-008", shows="service")
+@pytest.mark.row("PME-007", "PME-008")
 def test_activation_and_deactivation() -> None:
     """PME-008, PME-007: an exchange of all servers each; while inactive no zone has a map, and nothing is
     served."""
@@ -120,7 +120,7 @@ def test_activation_and_deactivation() -> None:
     assert scene.code(scene.get("a", 0, "k0")) == "DONE"
 
 
-@pytest.mark.row("PME-009", "PME-136", shows="service")
+@pytest.mark.row("PME-009", "PME-136")
 def test_other_nodes_shall_keep_the_data() -> None:
     """PME-009: a change of a zone's nodes starts an exchange. PME-136: every partition has the same primary
     when it ends, and those that have puts open, or get some meanwhile, go on with them; the primary of the new
@@ -149,7 +149,7 @@ def test_other_nodes_shall_keep_the_data() -> None:
     assert scene.primaries("a") == ["c", "c", "b", "b", "c"]
 
 
-@pytest.mark.row("PME-010", "PME-011", "PME-020", "PME-030", shows="service")
+@pytest.mark.row("PME-010", "PME-011", "PME-020", "PME-030")
 def test_a_zone_starts_and_stops() -> None:
     """PME-010, PME-011, PME-020: minor versions. PME-030: while it stops, new requests for it fail at once;
     those for others only wait."""
@@ -171,7 +171,7 @@ def test_a_zone_starts_and_stops() -> None:
     assert scene.code(waiting) == "DONE"
 
 
-@pytest.mark.row("PME-015", shows="service")
+@pytest.mark.row("PME-015")
 @pytest.mark.parametrize(
     "trigger",
     [Trigger.SNAPSHOT_CREATE, Trigger.SNAPSHOT_RESTORE, Trigger.LOG_SWITCH, Trigger.AFFINITY_CHANGE],
@@ -189,7 +189,7 @@ def test_custom_events_run_to_the_end(trigger: Trigger) -> None:
     scene.all_equal()
 
 
-@pytest.mark.row("PME-016", "PME-018", "PME-061", "PME-099", shows="service")
+@pytest.mark.row("PME-016", "PME-018", "PME-061", "PME-099")
 def test_one_single_message_from_each_and_one_full_message_to_each() -> None:
     """PME-016, PME-018, PME-061: single messages go from server to server to the coordinator; PME-099: one full
     message to every server that took part; one that failed meanwhile gets none, and nobody waits for it."""
@@ -207,7 +207,7 @@ def test_one_single_message_from_each_and_one_full_message_to_each() -> None:
     assert {scene.version(name) for name in "abc"} == {"5.0"}
 
 
-@pytest.mark.row("PME-017", "PME-018", "PME-064", "PME-066", "PME-098", shows="service")
+@pytest.mark.row("PME-017", "PME-018", "PME-064", "PME-066", "PME-098")
 def test_nobody_finishes_before_the_full_message() -> None:
     """PME-018, PME-066: one withheld single message keeps all of them waiting; the list of those that are
     waited for is visible and shrinks (PME-064). PME-017, PME-098: then the full map is the union of the
@@ -235,7 +235,7 @@ def test_nobody_finishes_before_the_full_message() -> None:
     assert {"a": scene.worker("a").held.maps[ZONE].nodes["a"], **union} == message.maps[ZONE].nodes
 
 
-@pytest.mark.row("PME-066", shows="service")
+@pytest.mark.row("PME-066")
 def test_a_failed_server_is_not_waited_for() -> None:
     """PME-066: it leaves the list."""
     scene = StoreScene()
@@ -249,7 +249,7 @@ def test_a_failed_server_is_not_waited_for() -> None:
     scene.all_equal()
 
 
-@pytest.mark.row("PME-021", "PME-022", "PME-023", "PME-024", "PME-127", shows="service")
+@pytest.mark.row("PME-021", "PME-022", "PME-023", "PME-024", "PME-127")
 def test_queue_and_order() -> None:
     """PME-021: each server has a queue, and its length is visible, from its first event to its last. PME-022,
     PME-127: its order is that of the ring, on all servers. PME-023: one exchange at a time. PME-024:
@@ -285,7 +285,7 @@ def test_queue_and_order() -> None:
             assert running in (0, 1)
 
 
-@pytest.mark.row("PME-029", "PME-031", "PME-032", "PME-086", shows="service")
+@pytest.mark.row("PME-029", "PME-031", "PME-032", "PME-086")
 def test_a_joining_server_brings_a_zone() -> None:
     """PME-031: it is there on all others after the exchange. PME-032: on the joining server all zones are
     when its exchange ends, and none before its beginning. PME-029: copies of them are made before its map is
@@ -306,7 +306,7 @@ def test_a_joining_server_brings_a_zone() -> None:
     assert scene.answers[scene.get("c")].primary == "a"
 
 
-@pytest.mark.row("PME-029", shows="service")
+@pytest.mark.row("PME-029")
 @pytest.mark.parametrize("trigger", [Trigger.ZONE_START, Trigger.ACTIVATE], ids=lambda trigger: trigger.value)
 def test_copies_are_there_before_anybody_has_lists(trigger: Trigger) -> None:
     """PME-029: on each server, when a zone starts and when it is activated; lists come with the full map."""
@@ -331,7 +331,7 @@ def test_copies_are_there_before_anybody_has_lists(trigger: Trigger) -> None:
     assert [scene.effective("c", number, zone) for number in range(3)] == list(lists)
 
 
-@pytest.mark.row("PME-034", "PME-035", "PME-112", shows="service")
+@pytest.mark.row("PME-034", "PME-035", "PME-112")
 def test_ideal_lists_are_there_before_the_second_phase() -> None:
     """PME-034, PME-035: on the coordinator and on the others, before anything is sent: no event is handed to
     the exchange without its lists. PME-112: at 3.1 -> 4.0 the ideal lists change by the partitions of the
@@ -352,7 +352,7 @@ def test_ideal_lists_are_there_before_the_second_phase() -> None:
         assert [scene.ideal(name, number) for number in range(4)] == ["dab", "bcd", "ca", "ab"]
 
 
-@pytest.mark.row("PME-034", shows="service")
+@pytest.mark.row("PME-034")
 def test_an_event_waits_for_its_ideal_lists() -> None:
     """PME-034: a server whose request to the metastore gets lost does not begin, and begins when it has
     them."""
@@ -369,7 +369,7 @@ def test_an_event_waits_for_its_ideal_lists() -> None:
     assert scene.ideal("a") == "ba"
 
 
-@pytest.mark.row("PME-036", shows="service")
+@pytest.mark.row("PME-036")
 def test_a_server_with_other_lists_fetches_those_of_the_coordinator() -> None:
     """PME-036: the joining server reads others, as the metastore has forgotten those of the event: the
     digest in the full message shows it, it asks, and gets them."""
@@ -387,7 +387,7 @@ def test_a_server_with_other_lists_fetches_those_of_the_coordinator() -> None:
     assert scene.ideal("c", 0) == "ab"
 
 
-@pytest.mark.row("PME-037", shows="service")
+@pytest.mark.row("PME-037")
 def test_the_exchange_becomes_the_topology_future() -> None:
     """PME-037: from that step on, new requests see it and wait for it."""
     scene = StoreScene()
@@ -406,7 +406,7 @@ def test_the_exchange_becomes_the_topology_future() -> None:
     assert str(scene.answers[after].version) == "3.2"
 
 
-@pytest.mark.row("PME-059", "PME-060", shows="service")
+@pytest.mark.row("PME-059", "PME-060")
 def test_the_map_before_and_after_preparation() -> None:
     """PME-060: empty on a joining server until the exchange; then one entry for each copy, of its version.
     PME-059: no assigned partition is missing."""
@@ -424,7 +424,7 @@ def test_the_map_before_and_after_preparation() -> None:
     assert {*full.nodes["c"]} == {1, 2}
 
 
-@pytest.mark.row("PME-108", shows="service")
+@pytest.mark.row("PME-108")
 def test_all_that_wait_for_an_exchange_go_on_once() -> None:
     """PME-108: in whatever order."""
     scene = StoreScene()
@@ -439,7 +439,7 @@ def test_all_that_wait_for_an_exchange_go_on_once() -> None:
     assert [scene.kinds(name, version).count(FINISHED) for name in "abc"] == [1, 1, 1]
 
 
-@pytest.mark.row("PME-098", shows="service")
+@pytest.mark.row("PME-098")
 def test_a_coordinator_alone() -> None:
     """PME-098: it builds the map without any single message."""
     scene = StoreScene("a", ("a", "a"))

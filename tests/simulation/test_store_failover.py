@@ -41,7 +41,7 @@ def held_in(scene: StoreScene, phase: Phase) -> None:
     assert scene.phase("a") is phase
 
 
-@pytest.mark.row("PME-110", shows="service")
+@pytest.mark.row("PME-110")
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.value)
 @pytest.mark.parametrize("deaths", ["a", "ab"])
 def test_the_next_oldest_finishes(phase: Phase, deaths: str) -> None:
@@ -66,7 +66,7 @@ def test_the_next_oldest_finishes(phase: Phase, deaths: str) -> None:
             assert scene.keys(name, number) >= {"k0", "k1"}
 
 
-@pytest.mark.row("PME-110", shows="service")
+@pytest.mark.row("PME-110")
 def test_a_result_that_was_committed_stands() -> None:
     """PME-110: the coordinator dies between the commit and its first full message: its successor comes upon the
     record, and ends the exchange as that says."""
@@ -87,7 +87,7 @@ def test_a_result_that_was_committed_stands() -> None:
     assert scene.kinds("c", version).count(FINISHED) == 1
 
 
-@pytest.mark.row("PME-001", "PME-110", shows="service")
+@pytest.mark.row("PME-001", "PME-110")
 @pytest.mark.parametrize("reached", ["", "b", "c", "d", "cd", "bcd"])
 def test_full_messages_that_reached_some(reached: str) -> None:
     """PME-110, PME-001: the coordinator died with its full messages on their way. If one has finished, all
@@ -110,7 +110,7 @@ def test_full_messages_that_reached_some(reached: str) -> None:
         assert finished[-2:] == [version, "5.0"]
 
 
-@pytest.mark.row("PME-110", shows="service")
+@pytest.mark.row("PME-110")
 def test_a_message_of_the_coordinator_before_is_refused() -> None:
     """PME-110: it comes late, when the server has sent its map to the successor already."""
     scene = StoreScene("abcd", LISTS)
@@ -152,7 +152,7 @@ def latch_that_was_opened_for_some() -> None:
     assert scene.version("d") == "5.0"
 
 
-@pytest.mark.row("PME-048", "PME-110", shows="service")
+@pytest.mark.row("PME-048", "PME-110")
 def test_a_latch_that_was_opened_for_some() -> None:
     """PME-110, PME-048."""
     latch_that_was_opened_for_some()
@@ -178,13 +178,13 @@ def server_that_comes_back_during_the_latch() -> None:
     assert scene.version("d") == scene.version("a")
 
 
-@pytest.mark.row("PME-066", shows="service")
+@pytest.mark.row("PME-066")
 def test_a_server_that_comes_back_during_the_latch() -> None:
     """PME-066."""
     server_that_comes_back_during_the_latch()
 
 
-@pytest.mark.row("PME-110", shows="service")
+@pytest.mark.row("PME-110")
 def test_a_count_for_the_server_that_had_the_name_before() -> None:
     """The coordinator dies and comes back under its name as the youngest: what was sent to the one before
     does not reach it."""
@@ -202,7 +202,7 @@ def test_a_count_for_the_server_that_had_the_name_before() -> None:
     assert scene.version("a") == scene.version("d")
 
 
-@pytest.mark.row("PME-138", shows="service")
+@pytest.mark.row("PME-138")
 def test_the_wait_list_of_a_new_coordinator() -> None:
     """PME-138: it follows from what every server holds: after the coordinator died the switch is asked for all
     the same, by its successor, when the last late primary is ready."""
@@ -224,7 +224,7 @@ def test_the_wait_list_of_a_new_coordinator() -> None:
     assert scene.primaries("b")[3] == "d"
 
 
-@pytest.mark.row("PME-001", "PME-016", shows="service")
+@pytest.mark.row("PME-001", "PME-016")
 def test_lost_and_repeated_messages() -> None:
     """PME-001, PME-016: whatever is lost is sent again until it has arrived, what comes twice counts once."""
     scene = StoreScene("abcd", LISTS)
@@ -248,7 +248,7 @@ def test_lost_and_repeated_messages() -> None:
     assert ("a", "d", "FullMessage") in lost
 
 
-@pytest.mark.row("PME-122", shows="service")
+@pytest.mark.row("PME-122")
 def test_an_old_answer_of_an_earlier_exchange() -> None:
     """PME-122: a single map that comes after its exchange is answered with how that ended, and changes
     nothing."""

@@ -138,7 +138,7 @@ def test_an_answer_that_comes_twice_is_no_reason_to_ask_twice_from_then_on() -> 
     assert scene.disks["c"].rows((ZONE, 0), b"", 1 << 30) == scene.disks["a"].rows((ZONE, 0), b"", 1 << 30)
 
 
-@pytest.mark.row("PME-084", shows="service")
+@pytest.mark.row("PME-084")
 def test_an_owner_leads_while_the_ideal_primary_does_not_own() -> None:
     """PME-084: another one of the list, with the ideal primary as its backup; one outside of the list where
     nobody in it owns. Also when a server leaves, where primaries are looked for anew."""

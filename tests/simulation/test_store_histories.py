@@ -25,7 +25,7 @@ def batches(scene: StoreScene, to: str) -> list[SupplyBatch]:
     ]
 
 
-@pytest.mark.row("PME-090", "PME-092", "PME-101", "PME-137", shows="service")
+@pytest.mark.row("PME-090", "PME-092", "PME-101", "PME-137")
 def test_a_server_that_was_away() -> None:
     """PME-092: it comes back after updates that it missed. PME-090: its copies are MOVING in the full map,
     and filled after the exchange. PME-101: they take part in puts from now on, from the actual position.
@@ -57,7 +57,7 @@ def test_a_server_that_was_away() -> None:
     assert len(scene.keys("c", 1)) == 9
 
 
-@pytest.mark.row("PME-137", shows="service")
+@pytest.mark.row("PME-137")
 def test_a_primary_is_found_among_fresh_copies_at_activation() -> None:
     """PME-137: a server comes back while the zones are at rest, with partition 1 outdated and 2 current: after
     activation copy 1 is MOVING there, its primary elsewhere, and it may lead 2."""
@@ -78,7 +78,7 @@ def test_a_primary_is_found_among_fresh_copies_at_activation() -> None:
     assert scene.primaries("a")[1:] == ["b", "a"]
 
 
-@pytest.mark.row("PME-137", shows="service")
+@pytest.mark.row("PME-137")
 def test_a_tail_that_nobody_acknowledged_goes_at_activation() -> None:
     """PME-137: the server that comes back while the zone is at rest has as many records as the owner, and
     another last one: its copy is filled, and the zone is served."""
@@ -113,7 +113,7 @@ def test_a_first_write_that_nobody_acknowledged_goes() -> None:
     assert scene.keys("a") == scene.keys("b") == {"new"}
 
 
-@pytest.mark.row("PME-052", "PME-053", "PME-055..057", "PME-091", "PME-102", "PME-103", shows="service")
+@pytest.mark.row("PME-052", "PME-053", "PME-055..057", "PME-091", "PME-102", "PME-103")
 @pytest.mark.parametrize(("missed", "historical"), [(2, True), (9, False)])
 def test_updates_are_replayed_or_the_copy_is_loaded(missed: int, historical: bool) -> None:
     """PME-052, PME-055: each server says in its single message from where its log can replay. PME-053: and
@@ -157,7 +157,7 @@ def test_updates_are_replayed_or_the_copy_is_loaded(missed: int, historical: boo
     assert scene.own("b") is CopyState.OWNING
 
 
-@pytest.mark.row("PME-054", shows="service")
+@pytest.mark.row("PME-054")
 def test_a_log_is_reserved_while_a_copy_is_filled() -> None:
     """PME-054: it is cut again when the copy owns."""
     scene = StoreScene("ab", ("ab",), limits=SHORT)
@@ -183,7 +183,7 @@ def test_a_log_is_reserved_while_a_copy_is_filled() -> None:
     assert scene.keys("b") == scene.keys("a")
 
 
-@pytest.mark.row("PME-058", "PME-059", shows="service")
+@pytest.mark.row("PME-058", "PME-059")
 def test_copies_are_what_their_disks_say_after_a_total_restart() -> None:
     """PME-058: each server finds the states of its copies on its disk, as often as it is started. PME-059:
     those that are missing are created."""

@@ -52,7 +52,7 @@ def codes(scene: StoreScene) -> list[str]:
     return [scene.code(number) for number in asked]
 
 
-@pytest.mark.row("PME-095", shows="core")
+@pytest.mark.row("PME-095")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row[0]))
 def test_requests_by_policy(row: list[str]) -> None:
     """PME-095: and an ALTER to it makes the same of a partition that is lost already."""
@@ -63,7 +63,7 @@ def test_requests_by_policy(row: list[str]) -> None:
     assert codes(other) == row[1:]
 
 
-@pytest.mark.row("PME-096", shows="core")
+@pytest.mark.row("PME-096")
 def test_a_policy_that_ignores_losses_ends_them() -> None:
     """PME-096: also one that is set while partitions are lost."""
     scene = lost(LossPolicy.READ_WRITE_SAFE)
@@ -99,7 +99,7 @@ def test_what_is_left_is_served_by_the_server_that_has_most_and_by_no_other() ->
     assert scene.answers[refused].primary == "b"
 
 
-@pytest.mark.row("PME-094", shows="core")
+@pytest.mark.row("PME-094")
 def test_an_owner_that_is_back_owns_after_a_reset_and_not_before() -> None:
     """PME-094: and what was written meanwhile gives way to what was acknowledged before."""
     scene = lost(LossPolicy.READ_WRITE_ALL)

@@ -39,7 +39,7 @@ def waiting() -> StoreScene:
     return scene
 
 
-@pytest.mark.row("PME-094", "PME-095", shows="service")
+@pytest.mark.row("PME-094", "PME-095")
 @pytest.mark.parametrize("policy", list(LossPolicy)[1:], ids=lambda policy: policy.value)
 def test_all_owners_die(policy: LossPolicy) -> None:
     """PME-094: LOST. PME-095: what may be done follows the zone's policy; a reset makes what is left usable."""
@@ -59,7 +59,7 @@ def test_all_owners_die(policy: LossPolicy) -> None:
     assert scene.done("a", 0).code.label == "DONE"
 
 
-@pytest.mark.row("PME-096", shows="service")
+@pytest.mark.row("PME-096")
 def test_a_loss_that_is_ignored() -> None:
     """PME-096: the new copy owns, empty, when the exchange ends, and is used without a reset."""
     scene = StoreScene("abc", ("ca", "a", "b", "a"), policy=LossPolicy.IGNORE)
@@ -77,7 +77,7 @@ def test_a_loss_that_is_ignored() -> None:
     assert scene.done("a", 0).code.label == "DONE"
 
 
-@pytest.mark.row("PME-097", shows="service")
+@pytest.mark.row("PME-097")
 def test_a_loss_is_looked_for_when_somebody_goes() -> None:
     """PME-097: and only then: an owner that has not come back yet after all were away is waited for, also in
     the exchanges of a join, of new lists and of a switch, and when another server goes."""

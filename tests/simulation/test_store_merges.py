@@ -43,7 +43,7 @@ def let_go(scene: StoreScene, sender: str) -> None:
     scene.arrive(flight)
 
 
-@pytest.mark.row("PME-067", "PME-073", "PME-075", shows="service")
+@pytest.mark.row("PME-067", "PME-073", "PME-075")
 def test_three_quick_joins() -> None:
     """PME-067: one full map with the newest version. PME-073: the version of the last merged event. PME-075:
     merged exchanges are removed from the queue of all servers and never run."""
@@ -63,7 +63,7 @@ def test_three_quick_joins() -> None:
     assert not scene.fulls("6.0")
 
 
-@pytest.mark.row("PME-068", "PME-069", "PME-072", shows="service")
+@pytest.mark.row("PME-068", "PME-069", "PME-072")
 def test_when_the_queue_is_scanned() -> None:
     """PME-068: when all single messages of the running exchange are in, in queue order. PME-069: from then on
     the merged joiners are waited for, and before they are not. PME-072: the count of missing messages goes up
@@ -83,7 +83,7 @@ def test_when_the_queue_is_scanned() -> None:
     assert scene.kinds("a", "6.0") == [FINISHED]
 
 
-@pytest.mark.row("PME-071", shows="service")
+@pytest.mark.row("PME-071")
 def test_early_messages_of_merged_joiners() -> None:
     """PME-071: they came before the merge, and are not asked for again."""
     scene = three_joins()
@@ -95,7 +95,7 @@ def test_early_messages_of_merged_joiners() -> None:
     assert len(scene.singles("5.0", "e")) == len(scene.singles("6.0", "f")) == 1
 
 
-@pytest.mark.row("PME-070", shows="service")
+@pytest.mark.row("PME-070")
 def test_what_stops_the_scan() -> None:
     """PME-070: join, zone start, join: only the first joins are in the first exchange."""
     scene = StoreScene()
@@ -109,7 +109,7 @@ def test_what_stops_the_scan() -> None:
     scene.all_equal()
 
 
-@pytest.mark.row("PME-070", shows="service")
+@pytest.mark.row("PME-070")
 def test_a_join_with_a_new_zone_stops_the_scan() -> None:
     """PME-070."""
     scene = StoreScene()
@@ -122,7 +122,7 @@ def test_a_join_with_a_new_zone_stops_the_scan() -> None:
     assert OTHER in scene.worker("b").held.maps
 
 
-@pytest.mark.row("PME-074", "PME-094", shows="service")
+@pytest.mark.row("PME-074", "PME-094")
 def test_a_merged_failure() -> None:
     """PME-074: the server that failed is absent in the result, and lost partitions are looked for (PME-094)."""
     scene = StoreScene("abcd", ("ed", "a", "b", "c"))
@@ -138,7 +138,7 @@ def test_a_merged_failure() -> None:
     assert scene.own("e", 0) is CopyState.LOST
 
 
-@pytest.mark.row("PME-066", "PME-069", shows="service")
+@pytest.mark.row("PME-066", "PME-069")
 def test_a_merged_joiner_that_dies() -> None:
     """PME-069, PME-066: nobody waits for it any more."""
     scene = StoreScene()
@@ -155,7 +155,7 @@ def test_a_merged_joiner_that_dies() -> None:
     scene.all_equal()
 
 
-@pytest.mark.row("PME-086", "PME-087", "PME-104", "PME-135", shows="service")
+@pytest.mark.row("PME-086", "PME-087", "PME-104", "PME-135")
 def test_each_merged_joiner_is_a_backup() -> None:
     """PME-086: where the ideal list names it first, in the full message's affinity of joined servers.
     PME-087: which is what the joining server holds. PME-104: of all zones, in the message, and only when

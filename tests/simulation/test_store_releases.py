@@ -43,7 +43,7 @@ def phases(scene: StoreScene, names: str = "abc") -> list[Phase | None]:
     return [scene.phase(name) for name in names]
 
 
-@pytest.mark.row("PME-038", "PME-039", shows="service")
+@pytest.mark.row("PME-038", "PME-039")
 def test_an_operation_records_the_version_that_it_used() -> None:
     """PME-038. PME-039: with the topology future done it does not wait: it is carried out in the step that
     takes it, so nothing changes between its look at the future and its end; that step is the read lock."""
@@ -54,7 +54,7 @@ def test_an_operation_records_the_version_that_it_used() -> None:
     assert scene.phase("b") is None
 
 
-@pytest.mark.row("PME-040", "PME-042", shows="service")
+@pytest.mark.row("PME-040", "PME-042")
 def test_an_operation_that_comes_during_an_exchange() -> None:
     """PME-040: it waits without holding anything, and runs on the new version. PME-042: it goes on without
     being asked again."""
@@ -69,7 +69,7 @@ def test_an_operation_that_comes_during_an_exchange() -> None:
     assert str(scene.answers[put].version) == "3.2"
 
 
-@pytest.mark.row("PME-041", "PME-043", shows="service")
+@pytest.mark.row("PME-041", "PME-043")
 def test_updates_of_the_version_before_end_first() -> None:
     """PME-041: none of them completes after the full map was sent. PME-043: a put that is held delays the
     exchange on every server."""
@@ -91,7 +91,7 @@ def test_updates_of_the_version_before_end_first() -> None:
     assert {scene.version(name) for name in "abc"} == {version}
 
 
-@pytest.mark.row("PME-047", "PME-048", shows="service")
+@pytest.mark.row("PME-047", "PME-048")
 def test_the_latch() -> None:
     """PME-047: a server with an open update does not count down until that ended, one without counts down at
     once. PME-048: the latch opens when all servers have."""
@@ -113,7 +113,7 @@ def test_the_latch() -> None:
     assert running.latch_open
 
 
-@pytest.mark.row("PME-044", shows="service")
+@pytest.mark.row("PME-044")
 def test_a_transaction_that_a_client_began() -> None:
     """PME-044: what it read lies with the client; its commit is at the primary, and is waited for there. A
     commit that comes later runs on the new version, where what it read is looked at again."""
@@ -135,7 +135,7 @@ def test_a_transaction_that_a_client_began() -> None:
     assert str(scene.answers[later].version) == "3.2"
 
 
-@pytest.mark.row("PME-046", "PME-051", shows="service")
+@pytest.mark.row("PME-046", "PME-051")
 def test_an_idle_transaction_is_rolled_back() -> None:
     """PME-046: it read something, does nothing, and blocks no exchange. PME-051: its commit is refused once
     it is too old, and the client is told why; one in time is done."""
@@ -154,7 +154,7 @@ def test_an_idle_transaction_is_rolled_back() -> None:
     assert scene.code(young) == "DONE"
 
 
-@pytest.mark.row("PME-050", shows="service")
+@pytest.mark.row("PME-050")
 def test_a_commit_that_appears_after_the_latch() -> None:
     """PME-050: it is on the way to a backup's disk when the latch opens there: the second wait is for it,
     there is no second latch, and the single message follows, with it."""
@@ -184,7 +184,7 @@ def test_a_commit_that_appears_after_the_latch() -> None:
     scene.all_equal()
 
 
-@pytest.mark.row("PME-049", shows="service")
+@pytest.mark.row("PME-049")
 @settings(deadline=None, max_examples=examples(120))
 @given(st.integers(0, 2**32))
 def test_after_the_latch_only_commits_appear(seed: int) -> None:
@@ -219,7 +219,7 @@ def test_after_the_latch_only_commits_appear(seed: int) -> None:
     assert all(scene.code(number) in ("DONE", "NOT_PRIMARY") for number in puts)
 
 
-@pytest.mark.row("PME-129", "PME-130", shows="service")
+@pytest.mark.row("PME-129", "PME-130")
 def test_an_exchange_waits_for_all_operations_that_were_let_in() -> None:
     """PME-129: several puts are open at once, and the exchange waits for each of them. PME-130: from then on
     it is alone: what comes waits until it has ended."""
@@ -243,7 +243,7 @@ def test_an_exchange_waits_for_all_operations_that_were_let_in() -> None:
     assert [str(scene.answers[number].version) for number in (first, second, third)] == ["3.1", "3.1", "3.2"]
 
 
-@pytest.mark.row("PME-122", "PME-125", "PME-126", shows="service")
+@pytest.mark.row("PME-122", "PME-125", "PME-126")
 @pytest.mark.parametrize("kind", ["join", "leave", "custom"])
 def test_exchanges_that_wait_and_notifications_that_do_not(kind: str) -> None:
     """PME-125: join, leave and custom events do not finish while an update of the version before is open;

@@ -26,7 +26,7 @@ def two_zones() -> StoreScene:
     return scene
 
 
-@pytest.mark.row("PME-007", "PME-008", shows="core")
+@pytest.mark.row("PME-007", "PME-008")
 def test_one_zone_rests_and_the_other_goes_on() -> None:
     """PME-008: requests are refused with a code of their own, on every server. PME-007: activated, all is as it
     was."""

@@ -46,7 +46,7 @@ def test_a_seed_happens_again() -> None:
     assert one.world.steps == other.world.steps
 
 
-@pytest.mark.row("PME-001", "PME-123", "PME-128", shows="service")
+@pytest.mark.row("PME-001", "PME-123", "PME-128")
 @pytest.mark.parametrize("seed", range(8))
 def test_seeds(seed: int) -> None:
     """Servers killed, paused and cut off, the metastore silent, targets changed: no acknowledged write is lost,
@@ -280,7 +280,7 @@ def write_is_repeated_at_the_next_primary() -> None:
         raise StoreRuleBrokenError(f"the write was done twice: {log}")
 
 
-@pytest.mark.row("PME-128", shows="service")
+@pytest.mark.row("PME-128")
 @pytest.mark.parametrize(
     "scenario",
     [

@@ -99,7 +99,7 @@ def stuck_run() -> tuple[StoreRun, tuple[str, ...], str]:
     return run, names, full
 
 
-@pytest.mark.row("PME-134", "PME-138", shows="model")
+@pytest.mark.row("PME-134", "PME-138")
 @pytest.mark.parametrize(("zone", "number"), [(OTHER, 0), (ZONE, 1)], ids=["zone", "partition"])
 def test_a_copy_that_is_never_filled_holds_up_no_other(zone: ZoneId, number: int) -> None:
     """PME-134, PME-138: another zone switches as soon as it is ready, and a partition of the same zone after

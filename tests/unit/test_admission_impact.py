@@ -34,7 +34,7 @@ def impact(limits: Limits) -> tuple[int, int]:
     return peak, now_ms - STEP_MS
 
 
-@pytest.mark.row("VOL-008", shows="core")
+@pytest.mark.row("VOL-008")
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [

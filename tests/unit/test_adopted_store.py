@@ -42,7 +42,7 @@ def intent(dropped: bool) -> KeyValue:
     return key(ZoneIntent(3, ZONE, dropped).encode(), 49)
 
 
-@pytest.mark.row("I3-049", shows="core")
+@pytest.mark.row("I3-049")
 @pytest.mark.parametrize(
     ("now", "published", "wanted", "words"),
     [

@@ -26,7 +26,7 @@ def states(text: str) -> dict[str, CopyState]:
     return {each[0]: LETTERS[each[2]] for each in text.split()}
 
 
-@pytest.mark.row("PME-079", "PME-081", "PME-083", "PME-084", shows="core")
+@pytest.mark.row("PME-079", "PME-081", "PME-083", "PME-084")
 @pytest.mark.parametrize(
     ("ideal", "reported", "holds"),
     [
@@ -47,7 +47,7 @@ def test_an_owner_leads(ideal: str, reported: str, holds: str) -> None:
     assert "".join(effective(ideal, states(reported))) == holds
 
 
-@pytest.mark.row("PME-086", shows="core")
+@pytest.mark.row("PME-086")
 @pytest.mark.parametrize(
     ("ideal", "reported", "joined", "holds"),
     [
@@ -65,7 +65,7 @@ def test_a_joined_node_is_a_backup_first(
     assert "".join(effective(ideal, states(reported), PrimaryStrategy.JOIN, joined)) == holds
 
 
-@pytest.mark.row("PME-082", shows="core")
+@pytest.mark.row("PME-082")
 def test_owners_outside_go_when_every_ideal_copy_is_there() -> None:
     """PME-082."""
     assert not surplus_copies("db", states("d:M b:O a:O"))
@@ -78,7 +78,7 @@ IDEALS = st.permutations(NAMES).flatmap(
 )
 
 
-@pytest.mark.row("PME-079", "PME-080", shows="core")
+@pytest.mark.row("PME-079", "PME-080")
 @given(IDEALS, REPORTS, st.sampled_from(PrimaryStrategy), st.frozensets(st.sampled_from(NAMES)))
 def test_invariants(
     ideal: tuple[str, ...], reported: dict[str, CopyState], strategy: PrimaryStrategy, joined: frozenset[str]
@@ -100,7 +100,7 @@ def test_invariants(
         assert holds == ideal
 
 
-@pytest.mark.row("IEP-037", shows="core")
+@pytest.mark.row("IEP-037")
 def test_the_preferred_primary_is_a_living_voter() -> None:
     """IEP-037: the first one that lives, never a learner."""
     assert preferred_primary("abc", "abc") == "a"
@@ -124,7 +124,7 @@ async def affinity(world: World) -> list[tuple[str, str, str, str, bool]]:
     return list(found.rows)
 
 
-@pytest.mark.row("PME-076", "PME-080", shows="service")
+@pytest.mark.row("PME-076", "PME-080")
 async def test_ideal_and_real_are_both_visible(world: World) -> None:
     """PME-076, PME-080: in a full stable topology they are one list, and its first node leads."""
     for ideal, real, preferred, primary, is_ideal in await affinity(world):
@@ -150,7 +150,7 @@ async def test_a_dead_node_leads_nothing(world: World) -> None:
     assert list((await world.engine.execute(led, SessionContext())).rows) == []
 
 
-@pytest.mark.row("PME-076", "PME-084", shows="service")
+@pytest.mark.row("PME-076", "PME-084")
 async def test_an_owner_stands_in_for_a_lost_primary(world: World) -> None:
     """PME-076, PME-084: the lost node's partitions have another owner for primary; the ideal stays."""
     before = await affinity(world)
@@ -164,7 +164,7 @@ async def test_an_owner_stands_in_for_a_lost_primary(world: World) -> None:
         assert is_ideal == (order[0] != lost)
 
 
-@pytest.mark.row("PME-076", shows="service")
+@pytest.mark.row("PME-076")
 async def test_a_leader_that_is_not_the_preferred_one_is_seen(world: World) -> None:
     """PME-076: what leads is shown beside who should."""
     keys = world.keyspace.partition(PartitionId(ZoneId(1), 2))

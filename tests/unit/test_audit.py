@@ -28,7 +28,7 @@ async def records(api: OperationsWorld, **query: str) -> list[dict]:
     return (await api.get("/audit", **query))["records"]
 
 
-@pytest.mark.row("VOL-089", shows="service")
+@pytest.mark.row("VOL-089")
 async def test_every_change_is_there(api: OperationsWorld) -> None:
     """VOL-089: each mutation of the API once, in its order, with who, why, from where and the versions; what is
     refused, asked or shown leaves nothing."""

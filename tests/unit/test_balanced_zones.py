@@ -43,7 +43,7 @@ def spread(counts: Counter[str]) -> int:
     return max(counts.values()) - min(counts.values())
 
 
-@pytest.mark.row("IEP-036", "IEP-037", shows="service")
+@pytest.mark.row("IEP-036", "IEP-037")
 async def test_even_and_the_least_moves_when_a_node_joins(world: World) -> None:
     """IEP-036, IEP-037: replicas and primaries of nodes differ by one at most; only the joined one gets."""
     before = await targets(world)
@@ -70,7 +70,7 @@ async def test_what_is_placed_is_not_placed_again(world: World) -> None:
     assert await world.metastore.get(key) == before
 
 
-@pytest.mark.row("IEP-011", shows="service")
+@pytest.mark.row("IEP-011")
 async def test_explain_tells_what_happens(world: World) -> None:
     """IEP-011: the plan is the result."""
     before = await targets(world)
@@ -118,7 +118,7 @@ def racks(weights: dict[str, float]) -> tuple[Node, ...]:
     )
 
 
-@pytest.mark.row("IEP-036", shows="service")
+@pytest.mark.row("IEP-036")
 async def test_voters_are_in_different_failure_domains(world: World) -> None:
     """IEP-036: with three racks no two of three voters share one, and the nodes of a rack are even."""
     await world.set_nodes(*racks({}))

@@ -35,7 +35,7 @@ async def explained(api: OperationsWorld, sql: str) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in found["data"]]
 
 
-@pytest.mark.row("VOL-032", "VOL-087", shows="service")
+@pytest.mark.row("VOL-032", "VOL-087")
 @pytest.mark.parametrize(
     "sql",
     [
@@ -108,7 +108,7 @@ async def test_a_statement_of_a_script_follows_the_ones_before_it(api: Operation
     assert moved == [{("ADD", 4)}, {("REMOVE", 4)}, {("ADD", 2)}, {("REMOVE", 2)}]
 
 
-@pytest.mark.row("VOL-087", shows="service")
+@pytest.mark.row("VOL-087")
 async def test_files_have_the_plan_of_their_statements(api: OperationsWorld) -> None:
     """VOL-087: with what the files compare, and the plan of the statements that lead there; where nothing is to
     be done there is no plan."""

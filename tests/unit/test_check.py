@@ -27,7 +27,7 @@ def lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, lis
     return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.row("IEP-033", shows="service")
+@pytest.mark.row("IEP-033")
 def test_one_line_a_statement(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """IEP-033: the example as written, and its consensus."""
     example = "CREATE ZONE 'MY_ZONE' WITH REPLICAS = ALL, QUORUM_SIZE = 2"

@@ -11,7 +11,7 @@ from rebalance.nodes.copy_progress import CopyProgress, pause_s
 P0, P1 = PartitionId(ZoneId(1), 0), PartitionId(ZoneId(1), 1)
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 def test_a_figure_is_published_seldom_and_kept_until_then() -> None:
     """M3: each member for itself; one that catches up no more says nothing, and begins anew."""
     progress = CopyProgress(lambda: 60)

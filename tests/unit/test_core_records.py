@@ -39,7 +39,7 @@ CONFIGURATION = ConfigurationRecord(
 POINTER = TargetPointer(9, 2, 1, 2, 2, 2, ("n1", "n2"), "spark", "rendezvous")
 
 
-@pytest.mark.row("I3-007", "I3-008", "I3-009", "I3-010", shows="core")
+@pytest.mark.row("I3-007", "I3-008", "I3-009", "I3-010")
 @pytest.mark.parametrize(
     "record",
     [
@@ -140,7 +140,7 @@ def test_a_single_row_is_that_of_all_rows_in_whichever_chunk_it_is() -> None:
     assert [stored.row(number) for number in range(partitions)] == stored.rows()
 
 
-@pytest.mark.row("IEP-012", "IEP-020", "IEP-021", shows="core")
+@pytest.mark.row("IEP-012", "IEP-020", "IEP-021")
 def test_data_nodes_hold_all_profiles_and_never_lower_the_quorum() -> None:
     """IEP-012, IEP-020, IEP-021: the default follows the replicas possible; departures do not lower it."""
     zone = Zone(ZoneId(1), "Z", 8, 5, None, ("default", "ssd"))

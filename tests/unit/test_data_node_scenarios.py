@@ -96,7 +96,7 @@ def test_most_nodes_gone_at_once_are_waited_for() -> None:
     assert [each.left_ms for each in topology.nodes] == [20_000, 22_000, 24_000, 30_000, None]
 
 
-@pytest.mark.row("I3-061", shows="core")
+@pytest.mark.row("I3-061")
 def test_after_a_silence_nobody_is_believed_gone_for_the_grace_period() -> None:
     """I3-061: leases that end one by one, each less than a majority, after the metastore was silent."""
     hold = HoldRule(lease_ms=5_000, grace_ms=10_000)

@@ -78,7 +78,7 @@ def test_stores_that_do_not(
 EVENTS = st.tuples(st.integers(1, 30_000), st.integers(1, 2**48 - 1))
 
 
-@pytest.mark.row("I3-050", shows="core")
+@pytest.mark.row("I3-050")
 @given(EVENTS, EVENTS)
 def test_events_sort_by_epoch_and_then_by_revision(one: tuple[int, int], other: tuple[int, int]) -> None:
     """I3-050: an event of an earlier epoch is never newer, whatever its revision."""

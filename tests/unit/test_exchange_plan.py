@@ -29,7 +29,7 @@ def event(trigger: Trigger, node: str = "", **more: Any) -> DiscoveryEvent:
 CUSTOM = [each for each in Trigger if not each.changes_members]
 
 
-@pytest.mark.row("PME-007..011", "PME-015", shows="core")
+@pytest.mark.row("PME-007..011", "PME-015")
 @pytest.mark.parametrize("trigger", CUSTOM, ids=lambda each: each.value)
 def test_custom_events_start_an_exchange(trigger: Trigger) -> None:
     """PME-007 activation, PME-008 deactivation, PME-009 baseline, PME-010 start and PME-011 stop of a zone,
@@ -45,7 +45,7 @@ def test_custom_events_start_an_exchange(trigger: Trigger) -> None:
     assert not is_mergeable(seen, CLUSTER)
 
 
-@pytest.mark.row("PME-003", "PME-004", "PME-025", "PME-027", "PME-028", shows="core")
+@pytest.mark.row("PME-003", "PME-004", "PME-025", "PME-027", "PME-028")
 @pytest.mark.parametrize(
     ("trigger", "node", "is_client", "viewer", "expected"),
     [
@@ -72,7 +72,7 @@ def test_types(trigger: Trigger, node: str, is_client: bool, viewer: str, expect
     )
 
 
-@pytest.mark.row("PME-004", "PME-005", "PME-006", shows="core")
+@pytest.mark.row("PME-004", "PME-005", "PME-006")
 @pytest.mark.parametrize(
     ("trigger", "baseline", "rebalanced", "is_local"),
     [
@@ -95,7 +95,7 @@ def test_a_node_of_the_baseline_leaves_in_order(
     assert plan.is_local is is_local
 
 
-@pytest.mark.row("PME-029", "PME-030", "PME-031", "PME-032", "PME-033", shows="core")
+@pytest.mark.row("PME-029", "PME-030", "PME-031", "PME-032", "PME-033")
 @pytest.mark.parametrize(
     ("trigger", "node", "zones", "viewer", "starts", "stops"),
     [
@@ -143,7 +143,7 @@ ASSIGNS = {
 }
 
 
-@pytest.mark.row("PME-093", "PME-097", shows="core")
+@pytest.mark.row("PME-093", "PME-097")
 @pytest.mark.parametrize("trigger", Trigger, ids=lambda each: each.value)
 def test_steps_of_the_coordinator(trigger: Trigger) -> None:
     """PME-093: outdated owners are looked for when a node joins, at activation and when the baseline changes.
@@ -153,7 +153,7 @@ def test_steps_of_the_coordinator(trigger: Trigger) -> None:
     assert plan.detects_lost is (trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED))
 
 
-@pytest.mark.row("PME-085", "PME-086", "PME-131", "PME-136", shows="core")
+@pytest.mark.row("PME-085", "PME-086", "PME-131", "PME-136")
 @pytest.mark.parametrize(
     ("triggers", "strategy", "keeps"),
     [
@@ -176,7 +176,7 @@ def test_strategies(triggers: list[Trigger], strategy: PrimaryStrategy, keeps: b
     assert waits_for_primaries(events) is (Trigger.AFFINITY_CHANGE in triggers)
 
 
-@pytest.mark.row("PME-067", "PME-070", shows="core")
+@pytest.mark.row("PME-067", "PME-070")
 def test_what_may_be_merged() -> None:
     """PME-067: members that come or go. PME-070: not a join that brings a new zone, and no custom event."""
     assert is_mergeable(event(Trigger.NODE_JOINED, "c", zones=(A,)), CLUSTER)

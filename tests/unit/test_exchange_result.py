@@ -49,7 +49,7 @@ def concluded(
     return conclude(Collected("a", tuple(events), cluster, singles, affinities), lambda *_: lists)
 
 
-@pytest.mark.row("PME-009", "PME-081", "PME-131", "PME-134", "PME-136", shows="core")
+@pytest.mark.row("PME-009", "PME-081", "PME-131", "PME-134", "PME-136")
 @pytest.mark.parametrize(
     ("trigger", "ideal", "previous", "reported", "expected"),
     [
@@ -75,7 +75,7 @@ def test_when_a_primary_changes(
     assert found.message.affinity_diff == ({ZONE: {0: tuple(expected)}} if expected != ideal else {})
 
 
-@pytest.mark.row("PME-086", "PME-104", shows="core")
+@pytest.mark.row("PME-086", "PME-104")
 @pytest.mark.parametrize(
     ("triggers", "ideal", "reported", "expected"),
     [
@@ -97,7 +97,7 @@ def test_a_joiner_is_a_backup_where_the_ideal_list_says_primary(
     assert found.message.joined_affinity == {ZONE: (tuple(expected),)}
 
 
-@pytest.mark.row("PME-088", shows="core")
+@pytest.mark.row("PME-088")
 @pytest.mark.parametrize("trigger", [trigger for trigger in Trigger if trigger not in CLOSING])
 @pytest.mark.parametrize("reported", ["a:O5 b:O4", "a:O5 b:M4", "a:O5 b:O5"])
 def test_owners_are_compared_in_every_exchange(trigger: Trigger, reported: str) -> None:
@@ -107,7 +107,7 @@ def test_owners_are_compared_in_every_exchange(trigger: Trigger, reported: str) 
     assert [(each.zone, each.partition, each.counters) for each in differences] == expected
 
 
-@pytest.mark.row("PME-093", "PME-097", shows="core")
+@pytest.mark.row("PME-093", "PME-097")
 @pytest.mark.parametrize("trigger", [trigger for trigger in Trigger if trigger not in CLOSING])
 def test_states_are_assigned_or_losses_are_looked_for(trigger: Trigger) -> None:
     """PME-097: lost partitions only when a server left or failed, and no outdated owner is looked for then."""

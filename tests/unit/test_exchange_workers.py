@@ -105,7 +105,7 @@ class Workers:
         return [f"{effect.type.value} {effect.phase.value}" for effect in entered if effect.version == version]
 
 
-@pytest.mark.row("PME-003", "PME-025", "PME-026", "PME-027", "PME-028", shows="core")
+@pytest.mark.row("PME-003", "PME-025", "PME-026", "PME-027", "PME-028")
 def test_a_client_joins() -> None:
     """PME-003, PME-027: on servers and on other clients the version changes and nothing else. PME-028: on
     the client it is CLIENT: one single message, one full one. PME-026: servers do not wait for it. PME-025:
@@ -131,7 +131,7 @@ def test_a_client_joins() -> None:
         assert {text.split()[0] for text in later} == {kind}
 
 
-@pytest.mark.row("PME-026", shows="core")
+@pytest.mark.row("PME-026")
 def test_a_client_follows_the_exchanges_of_servers() -> None:
     """PME-026: it asks the coordinator, and gets the full map when that has finished."""
     world = Workers()
@@ -149,7 +149,7 @@ def test_a_client_follows_the_exchanges_of_servers() -> None:
     assert world.workers["k"].held.affinities == world.workers["a"].held.affinities
 
 
-@pytest.mark.row("PME-005", shows="core")
+@pytest.mark.row("PME-005")
 def test_a_node_of_the_baseline_leaves_in_order() -> None:
     """PME-005: no message, no waiting; the next owner leads at once."""
     world = Workers(baseline="abc")
@@ -169,7 +169,7 @@ def test_a_node_of_the_baseline_leaves_in_order() -> None:
         assert [held.affinities[ZONE.zone_id].primary(number) for number in range(3)] == ["a", "b", "a"]
 
 
-@pytest.mark.row("PME-004", shows="core")
+@pytest.mark.row("PME-004")
 def test_a_node_outside_of_the_baseline_leaves_in_order() -> None:
     """PME-004: an exchange."""
     world = Workers(baseline="ab")
@@ -181,7 +181,7 @@ def test_a_node_outside_of_the_baseline_leaves_in_order() -> None:
     assert singles[-1].sender == "b"
 
 
-@pytest.mark.row("PME-029", shows="core")
+@pytest.mark.row("PME-029")
 def test_zones_are_opened_before_their_lists_are_used() -> None:
     """PME-029: at activation, on each server."""
     world = Workers()

@@ -197,7 +197,7 @@ def entry(name: str, member_id: int, *, is_learner: bool) -> EtcdMemberEntry:
     return EtcdMemberEntry(member_id, name, name, is_learner, f"client-{name}")
 
 
-@pytest.mark.row("I3A-014", "M4", "M13", shows="core")
+@pytest.mark.row("I3A-014", "M4", "M13")
 async def test_a_joiner_votes_once_it_has_what_was_committed_before_it_was_asked() -> None:
     """M4, I3A-014: nothing is locked before. The leader's log grows meanwhile and the mark stays: the second
     look is enough. After each joiner voters are left alone before the next one is added (M13)."""
@@ -209,7 +209,7 @@ async def test_a_joiner_votes_once_it_has_what_was_committed_before_it_was_asked
     ]
 
 
-@pytest.mark.row("I3A-004", "I3A-014", shows="core")
+@pytest.mark.row("I3A-004", "I3A-014")
 @pytest.mark.parametrize("answer", [None, 7])
 async def test_a_joiner_that_copies_for_ever_is_never_locked_for(answer: int | None) -> None:
     """I3A-004, I3A-014: neither silent nor behind; the group itself would take it."""
@@ -229,14 +229,14 @@ async def test_a_promotion_that_is_refused_leaves_voters_alone() -> None:
     ]
 
 
-@pytest.mark.row("M7", shows="core")
+@pytest.mark.row("M7")
 async def test_what_takes_the_targets_place_between_joiners_ends_the_attempt() -> None:
     """M7: before the next joiner is added."""
     told = await Group({"b": [500]}, replaces=True).change_to("a", "b", "c")
     assert told == ["add b", "b at 500", "lock 2", "promote b", "unlock", FailureCode.SUPERSEDED.value]
 
 
-@pytest.mark.row("M12", shows="core")
+@pytest.mark.row("M12")
 async def test_the_next_joiner_waits_until_somebody_tells_what_is_wanted() -> None:
     """M12: the first one is promoted meanwhile, though its node cannot say that it serves."""
     group = Group({"b": [None, 500], "c": [500]}, unserving=frozenset("b"))
@@ -249,7 +249,7 @@ async def test_the_next_joiner_waits_until_somebody_tells_what_is_wanted() -> No
     ]
 
 
-@pytest.mark.row("M12", shows="core")
+@pytest.mark.row("M12")
 async def test_no_living_voter_goes_while_nobody_tells_what_is_wanted() -> None:
     """M12: neither is one removed, nor does another one lead so that it can be. What a learner is in the way of
     goes on."""
@@ -266,7 +266,7 @@ async def test_no_living_voter_goes_while_nobody_tells_what_is_wanted() -> None:
     ]
 
 
-@pytest.mark.row("M10", shows="core")
+@pytest.mark.row("M10")
 async def test_no_voter_goes_for_a_target_that_was_replaced() -> None:
     """M10: the attempt ends under way, also where nothing is locked; the next one brings the group back."""
     group = Group({}, answer=Intention.REPLACED)
@@ -281,7 +281,7 @@ def steps(told: list[str]) -> list[str]:
     return [each for each in told if " at " not in each]
 
 
-@pytest.mark.row("S2", shows="core")
+@pytest.mark.row("S2")
 async def test_checked_steps_come_in_the_same_order() -> None:
     """S2: nothing but the check is added."""
     told = await Group({"b": [101, 500], "c": [500]}).change_to("a", "b", "c", tuning=CHECKED)
@@ -290,7 +290,7 @@ async def test_checked_steps_come_in_the_same_order() -> None:
     ]
 
 
-@pytest.mark.row("S2", shows="core")
+@pytest.mark.row("S2")
 async def test_a_joiner_that_falls_silent_after_it_was_in_sync_does_not_vote() -> None:
     """S2: of two both have answered since the list. Nothing is locked for it, and the attempt ends in time."""
     group = Group({"b": [500, None]})
@@ -299,7 +299,7 @@ async def test_a_joiner_that_falls_silent_after_it_was_in_sync_does_not_vote() -
     assert not {"lock 2", "promote b"} & set(told)
 
 
-@pytest.mark.row("M6", "S2", shows="core")
+@pytest.mark.row("M6", "S2")
 async def test_a_step_without_an_answer_is_looked_for_behind_a_write() -> None:
     """S2, M6: in the same attempt, and it is not sent again."""
     group = Group({"b": [500]}, addition_fails=FailureKind.NO_ANSWER)
@@ -366,7 +366,7 @@ async def test_a_change_that_touches_voters_is_neither_replaced_nor_cancelled() 
     assert await ask(10, "a", "c") is ChangeAnswer.RECEIVED
 
 
-@pytest.mark.row("M6", shows="core")
+@pytest.mark.row("M6")
 async def test_a_list_is_settled_behind_a_write_in_the_same_term() -> None:
     """M6: what was called before is in it, or never will be; nobody judges by the list of another term."""
     group = Group({})

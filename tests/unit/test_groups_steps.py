@@ -46,7 +46,7 @@ def learner(name: str, **known: bool) -> ObservedMember:
     return ObservedMember(name, L, **known)
 
 
-@pytest.mark.row("I3-028", "I3-060", shows="core")
+@pytest.mark.row("I3-028", "I3-060")
 @pytest.mark.parametrize(
     ("group", "target", "step"),
     [
@@ -110,7 +110,7 @@ def test_who_leaves_first(group: GroupView, target: str, name: str | None) -> No
     assert leaves_first(group, tuple(target)) == name
 
 
-@pytest.mark.row("M9", shows="core")
+@pytest.mark.row("M9")
 @pytest.mark.parametrize(
     ("group", "stable", "step"),
     [
@@ -140,7 +140,7 @@ def test_an_empty_target_is_refused() -> None:
         next_step(view(voter("a")), ())
 
 
-@pytest.mark.row("M12", shows="core")
+@pytest.mark.row("M12")
 @pytest.mark.parametrize(
     ("step", "needs"),
     [
@@ -209,7 +209,7 @@ def apply(group: GroupView, step: Step) -> GroupView:
 targets = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True)
 
 
-@pytest.mark.row("I3-041", "I3-056", "I3-060", shows="core")
+@pytest.mark.row("I3-041", "I3-056", "I3-060")
 @settings(max_examples=examples(400), deadline=None)
 @given(group=groups(), target=targets, interrupted=st.integers(0, 12), then=targets)
 def test_any_state_ends_in_the_target(
@@ -236,7 +236,7 @@ def test_any_state_ends_in_the_target(
     assert group.leader in then
 
 
-@pytest.mark.row("M9", shows="core")
+@pytest.mark.row("M9")
 @settings(max_examples=examples(400), deadline=None)
 @given(
     stable=st.sets(st.sampled_from(NAMES), min_size=1, max_size=3),
@@ -268,7 +268,7 @@ def test_targets_that_follow_each_other_leave_no_pile_of_voters(
     assert {each.peer_url for each in group.members} == set(wishes[-1][0])
 
 
-@pytest.mark.row("IEP-043", "IEP-044", shows="core")
+@pytest.mark.row("IEP-043", "IEP-044")
 @settings(max_examples=examples(300), deadline=None)
 @given(
     before=st.sets(st.sampled_from(NAMES), min_size=1, max_size=5),
@@ -317,7 +317,7 @@ def check(group: GroupView, step: Step) -> None:
     assert sum(each.started and not each.down for each in left) >= majority(len(left))
 
 
-@pytest.mark.row("I3-045", shows="core")
+@pytest.mark.row("I3-045")
 @pytest.mark.parametrize(
     ("voters", "learners", "stable", "pending", "stage"),
     [

@@ -91,7 +91,7 @@ async def world() -> World:
     return made
 
 
-@pytest.mark.row("M1", "M3", shows="core")
+@pytest.mark.row("M1", "M3")
 async def test_it_is_given_up_after_the_time_and_not_before(world: World) -> None:
     """M1, M3: pending is what is stable again, the lock is gone, and the record names it."""
     await world.put(KEYS.lock, encode_lock(PendingLock(2)))
@@ -104,7 +104,7 @@ async def test_it_is_given_up_after_the_time_and_not_before(world: World) -> Non
     assert GivenUpRecord.decode(found.value).names() == ("d",)
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 async def test_a_break_begins_anew(world: World) -> None:
     """M3: it was seen alive in between."""
     await world.look_for(TIMEOUT_S - 1)
@@ -113,7 +113,7 @@ async def test_a_break_begins_anew(world: World) -> None:
     assert await world.look_for(1)
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 async def test_a_new_leadership_begins_anew(world: World) -> None:
     """M3: what was seen before somebody else led says nothing."""
     await world.look_for(TIMEOUT_S - 1)
@@ -121,7 +121,7 @@ async def test_a_new_leadership_begins_anew(world: World) -> None:
     assert not await world.look_for(TIMEOUT_S - 1)
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 async def test_a_node_that_is_back_is_not_given_up(world: World) -> None:
     """M3: the mirror may be old; the store is asked."""
     await world.put(KEYSPACE.node("d"), NodeRecord(Node("d"), "i").encode())
@@ -129,7 +129,7 @@ async def test_a_node_that_is_back_is_not_given_up(world: World) -> None:
     assert await world.pending() == PENDING
 
 
-@pytest.mark.row("M1", shows="core")
+@pytest.mark.row("M1")
 @pytest.mark.parametrize(
     "meanwhile",
     [
@@ -153,7 +153,7 @@ async def test_nothing_is_written_on_what_has_changed(world: World, meanwhile: P
     assert await world.pending() in (PENDING, None)
 
 
-@pytest.mark.row("M1", shows="core")
+@pytest.mark.row("M1")
 async def test_forced_pending_is_recoverys(world: World) -> None:
     """M1: it may name a node that is gone, and is never touched."""
     forced = replace(PENDING, forced=9)

@@ -33,7 +33,7 @@ def roles(text: str) -> Assignments:
     return Assignments(tuple(voters), tuple(learners))
 
 
-@pytest.mark.row("M1", shows="core")
+@pytest.mark.row("M1")
 @pytest.mark.parametrize(
     ("stable", "pending", "gone", "holding", "becomes"),
     [
@@ -69,7 +69,7 @@ def observed(stable: str, pending: Assignments, event: int = 0) -> Observed:
     )
 
 
-@pytest.mark.row("M1", shows="core")
+@pytest.mark.row("M1")
 def test_a_forced_pending_is_left_alone() -> None:
     """M1: recovery's move is not for a leader to change."""
     forced = Assignments(("d",), forced=12)
@@ -90,7 +90,7 @@ def recorded(known: GivenUpRecord | None, stable: str, pending: str, event: int,
     return GivenUpRecord.decode(puts[GIVEN_UP])
 
 
-@pytest.mark.row("M2", shows="core")
+@pytest.mark.row("M2")
 def test_what_is_recorded() -> None:
     """M2: who, for which event, how often in a row, and which incarnation failed. One event may give up two,
     one after the other; whoever votes by now begins anew."""
@@ -109,7 +109,7 @@ def member(state: MemberState) -> MemberRecord:
     return MemberRecord(state, "http://d", "c")
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 @pytest.mark.parametrize(
     ("lives", "record", "is_listed", "gone"),
     [
@@ -129,7 +129,7 @@ def test_who_is_gone(lives: bool, record: MemberRecord | None, is_listed: bool, 
     assert is_gone(lives, record, is_listed=is_listed) is gone
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 def test_a_joiner_may_be_gone_for_as_long_as_it_has_copied() -> None:
     """M3: max(time-out, the time that the copy has run), at most 1 h; a break begins anew."""
     short = JoinerTime().seen(0, is_gone=False, is_listed=True).seen(10, is_gone=True, is_listed=True)
@@ -146,7 +146,7 @@ def test_a_joiner_may_be_gone_for_as_long_as_it_has_copied() -> None:
     assert not JoinerTime().is_over(1e9, 1)
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 def test_a_member_that_fails_again_and_again_is_given_up() -> None:
     """M3: short runs in between are no copying and end nothing; while one lasts it is not given up. One that
     runs steadily begins anew, and so does a node that was away."""
@@ -164,14 +164,14 @@ def test_a_member_that_fails_again_and_again_is_given_up() -> None:
     assert steady.is_over(100 + 66 + STEADY_S, 60)
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 def test_waiting_for_its_turn_is_no_copying() -> None:
     """M3: a joiner that its group does not list yet has copied nothing that a long limit would be for."""
     waited = JoinerTime().seen(0, is_gone=False, is_listed=False).seen(1_000, is_gone=False, is_listed=False)
     assert waited.seen(1_001, is_gone=True, is_listed=False).is_over(1_061, 60)
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 def test_time_stands_still_while_the_metastore_is_silent() -> None:
     """M3: what lies between two renewals that are far apart does not count; what follows does."""
     heard = HeardTime(5.0)
@@ -184,7 +184,7 @@ def test_time_stands_still_while_the_metastore_is_silent() -> None:
     assert heard.now_s == 6.0
 
 
-@pytest.mark.row("M2", shows="core")
+@pytest.mark.row("M2")
 def test_who_is_asked_again() -> None:
     """M2: a node that lives again; one that lived and failed once it was started again; nobody of an earlier
     event. The delay doubles, from a minute to an hour."""
@@ -197,7 +197,7 @@ def test_who_is_asked_again() -> None:
     assert again_s(3, 0.5) == 2.0
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 def test_a_copy_stalls_when_nothing_comes_for_the_whole_time() -> None:
     """M3: a figure that changes begins anew, whichever way; what is gone or not listed copies nothing."""
     copying = {"is_gone": False, "is_listed": True}

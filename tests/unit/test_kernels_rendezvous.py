@@ -23,7 +23,7 @@ def test_names_hash_as_java_hashes_them(name: str, expected: int) -> None:
     assert name_hash(name) == expected
 
 
-@pytest.mark.row("IEP-019", "IEP-034", shows="core")
+@pytest.mark.row("IEP-019", "IEP-034")
 def test_example_of_seven_nodes() -> None:
     """IEP-034, IEP-019: 7 replicas with q=2 are 3 voters + 4 learners; 10 nodes, 7 replicas, q=3 are 5 + 2."""
     matrix = place(SEVEN, range(25), 7)
@@ -34,7 +34,7 @@ def test_example_of_seven_nodes() -> None:
     assert voters(consensus_size(3, 7, 10), ten.shape[1]) == 5
 
 
-@pytest.mark.row("IEP-016", "IEP-035", "IEP-037", shows="core")
+@pytest.mark.row("IEP-016", "IEP-035", "IEP-037")
 def test_voters_come_first_and_the_first_is_one_of_them() -> None:
     """IEP-016, IEP-035, IEP-037: the leading columns vote, and column 0, the preferred primary, always does."""
     assert [voters(consensus, 5) for consensus in (0, 1, 3, 5, 9)] == [1, 1, 3, 5, 5]
@@ -80,7 +80,7 @@ def test_votes_are_as_even_as_replicas(nodes: int, replicas: int) -> None:
         assert np.abs(held - partitions * share).max() <= spread, width
 
 
-@pytest.mark.row("IEP-038", shows="core")
+@pytest.mark.row("IEP-038")
 def test_fewer_replicas_are_a_prefix_of_more() -> None:
     """IEP-038: the order is the algorithm's ranking; more replicas only append to it."""
     full = place(SEVEN, range(128), ALL_REPLICAS)
@@ -112,7 +112,7 @@ def test_tie_order_is_of_utf16_code_units_and_not_of_code_points() -> None:
     assert dictionary.order.tolist() == [1, 0]
 
 
-@pytest.mark.row("PME-077", shows="core")
+@pytest.mark.row("PME-077")
 def test_the_same_nodes_in_another_order_give_the_same_names() -> None:
     """PME-077: deterministic for the same node set."""
     backwards = SEVEN[::-1]

@@ -57,7 +57,7 @@ async def test_others_have_the_loop_between_slices() -> None:
     assert turns >= 2 * PARTITIONS / PARTITIONS_PER_SLICE
 
 
-@pytest.mark.row("R1", shows="service")
+@pytest.mark.row("R1")
 async def test_only_members_of_what_would_be_reset_are_asked() -> None:
     """R1, for a bounded number of partitions at once."""
     lost = CALLS_AT_ONCE + 40
@@ -69,7 +69,7 @@ async def test_only_members_of_what_would_be_reset_are_asked() -> None:
     assert probe.most == CALLS_AT_ONCE
 
 
-@pytest.mark.row("R1", shows="service")
+@pytest.mark.row("R1")
 async def test_what_could_not_be_asked_in_time_is_not_reset() -> None:
     """R1: nobody knows whether these groups serve."""
     world = await world_of(4, 2)

@@ -48,7 +48,7 @@ def affinity(*pairs: str) -> ZoneAffinity:
     return ZoneAffinity(tuple(tuple(ideal) for ideal, _ in split), tuple(tuple(real) for _, real in split))
 
 
-@pytest.mark.row("PME-081", "PME-083", "PME-084", "PME-086", "PME-131", "PME-133", "PME-136", shows="core")
+@pytest.mark.row("PME-081", "PME-083", "PME-084", "PME-086", "PME-131", "PME-133", "PME-136")
 @pytest.mark.parametrize(
     ("ideal", "reported", "previous", "strategy", "joined", "keeps", "expected"),
     [
@@ -79,7 +79,7 @@ def test_the_effective_list(
     assert "".join(found) == expected
 
 
-@pytest.mark.row("PME-105", shows="core")
+@pytest.mark.row("PME-105")
 def test_a_zone_of_several_partitions() -> None:
     """PME-105: what is not ideal is the difference that the full message carries; both ways give one result."""
     seen = full("a:O b:O", "a:M b:O", "b:O c:O")
@@ -91,7 +91,7 @@ def test_a_zone_of_several_partitions() -> None:
     assert [found.primary(number) for number in range(3)] == ["a", "b", "b"]
 
 
-@pytest.mark.row("PME-134", "PME-138", shows="core")
+@pytest.mark.row("PME-134", "PME-138")
 @pytest.mark.parametrize(
     ("reported", "waiting", "switches"),
     [
@@ -110,7 +110,7 @@ def test_the_wait_list(
     assert can_switch(held, {ZONE: full(*reported)}) is switches
 
 
-@pytest.mark.row("PME-134", "PME-138", shows="core")
+@pytest.mark.row("PME-134", "PME-138")
 def test_a_lost_partition_holds_up_nobody() -> None:
     """PME-134, PME-138: it is not in the wait list, and the late primaries of other partitions switch."""
     held = {ZONE: affinity("db/bd", "dc/")}
@@ -119,7 +119,7 @@ def test_a_lost_partition_holds_up_nobody() -> None:
     assert can_switch(held, seen)
 
 
-@pytest.mark.row("PME-134", shows="core")
+@pytest.mark.row("PME-134")
 def test_a_switch_leaves_primaries_whose_successors_are_not_ready_where_they_are() -> None:
     """PME-134: it is that of other partitions, or of another zone. Nobody leads for the time between."""
     seen = full("a:O b:O d:M", "a:O b:O d:O")
@@ -129,7 +129,7 @@ def test_a_switch_leaves_primaries_whose_successors_are_not_ready_where_they_are
     assert switched.effective == (("a", "d", "b"), ("d", "b"))
 
 
-@pytest.mark.row("PME-134", shows="core")
+@pytest.mark.row("PME-134")
 def test_some_late_primary_is_ready() -> None:
     """PME-134: what is asked when the others have been waited for long enough."""
     assert has_ready_primaries(affinity("db/bd", "dc/cd"), full("d:M b:O", "d:O c:O"))
@@ -137,14 +137,14 @@ def test_some_late_primary_is_ready() -> None:
     assert not has_ready_primaries(affinity("ab/ab"), full("a:O b:O"))
 
 
-@pytest.mark.row("PME-134", shows="core")
+@pytest.mark.row("PME-134")
 def test_owners_in_another_order_are_switched() -> None:
     """PME-134: nobody is filled for that, and the new primary is ready at once."""
     assert can_switch({ZONE: affinity("ba/ab")}, {ZONE: full("a:O b:O")})
     assert not can_switch({ZONE: affinity("ba/ab")}, {ZONE: full("a:O b:M")})
 
 
-@pytest.mark.row("PME-134", shows="core")
+@pytest.mark.row("PME-134")
 def test_nothing_to_switch() -> None:
     """PME-134: nothing is late, or it is lost, or its ideal nodes are away: no switch would ever end that."""
     assert not can_switch({ZONE: affinity("ab/ab")}, {ZONE: full("a:O b:O")})
@@ -152,7 +152,7 @@ def test_nothing_to_switch() -> None:
     assert not can_switch({ZONE: affinity("/c")}, {ZONE: full("c:O")})
 
 
-@pytest.mark.row("PME-080", shows="core")
+@pytest.mark.row("PME-080")
 @pytest.mark.parametrize(
     ("lists", "reported", "expected"),
     [
@@ -167,7 +167,7 @@ def test_rebalanced(lists: str, reported: str, expected: bool) -> None:
     assert is_rebalanced({ZONE: affinity(lists)}, {ZONE: full(reported)}) is expected
 
 
-@pytest.mark.row("PME-082", "PME-119", shows="core")
+@pytest.mark.row("PME-082", "PME-119")
 @pytest.mark.parametrize(
     ("lists", "reported", "own", "goes"),
     [
@@ -196,13 +196,13 @@ def test_copies_that_go(lists: str, reported: str, own: str, goes: bool, in_sync
     assert found == (frozenset((0,)) if goes and in_sync != "abd" else frozenset())
 
 
-@pytest.mark.row("PME-005", shows="core")
+@pytest.mark.row("PME-005")
 def test_a_node_that_left_in_order() -> None:
     """PME-005: the next in each list is the first."""
     assert without_node(affinity("ab/ab", "bc/bc", "ca/ca"), "a") == affinity("b/b", "bc/bc", "c/c")
 
 
-@pytest.mark.row("PME-005", shows="core")
+@pytest.mark.row("PME-005")
 def test_a_baseline_node_that_is_away_keeps_its_place() -> None:
     """PME-005: its copies are not made anew elsewhere."""
 
@@ -220,7 +220,7 @@ LISTS = st.permutations(NAMES).flatmap(lambda order: st.integers(1, 3).map(lambd
 REPORTED = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(CopyState))
 
 
-@pytest.mark.row("PME-079", "PME-131", shows="core")
+@pytest.mark.row("PME-079", "PME-131")
 @given(
     LISTS,
     REPORTED,

@@ -127,7 +127,7 @@ class World:
         await self.duties.lead(seen, replace(LEADING, term=term))
 
 
-@pytest.mark.row("I3-044", shows="core")
+@pytest.mark.row("I3-044")
 async def test_a_new_leader_switches_stable_when_the_change_was_applied() -> None:
     """S076, I3-044: the leader before applied it and died: keys are switched, nothing is asked of the group."""
     world = World(ScriptedGroup("ab"))
@@ -163,7 +163,7 @@ async def test_stable_is_exactly_what_was_applied(voters: str, asked: list[Assig
     assert switched.version == 2
 
 
-@pytest.mark.row("I3-041", "I3-056", shows="core")
+@pytest.mark.row("I3-041", "I3-056")
 @pytest.mark.parametrize("mirrored", ["", "ab", "ac"])
 async def test_a_new_leader_reads_pending_from_the_metastore(mirrored: str) -> None:
     """S077, S072, I3-041, I3-056: whatever its mirror shows, it proposes what is stored."""
@@ -209,7 +209,7 @@ async def locked(world: World, voters: str, planned: str = "") -> int:
     return found.revision
 
 
-@pytest.mark.row("I3A-018", "M5", shows="core")
+@pytest.mark.row("I3A-018", "M5")
 @pytest.mark.parametrize("voters", ["a", "ab"])
 async def test_a_new_leader_takes_the_lock_away_before_it_asks(voters: str) -> None:
     """M5, I3A-018: whether the joiner votes by now or not; voters are touched under a lock of its own only."""
@@ -220,7 +220,7 @@ async def test_a_new_leader_takes_the_lock_away_before_it_asks(voters: str) -> N
     assert [token for token, _ in world.group.asked] == [revision]
 
 
-@pytest.mark.row("M7", shows="core")
+@pytest.mark.row("M7")
 async def test_what_was_planned_under_a_lock_that_was_left_is_asked_for() -> None:
     """M7: in the round that finds the lock pending is replaced, in the next one it is asked for."""
     world = World(ScriptedGroup("a"))
@@ -233,7 +233,7 @@ async def test_what_was_planned_under_a_lock_that_was_left_is_asked_for() -> Non
     assert [target for _, target in world.group.asked] == [Assignments(("a", "d"))]
 
 
-@pytest.mark.row("M5", "M7", shows="core")
+@pytest.mark.row("M5", "M7")
 @pytest.mark.parametrize(("changing", "term", "stays"), [(False, 4, False), (True, 3, False), (True, 4, True)])
 async def test_a_lock_goes_though_no_attempt_is_due(changing: bool, term: int, stays: bool) -> None:
     """M5, M7: while attempts wait for their time or for a node, and beside a change that runs; its own
@@ -262,7 +262,7 @@ async def published(world: World) -> str:
     return ConfigurationRecord.decode(found.value).reason
 
 
-@pytest.mark.row("VOL-098", shows="core")
+@pytest.mark.row("VOL-098")
 async def test_what_has_failed_is_told_and_tried_again_when_somebody_asks() -> None:
     """VOL-098: the third failure is published with its number and the last cause, and no attempt is made for a
     while; new limits, which a resume writes, begin anew at once."""
@@ -298,7 +298,7 @@ async def test_the_next_round_is_due_when_the_next_attempt_is() -> None:
     assert len(world.group.asked) == 1
 
 
-@pytest.mark.row("I3-061", "M12", shows="core")
+@pytest.mark.row("I3-061", "M12")
 @pytest.mark.parametrize(
     ("strategy", "attempts"), [(Strategy.QUEUE, 2), (Strategy.UPDATE, 1), (Strategy.CANCEL, 1)]
 )
@@ -321,7 +321,7 @@ async def test_an_attempt_is_repeated_while_the_metastore_is_silent(strategy: St
     assert len(set(world.group.asked)) == 1
 
 
-@pytest.mark.row("M12", shows="core")
+@pytest.mark.row("M12")
 async def test_a_new_term_repeats_nothing_that_it_has_not_read() -> None:
     """M12: what was read in an earlier term is no intention of this one."""
     world = World(ScriptedGroup("a"))
@@ -334,7 +334,7 @@ async def test_a_new_term_repeats_nothing_that_it_has_not_read() -> None:
     assert len(world.group.asked) == 1
 
 
-@pytest.mark.row("M10", "M12", shows="core")
+@pytest.mark.row("M10", "M12")
 async def test_what_is_wanted_now_is_read_from_the_metastore() -> None:
     """M10, M12: of the change that runs, also after this agent has asked for nothing itself; what nobody can
     read is not known."""
@@ -352,7 +352,7 @@ async def test_what_is_wanted_now_is_read_from_the_metastore() -> None:
     assert await world.duties.intention(P0, token) is Intention.UNKNOWN
 
 
-@pytest.mark.row("M12", shows="core")
+@pytest.mark.row("M12")
 async def test_a_change_back_to_stable_is_wanted_while_nothing_is_pending() -> None:
     """M12: its token is no revision of pending."""
     world = World(ScriptedGroup("ab"))

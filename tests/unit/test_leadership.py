@@ -53,7 +53,7 @@ def seen(
     )
 
 
-@pytest.mark.row("PME-131", shows="core")
+@pytest.mark.row("PME-131")
 @pytest.mark.parametrize(
     ("view", "leader", "expected"),
     [
@@ -71,7 +71,7 @@ def test_leadership_goes_to_the_preferred_primary(view: NodePartitionView, leade
     assert preferred_successor(view, leader) == expected
 
 
-@pytest.mark.row("I3-041", shows="core")
+@pytest.mark.row("I3-041")
 @pytest.mark.parametrize(
     ("view", "leader", "expected"),
     [
@@ -104,7 +104,7 @@ class AskedHost:
         return False
 
 
-@pytest.mark.row("I3-041", shows="core")
+@pytest.mark.row("I3-041")
 @pytest.mark.parametrize(("node", "asked"), [("a", ["client-b"]), ("c", [])])
 async def test_only_the_heir_asks_and_not_in_each_round(node: str, asked: list[str]) -> None:
     """I3-041: of the leader itself, as only a leader can hand over."""

@@ -33,7 +33,7 @@ def _named(matrix: Matrix, names: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [tuple(names[at] for at in row) for row in matrix.tolist()]
 
 
-@pytest.mark.row("IEP-038", "IEP-043", "IEP-046", "IEP-047", shows="core")
+@pytest.mark.row("IEP-038", "IEP-043", "IEP-046", "IEP-047")
 @pytest.mark.parametrize(("nodes", "partitions", "replicas", "voters"), ROWS)
 def test_rendezvous_promotes_the_first_learner(nodes: int, partitions: int, replicas: int, voters: int) -> None:
     """IEP-038, IEP-043, IEP-047: ranks move up, so nobody but the first learner gets a vote, and nobody loses
@@ -44,7 +44,7 @@ def test_rendezvous_promotes_the_first_learner(nodes: int, partitions: int, repl
         assert new[: len(survivors)] == survivors
 
 
-@pytest.mark.row("IEP-036", "IEP-047", shows="core")
+@pytest.mark.row("IEP-036", "IEP-047")
 @pytest.mark.parametrize(("nodes", "partitions", "replicas", "voters"), ROWS)
 def test_balanced_promotes_learners_almost_always(
     nodes: int, partitions: int, replicas: int, voters: int

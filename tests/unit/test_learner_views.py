@@ -58,7 +58,7 @@ async def set_mirror(world: World, node: str, mirror: MirrorRecord) -> None:
     await world.settle()
 
 
-@pytest.mark.row("IEP-011", shows="service")
+@pytest.mark.row("IEP-011")
 async def test_what_a_learner_waits_for_is_said_everywhere(world: World) -> None:
     """IEP-011: role, state, address and safe revision of each learner, and the cause of a wait."""
     node = await learner_of(world)
@@ -119,7 +119,7 @@ async def test_a_member_and_a_mirror_of_one_node_are_both_told(world: World) -> 
         assert TypeAdapter(Member).validate_python(each) == each
 
 
-@pytest.mark.row("IEP-037", shows="service")
+@pytest.mark.row("IEP-037")
 async def test_a_learner_is_never_the_primary(world: World) -> None:
     """IEP-037: with every voter down a learner's copy is complete, and nobody leads."""
     stable = await world.assignments(world.keyspace.partition(P0).stable)
@@ -134,7 +134,7 @@ async def test_a_learner_is_never_the_primary(world: World) -> None:
     assert state["PARTITION_STATE"] == "READ_ONLY"
 
 
-@pytest.mark.row("IEP-031", shows="service")
+@pytest.mark.row("IEP-031")
 async def test_a_change_of_roles_counts_as_bytes(world: World) -> None:
     """IEP-031: QUORUM SIZE 3 makes both learners of each partition vote, and each vote is a new copy."""
     keys = world.keyspace.partition(P0)

@@ -86,7 +86,7 @@ def starting(view: PartitionView, node: str) -> PartitionView:
     return replace(view, members={**view.members, node: held})
 
 
-@pytest.mark.row("I3-008", "I3-034", shows="core")
+@pytest.mark.row("I3-008", "I3-034")
 @pytest.mark.parametrize(
     ("view", "alive", "state", "cause"),
     [

@@ -22,7 +22,7 @@ def failed(
     return attempts.after_failure(ReconfigurationFailure(code, ""), now_s, rules, copied=copied)
 
 
-@pytest.mark.row("VOL-098", "VOL-099", shows="core")
+@pytest.mark.row("VOL-098", "VOL-099")
 def test_defaults() -> None:
     """VOL-098, VOL-099: three attempts and ten days, unless the limits say otherwise."""
     assert (COPY_ATTEMPTS, COPY_S) == (3, 864_000)
@@ -30,7 +30,7 @@ def test_defaults() -> None:
     assert CopyRules.of(Limits(copy_attempts=5, copy_s=60), 9) == CopyRules(5, 60, 9)
 
 
-@pytest.mark.row("VOL-098", shows="core")
+@pytest.mark.row("VOL-098")
 @pytest.mark.parametrize("code", CODES)
 def test_what_counts(code: FailureCode) -> None:
     """VOL-098: what went wrong counts; a group that is not healthy yet and a copy with time left do not."""
@@ -38,7 +38,7 @@ def test_what_counts(code: FailureCode) -> None:
     assert failed(CopyAttempts(since_s=0.0), code, 15.0).counted == (not ordinary)
 
 
-@pytest.mark.row("VOL-098", shows="core")
+@pytest.mark.row("VOL-098")
 def test_exactly_as_many_attempts_as_allowed() -> None:
     """VOL-098: told once, with the third; the next attempt is a while away then, and not before."""
     attempts, told = CopyAttempts(since_s=0.0), []
@@ -52,7 +52,7 @@ def test_exactly_as_many_attempts_as_allowed() -> None:
     assert attempts.published_cause("REFUSED: x", RULES) == "COPY_FAILED: 5 attempts: REFUSED: x"
 
 
-@pytest.mark.row("VOL-099", shows="core")
+@pytest.mark.row("VOL-099")
 def test_a_copy_that_takes_too_long_has_failed() -> None:
     """VOL-099: attempts of 15 s that end with CATCH_UP_TIMEOUT are one copy until its time is over; then the
     clock of the next one begins."""
@@ -66,7 +66,7 @@ def test_a_copy_that_takes_too_long_has_failed() -> None:
 NOT_STARTED = FailureCode.MEMBER_NOT_STARTED
 
 
-@pytest.mark.row("M3", shows="core")
+@pytest.mark.row("M3")
 def test_a_copy_that_arrives_has_not_failed() -> None:
     """M3: its member starts only once it is whole. What went wrong before is over, and the next attempt is
     soon; no attempt that fails for another cause is forgiven, and none once the copy's time is over."""
@@ -85,7 +85,7 @@ def test_a_copy_that_arrives_has_not_failed() -> None:
     assert failed(attempts, NOT_STARTED, 2.0 * COPY_S, rules, copied=999).counted == 1
 
 
-@pytest.mark.row("VOL-098", shows="core")
+@pytest.mark.row("VOL-098")
 def test_a_copy_that_arrives_no_more_fails_as_ever() -> None:
     """VOL-098; a copy that begins from nothing again and again is none that arrives."""
     attempts = failed(CopyAttempts().under(HERE, 0.0), NOT_STARTED, 15.0, copied=20)
@@ -96,7 +96,7 @@ def test_a_copy_that_arrives_no_more_fails_as_ever() -> None:
     assert counts == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.row("VOL-098", shows="core")
+@pytest.mark.row("VOL-098")
 @pytest.mark.parametrize(
     ("circumstances", "renews"),
     [

@@ -63,7 +63,7 @@ async def written(metastore: MemoryMetastore) -> None:
     await metastore.commit(Txn((), puts))
 
 
-@pytest.mark.row("IEP-051", shows="core")
+@pytest.mark.row("IEP-051")
 async def test_members_of_a_group_that_was_given_up_do_not_start(tmp_path: Path) -> None:
     """IEP-051: two of them together would be a majority of a group that nobody counts on any more."""
     metastore, disk = MemoryMetastore(), Disk()

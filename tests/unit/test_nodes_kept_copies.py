@@ -55,7 +55,7 @@ class World:
         return KeptRecord.decode(found.value) if found is not None else None
 
 
-@pytest.mark.row("I3-049", "VOL-093", shows="core")
+@pytest.mark.row("I3-049", "VOL-093")
 @pytest.mark.parametrize("written_since", [False, True])
 async def test_keeping_is_guarded_as_deleting_is(*, written_since: bool) -> None:
     """VOL-093, I3-049: pending names the node again before the copy is written down: nothing happens to it."""
@@ -72,7 +72,7 @@ async def test_keeping_is_guarded_as_deleting_is(*, written_since: bool) -> None
     assert world.disk.key_at_stop == ([] if written_since else [True]), "found again if the node dies here"
 
 
-@pytest.mark.row("VOL-094", shows="core")
+@pytest.mark.row("VOL-094")
 async def test_a_copy_is_destroyed_before_its_key_goes() -> None:
     """VOL-094: a node that dies in between does it again; a key that was written since stays."""
     world = World()

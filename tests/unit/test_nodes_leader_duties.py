@@ -38,7 +38,7 @@ class Told:
         return drive.attempts.not_before_s - asyncio.get_running_loop().time() if drive else -1.0
 
 
-@pytest.mark.row("I3-057", "VOL-098", shows="core")
+@pytest.mark.row("I3-057", "VOL-098")
 async def test_the_failure_handler_hears_once() -> None:
     """I3-057, VOL-098: after the most attempts exactly one event names the partition; attempts go on."""
     told = Told(attempts_max=4)
@@ -50,7 +50,7 @@ async def test_the_failure_handler_hears_once() -> None:
     assert len(told.woken) == 24
 
 
-@pytest.mark.row("I3-053", shows="core")
+@pytest.mark.row("I3-053")
 async def test_delays_grow_to_two_seconds() -> None:
     """I3-053: the first retry after 200 ms, then later and later; chance takes a fifth off at most."""
     told = Told(attempts_max=100)
@@ -59,7 +59,7 @@ async def test_delays_grow_to_two_seconds() -> None:
     assert delays[-1] == pytest.approx(1.8, abs=0.25)
 
 
-@pytest.mark.row("I3-053", shows="core")
+@pytest.mark.row("I3-053")
 async def test_a_leader_that_stepped_down_does_not_retry() -> None:
     """I3-053: its intention is forgotten, not delayed."""
     told = Told(attempts_max=1)
@@ -67,7 +67,7 @@ async def test_a_leader_that_stepped_down_does_not_retry() -> None:
     assert told.failures == []
 
 
-@pytest.mark.row("I3-035", "I3-036", shows="core")
+@pytest.mark.row("I3-035", "I3-036")
 async def test_a_silent_metastore_fails_no_node() -> None:
     """S066, I3-035, I3-036: a switch that gets no answer is left; the next report does it."""
     told, target = Told(attempts_max=1), Assignments(("n1", "n2"))

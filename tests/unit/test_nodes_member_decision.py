@@ -12,7 +12,7 @@ from tests.fixtures.member_views import member, url, view
 RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife.STOPPED
 
 
-@pytest.mark.row("I3-027", "I3-040", "I3-049", "IEP-043", shows="core")
+@pytest.mark.row("I3-027", "I3-040", "I3-049", "IEP-043")
 @pytest.mark.parametrize(
     ("seen", "life", "duty"),
     [
@@ -115,7 +115,7 @@ def test_the_record_of_a_member_that_left_does_not_hold_up_its_successor() -> No
         assert decide_member(still_counted, "a", later).duty is Duty.REPORT_DATA_LOST
 
 
-@pytest.mark.row("M1", shows="core")
+@pytest.mark.row("M1")
 @pytest.mark.parametrize(
     ("seen", "received", "duty"),
     [
@@ -144,7 +144,7 @@ def test_a_joiner_that_was_removed_before_it_ever_answered(
 GROUP = {"started": "abc", "listed": "abc", "founded": "abc"}
 
 
-@pytest.mark.row("IEP-051", shows="core")
+@pytest.mark.row("IEP-051")
 @pytest.mark.parametrize(
     ("seen", "life", "generation", "duty"),
     [
@@ -196,7 +196,7 @@ def test_recovery(seen: NodePartitionView, life: MemberLife | None, generation: 
 ON_A = view("bc+a", "a", forced=9, started="bc", listed="bc", founded="bc")
 
 
-@pytest.mark.row("IEP-059", shows="core")
+@pytest.mark.row("IEP-059")
 @pytest.mark.parametrize(
     ("seen", "life", "generation", "duty"),
     [

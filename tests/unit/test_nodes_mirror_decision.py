@@ -38,7 +38,7 @@ def mirrored(
 RUNS = {"started": "bc", "founded": "bc", "listed": "bc"}
 
 
-@pytest.mark.row("I3-049", "IEP-005", "IEP-043", shows="core")
+@pytest.mark.row("I3-049", "IEP-005", "IEP-043")
 @pytest.mark.parametrize(
     ("seen", "status", "duty"),
     [
@@ -74,7 +74,7 @@ def test_a_mirror_follows_other_voters() -> None:
     assert decide_mirror(view("bc+a"), "a", None).reason == "WAITING: the group has not elected a leader yet"
 
 
-@pytest.mark.row("IEP-055", shows="core")
+@pytest.mark.row("IEP-055")
 def test_readers_are_sent_to_mirrors_that_run_and_stay() -> None:
     """IEP-055: clients of the group see voters only; learners are asked for apart."""
     seen = view("b+ac", started="b", founded="b", listed="b")

@@ -102,7 +102,7 @@ async def learner(tmp_path: Path) -> AsyncIterator[Learner]:
     following.cancel()
 
 
-@pytest.mark.row("I3-049", shows="core")
+@pytest.mark.row("I3-049")
 async def test_it_goes_when_no_key_names_it(learner: Learner) -> None:
     """I3-049: the record goes first, and of a record that speaks of a member too only the mirror's part."""
     await learner.records.write_member(P0, VOTER)

@@ -68,7 +68,7 @@ class Moving:
         return Assignments.decode(found.value).primary if found else "-"
 
 
-@pytest.mark.row("I3A-004", "I3A-014", "I3A-016", shows="core")
+@pytest.mark.row("I3A-004", "I3A-014", "I3A-016")
 @pytest.mark.parametrize("strategy", list(Strategy))
 async def test_the_lock_is_taken_before_voters_are_touched(strategy: Strategy) -> None:
     """I3A-004, I3A-014, I3A-016: yes, and yes again; `queue` needs no lock."""
@@ -79,7 +79,7 @@ async def test_the_lock_is_taken_before_voters_are_touched(strategy: Strategy) -
     assert (await moving.store.get(KEYS.lock) is not None) is strategy.locks_pending
 
 
-@pytest.mark.row("I3A-015", "I3A-017", shows="core")
+@pytest.mark.row("I3A-015", "I3A-017")
 async def test_another_pending_is_not_finished() -> None:
     """I3A-015, I3A-017: the same nodes written again are another target."""
     moving = Moving(Strategy.UPDATE)
@@ -90,7 +90,7 @@ async def test_another_pending_is_not_finished() -> None:
     assert await moving.may_touch_voters(result.revision)
 
 
-@pytest.mark.row("M5", shows="core")
+@pytest.mark.row("M5")
 async def test_the_lock_names_who_it_is_for() -> None:
     """M5: pending's revision, the joiner, the term."""
     moving = Moving(Strategy.UPDATE)
@@ -101,7 +101,7 @@ async def test_the_lock_names_who_it_is_for() -> None:
     assert decode_lock(lock.value) == PendingLock(token, "8e", TERM)
 
 
-@pytest.mark.row("I3A-018", "M7", shows="core")
+@pytest.mark.row("I3A-018", "M7")
 @pytest.mark.parametrize(("voters", "learner"), [("a", ""), ("a", "b"), ("ad", ""), ("ad", "b")])
 async def test_the_lock_goes_when_no_voter_is_touched(voters: str, learner: str) -> None:
     """I3A-018, M7: at rest, and between two joiners, and while one copies; what was planned goes on."""
@@ -134,7 +134,7 @@ async def test_a_change_that_runs_keeps_its_own_lock() -> None:
     assert unlocked is Outcome.LOCK_CLEARED_PLANNED_SCHEDULED
 
 
-@pytest.mark.row("M5", shows="core")
+@pytest.mark.row("M5")
 async def test_a_deposed_leader_leaves_the_lock_alone() -> None:
     """M5: it neither takes nor clears that of a later term; whose term is over does not judge at all."""
     moving = Moving(Strategy.UPDATE)
@@ -147,7 +147,7 @@ async def test_a_deposed_leader_leaves_the_lock_alone() -> None:
     assert await moving.store.get(KEYS.lock) is not None
 
 
-@pytest.mark.row("I3A-020..027", shows="core")
+@pytest.mark.row("I3A-020..027")
 @pytest.mark.parametrize(
     ("answer", "outcome", "pending"),
     [
@@ -166,7 +166,7 @@ async def test_cancel(answer: CancelAnswer, outcome: Outcome | None, pending: st
     assert await moving.node_in(KEYS.pending) == pending
 
 
-@pytest.mark.row("I3A-021", "I3A-026", shows="core")
+@pytest.mark.row("I3A-021", "I3A-026")
 async def test_a_locked_change_is_not_cancelled() -> None:
     """I3A-021, I3A-026: its learner stays too."""
     moving = Moving(Strategy.CANCEL)
@@ -175,7 +175,7 @@ async def test_a_locked_change_is_not_cancelled() -> None:
     assert moving.host.asked == []
 
 
-@pytest.mark.row("I3A-025", shows="core")
+@pytest.mark.row("I3A-025")
 @pytest.mark.parametrize("strategy", [Strategy.QUEUE, Strategy.UPDATE])
 async def test_other_strategies_do_not_cancel(strategy: Strategy) -> None:
     """I3A-025."""

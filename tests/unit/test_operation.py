@@ -38,7 +38,7 @@ STEPS, *ROWS = (line.split() for line in TABLE.strip().splitlines())
 OPEN = Operation(OperationKind.ALTER_ZONE, ZoneId(3), "ORDERS", 1834, 7, started_ms=1_000)
 
 
-@pytest.mark.row("VOL-020", "VOL-089", shows="core")
+@pytest.mark.row("VOL-020", "VOL-089")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_each_state_and_step(row: list[str]) -> None:
     """VOL-020, VOL-089: the table above, word for word; what is not in it cannot happen."""

@@ -32,7 +32,7 @@ async def alter(api: OperationsWorld, replicas: int = 3) -> dict:
     return await api.newest()
 
 
-@pytest.mark.row("VOL-087", "VOL-089", "VOL-104", shows="service")
+@pytest.mark.row("VOL-087", "VOL-089", "VOL-104")
 async def test_a_change_is_an_operation(api: OperationsWorld) -> None:
     """VOL-087, VOL-089, VOL-104: id, description, state, progress and plan; the creation is over."""
     created = await api.newest()
@@ -64,7 +64,7 @@ async def stable_peers(api: OperationsWorld) -> list[tuple[str, ...]]:
     return [Assignments.decode(item.value).peers for item in found if item is not None]
 
 
-@pytest.mark.row("VOL-023", "VOL-032", "VOL-087", shows="service")
+@pytest.mark.row("VOL-023", "VOL-032", "VOL-087")
 async def test_the_plan_names_donors_and_stealers_in_batches(api: OperationsWorld) -> None:
     """VOL-023, VOL-032, VOL-087: a node leaves; what it gives to whom, cut into batches by the limits. For
     each stealer there are donors with their copies, for each batch partitions: exactly what then moves."""
@@ -127,7 +127,7 @@ async def test_what_there_is_not(api: OperationsWorld) -> None:
         assert (await api.post(f"/operations/1-1/{action}", {"why": "x"}, 400))["name"] == "INVALID_REQUEST"
 
 
-@pytest.mark.row("VOL-020", shows="service")
+@pytest.mark.row("VOL-020")
 async def test_waiting_ends_with_the_operation(api: OperationsWorld) -> None:
     """VOL-020: whoever waits is told as soon as it is over, and not before."""
     name = (await alter(api))["operation_id"]
@@ -141,7 +141,7 @@ async def test_waiting_ends_with_the_operation(api: OperationsWorld) -> None:
     assert (await waiting)["state"] == "DONE"
 
 
-@pytest.mark.row("VOL-095", shows="service")
+@pytest.mark.row("VOL-095")
 async def test_pause_and_resume(api: OperationsWorld) -> None:
     """VOL-095: with who, why and until when; a verified name wins over what the body says."""
     await api.http.patch("/rebalance/limits", json={"pause": {"by": "night", "reason": "shift"}})
@@ -160,7 +160,7 @@ async def test_pause_and_resume(api: OperationsWorld) -> None:
     assert (await api.get(f"/operations/{name}"))["cause"] == "PAUSED: by night: shift"
 
 
-@pytest.mark.row("VOL-095", shows="service")
+@pytest.mark.row("VOL-095")
 async def test_partitions_of_an_operation_are_cancelled(api: OperationsWorld) -> None:
     """VOL-095: which stay and which had begun, in the audit and in the history; a partition that the zone does
     not have, and none at all, are refused."""
@@ -181,7 +181,7 @@ async def test_partitions_of_an_operation_are_cancelled(api: OperationsWorld) ->
     assert (await api.post(path, {"partitions": []}, 400))["name"] == "INVALID_REQUEST"
 
 
-@pytest.mark.row("VOL-089", "VOL-095", shows="service")
+@pytest.mark.row("VOL-089", "VOL-095")
 async def test_who_and_why_of_limits_pauses_and_resumes(api: OperationsWorld) -> None:
     """VOL-089, VOL-095: each reaches the audit and the history of the operations that it concerns, over REST
     and SQL; what changes nothing is not in the history, and what is over is left alone."""
@@ -221,7 +221,7 @@ async def test_who_and_why_of_limits_pauses_and_resumes(api: OperationsWorld) ->
     assert not any("reason" in json.loads(each["details"]) for each in audited if "LIMITS" in each["action"])
 
 
-@pytest.mark.row("VOL-095", shows="service")
+@pytest.mark.row("VOL-095")
 async def test_cancel(api: OperationsWorld) -> None:
     """VOL-095: under a pause nothing has begun, so nothing moves, and it is over; again it says the same; the
     end of it and what is over otherwise cannot be cancelled."""
@@ -246,7 +246,7 @@ async def test_cancel(api: OperationsWorld) -> None:
         assert refused["name"] == "OPERATION_STATE_ILLEGAL"
 
 
-@pytest.mark.row("VOL-093", shows="service")
+@pytest.mark.row("VOL-093")
 async def test_reverse(api: OperationsWorld) -> None:
     """VOL-093: the zone and its assignment are as before, under a later version, by an operation that names the
     one reversed."""
@@ -278,7 +278,7 @@ def stable_keys(api: OperationsWorld) -> list[str]:
     return [f"{keys.partitions}1/{number}/assignments/stable" for number in range(4)]
 
 
-@pytest.mark.row("VOL-098", shows="service")
+@pytest.mark.row("VOL-098")
 async def test_a_failed_copy_is_the_cause_and_a_resume_tries_it_again(api: OperationsWorld) -> None:
     """VOL-098: the operation names the partition and its last failure; a resume writes the limits, which is
     what nodes begin anew by, also where they say what they said before."""
@@ -302,7 +302,7 @@ async def test_a_failed_copy_is_the_cause_and_a_resume_tries_it_again(api: Opera
     assert revisions[1] > revisions[0]
 
 
-@pytest.mark.row("VOL-093", "VOL-094", shows="service")
+@pytest.mark.row("VOL-093", "VOL-094")
 async def test_kept_copies_are_finalised_last(api: OperationsWorld) -> None:
     """VOL-093, VOL-094: shown with the operation that they were left by; refused while it is not over; then
     those of it and of earlier ones are marked, each once, and a later one's stay."""
@@ -342,7 +342,7 @@ async def test_kept_copies_are_finalised_last(api: OperationsWorld) -> None:
     await api.post("/operations/9-9/finalise", {"copies": 0}, 404)
 
 
-@pytest.mark.row("VOL-094", shows="service")
+@pytest.mark.row("VOL-094")
 async def test_what_cannot_be_reversed(api: OperationsWorld) -> None:
     """VOL-094: with the reason, and nothing is changed: the creation, one that was overtaken, over or not, one
     whose zone the catalog has changed since."""
@@ -381,7 +381,7 @@ async def test_a_target_on_a_node_that_is_leaving_is_not_restored(api: Operation
     assert "n1 is leaving: `zonectl node undrain`" in refused["detail"]
 
 
-@pytest.mark.row("VOL-089", shows="service")
+@pytest.mark.row("VOL-089")
 async def test_sql_shows_the_same(api: OperationsWorld) -> None:
     """VOL-089: those under way, and the history."""
     name = (await alter(api))["operation_id"]

@@ -67,7 +67,7 @@ JOIN = ZoneRules(assigns_states=True)
 LEFT = ZoneRules(detects_lost=True)
 
 
-@pytest.mark.row("PME-088", "PME-089", shows="core")
+@pytest.mark.row("PME-088", "PME-089")
 @pytest.mark.parametrize(
     ("seen", "differing"),
     [("a:O5 b:O5", ""), ("a:O5 b:O4", "ab"), ("a:O5 b:M4", ""), ("a:O5 b:R1 c:O7", "ac"), ("a:O5", "")],
@@ -85,7 +85,7 @@ def test_owners_are_compared(seen: str, differing: str) -> None:
         assert f"{node} (counter {reports(seen)[node].counter}, size {reports(seen)[node].size})" in text
 
 
-@pytest.mark.row("PME-088", shows="core")
+@pytest.mark.row("PME-088")
 def test_sizes_alone_are_a_difference() -> None:
     """PME-088: shown, and nothing is changed by it."""
     seen = {"a": CopyReport(CopyState.OWNING, 5, 5), "b": CopyReport(CopyState.OWNING, 5, 4)}
@@ -93,7 +93,7 @@ def test_sizes_alone_are_a_difference() -> None:
     assert decide_states(seen, "ab", JOIN) == (seen, False)
 
 
-@pytest.mark.row("PME-088", shows="core")
+@pytest.mark.row("PME-088")
 @pytest.mark.parametrize("rules", [JOIN, LEFT, ZoneRules()])
 def test_differences_are_looked_for_in_every_exchange(rules: ZoneRules) -> None:
     """PME-088: also where no state is assigned; the exchange goes on."""
@@ -102,7 +102,7 @@ def test_differences_are_looked_for_in_every_exchange(rules: ZoneRules) -> None:
     assert decided(outcome) == ("a:O5 b:M5" if rules is JOIN else "a:O5 b:O4")
 
 
-@pytest.mark.row("PME-090", shows="core")
+@pytest.mark.row("PME-090")
 @pytest.mark.parametrize(
     ("seen", "low"),
     [("a:O100 b:O90", "b"), ("a:O100 b:O100", ""), ("a:O1 b:O2 c:O3", "ab"), ("a:M9 b:O2", ""), ("", "")],
@@ -112,7 +112,7 @@ def test_outdated_owners(seen: str, low: str) -> None:
     assert outdated(reports(seen)) == frozenset(low)
 
 
-@pytest.mark.row("PME-090", "PME-091", "PME-101", "PME-102", shows="core")
+@pytest.mark.row("PME-090", "PME-091", "PME-101", "PME-102")
 def test_an_outdated_owner_is_filled_again() -> None:
     """PME-090: 100 and 90: the second is MOVING in the full map. PME-101: and counts as having 100, the actual
     counter, which is in the message. PME-091, PME-102: without history it is cleared and loaded from the
@@ -124,7 +124,7 @@ def test_an_outdated_owner_is_filled_again() -> None:
     assert not outcome.suppliers
 
 
-@pytest.mark.row("PME-056", "PME-091", "PME-103", shows="core")
+@pytest.mark.row("PME-056", "PME-091", "PME-103")
 @pytest.mark.parametrize(
     ("earliest", "supplier"),
     [
@@ -148,7 +148,7 @@ def test_who_replays_history(earliest: dict[str, int], supplier: str | None) -> 
     assert outcome.suppliers == ({copy: Supplier(supplier, at(90))} if supplier else {})
 
 
-@pytest.mark.row("PME-102", shows="core")
+@pytest.mark.row("PME-102")
 def test_a_new_copy_has_no_history_and_nothing_to_clear() -> None:
     """PME-102: what never had a row is filled, not cleared."""
     outcome = analysed("a:O100 b:M", "ab", JOIN, {"a": {(ZONE, 0): at(0)}})
@@ -156,7 +156,7 @@ def test_a_new_copy_has_no_history_and_nothing_to_clear() -> None:
     assert not outcome.suppliers
 
 
-@pytest.mark.row("PME-094", "PME-096", "PME-097", shows="core")
+@pytest.mark.row("PME-094", "PME-096", "PME-097")
 @pytest.mark.parametrize(
     ("seen", "ideal", "rules", "expected", "is_lost"),
     [
@@ -184,7 +184,7 @@ def test_lost_partitions(seen: str, ideal: str, rules: ZoneRules, expected: str,
     assert outcome.lost == (frozenset((0,)) if is_lost else frozenset())
 
 
-@pytest.mark.row("PME-094", shows="core")
+@pytest.mark.row("PME-094")
 def test_a_loss_without_any_copy_is_remembered() -> None:
     """PME-094: no node of the ideal list lives: there is no copy to be marked, and it is lost all the same,
     until somebody resets it."""
@@ -195,7 +195,7 @@ def test_a_loss_without_any_copy_is_remembered() -> None:
     assert decided(reset) == "a:O5"
 
 
-@pytest.mark.row("PME-059", "PME-074", shows="core")
+@pytest.mark.row("PME-059", "PME-074")
 def test_a_copy_that_a_merged_event_assigned() -> None:
     """PME-059, PME-074: the ideal node has no copy yet, or one that was going: it is in the map as MOVING."""
     assert decided(analysed("a:O5", "ab", JOIN)) == "a:O5 b:M5"
@@ -205,7 +205,7 @@ def test_a_copy_that_a_merged_event_assigned() -> None:
     assert decided(analysed("a:O5 b:E", "ab", JOIN)) == "a:O5 b:M5"
 
 
-@pytest.mark.row("PME-137", shows="core")
+@pytest.mark.row("PME-137")
 def test_a_partly_outdated_node() -> None:
     """PME-137: of two partitions one is outdated: that copy is filled again, the other one owns."""
     version = TopologyVersion(4)
@@ -229,7 +229,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.row("PME-095", shows="core")
+@pytest.mark.row("PME-095")
 @pytest.mark.parametrize("policy", LossPolicy, ids=lambda each: each.value)
 def test_policies(policy: LossPolicy) -> None:
     """PME-095: partition 1 is lost, partition 0 is not; the reason names policy and partition."""
@@ -254,7 +254,7 @@ RULES = st.builds(
 )
 
 
-@pytest.mark.row("PME-090", "PME-094", shows="core")
+@pytest.mark.row("PME-090", "PME-094")
 @given(SEEN, st.permutations("abc").flatmap(lambda names: st.integers(0, 3).map(lambda n: names[:n])), RULES)
 def test_what_holds_of_every_decision(seen: dict[str, CopyReport], ideal: list[str], rules: ZoneRules) -> None:
     """PME-090, PME-094: lost only if nobody owns it, and then no copy is owned; where states are assigned all

@@ -60,7 +60,7 @@ ALLOWED = {
 }
 
 
-@pytest.mark.row("PME-140", shows="core")
+@pytest.mark.row("PME-140")
 @pytest.mark.parametrize(("before", "after"), list(itertools.product((None, *CopyState), CopyState)), ids=str)
 def test_the_states_of_a_copy(before: CopyState | None, after: CopyState) -> None:
     """PME-140: OWNING, MOVING, RENTING, EVICTED, LOST; what is not in the table is refused, and the error says
@@ -75,7 +75,7 @@ def test_the_states_of_a_copy(before: CopyState | None, after: CopyState) -> Non
     assert after.value in str(caught.value)
 
 
-@pytest.mark.row("PME-062", "PME-063", "PME-065", shows="core")
+@pytest.mark.row("PME-062", "PME-063", "PME-065")
 def test_what_a_single_map_shows() -> None:
     """PME-063: moving count, topology version, update sequence and size are fields and in the log line.
     PME-062, PME-065: one map per zone, with state, update counter and size of each partition."""
@@ -86,7 +86,7 @@ def test_what_a_single_map_shows() -> None:
     assert seen.copies[0] == CopyReport(CopyState.OWNING, counter=5, size=4)
 
 
-@pytest.mark.row("PME-106", "PME-111", shows="core")
+@pytest.mark.row("PME-106", "PME-111")
 def test_what_a_full_map_shows() -> None:
     """PME-106: coordinator, its order, update sequence, size and version; PME-111: node -> partition ->
     state."""
@@ -98,7 +98,7 @@ def test_what_a_full_map_shows() -> None:
     assert seen.entries == 3
 
 
-@pytest.mark.row("PME-017", "PME-098", shows="core")
+@pytest.mark.row("PME-017", "PME-098")
 def test_the_full_map_is_the_union_of_the_single_maps() -> None:
     """PME-017, PME-098."""
     parts = [single("a", 1, p0=OWNING), single("b", 2, p0=MOVING), single("c", 3, p1=OWNING)]
@@ -109,7 +109,7 @@ def test_the_full_map_is_the_union_of_the_single_maps() -> None:
     assert full(parts[0]).nodes == {"a": parts[0].copies}
 
 
-@pytest.mark.row("PME-121", shows="core")
+@pytest.mark.row("PME-121")
 @pytest.mark.parametrize(
     ("update", "reception"),
     [
@@ -132,7 +132,7 @@ def test_an_overtaken_or_repeated_map_changes_nothing(update: SingleMap, recepti
         assert after is before
 
 
-@pytest.mark.row("PME-109", shows="core")
+@pytest.mark.row("PME-109")
 @given(st.permutations([1, 2, 3, 4, 5]), st.lists(st.integers(0, 4), max_size=5))
 def test_the_newest_map_wins_in_any_order(order: list[int], repeats: list[int]) -> None:
     """PME-109: what the full map says of a node may lag behind it, but is something that it said, and the
@@ -145,7 +145,7 @@ def test_the_newest_map_wins_in_any_order(order: list[int], repeats: list[int]) 
         assert seen.nodes["b"][0].counter == newest == seen.heard["b"]
 
 
-@pytest.mark.row("PME-019", "PME-020", shows="core")
+@pytest.mark.row("PME-019", "PME-020")
 def test_versions_of_the_topology() -> None:
     """PME-019: members change 5.0 -> 6.0. PME-020: a zone that comes or goes changes 6.0 -> 6.1."""
     cluster = Cluster(TopologyVersion(5), servers={"a": 1})
@@ -169,7 +169,7 @@ def test_an_event_out_of_turn_is_refused() -> None:
         cluster.after(DiscoveryEvent(TopologyVersion(7), Trigger.NODE_LEFT, "a"))
 
 
-@pytest.mark.row("PME-110", shows="core")
+@pytest.mark.row("PME-110")
 def test_the_coordinator_is_the_oldest_server() -> None:
     """PME-110: lowest order, by joins and not by names; exactly one while there is a server."""
     cluster = Cluster(servers={"a": 9, "b": 3, "c": 5}, clients={"z": 1})

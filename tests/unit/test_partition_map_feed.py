@@ -91,7 +91,7 @@ LED = CopyReport(OWNING, 9, 64, 3, leads=True)
 FOLLOWS = CopyReport(OWNING, 9, 64, 3)
 
 
-@pytest.mark.row("PME-001", "PME-017", "PME-063", "PME-065", "PME-100", "PME-111", shows="service")
+@pytest.mark.row("PME-001", "PME-017", "PME-063", "PME-065", "PME-100", "PME-111")
 async def test_reports_become_one_map(world: World) -> None:
     """PME-001, PME-017, PME-098, PME-100: nodes report, the leading controller merges and publishes; SQL and
     JSON show the same. PME-063, PME-065: state, counter, size and version of each copy. PME-111: node ->
@@ -138,7 +138,7 @@ async def test_reports_become_one_map(world: World) -> None:
     assert full.copies == 6
 
 
-@pytest.mark.row("PME-019", shows="service")
+@pytest.mark.row("PME-019")
 async def test_versions_of_published_maps(world: World) -> None:
     """PME-019: another topology is another major version. PME-131: a change of primaries counts the minor one
     up. PME-121: any other change only the sequence; no change is no write."""

@@ -147,7 +147,7 @@ def test_a_standing_learner_is_its_mirror(state: MemberState, expected: LocalSta
     assert global_state(seen, alive) is wanted
 
 
-@pytest.mark.row("IEP-043", shows="core")
+@pytest.mark.row("IEP-043")
 def test_what_counts_while_a_role_changes() -> None:
     """IEP-043: the voter's member while the group counts it, the learner's mirror otherwise."""
     both = MemberRecord(MemberState.STARTING, "p", "c", mirror=MirrorRecord(MemberState.RUNNING, "m", 9))

@@ -52,7 +52,7 @@ def view(
 MOVING = {"target": "abc", "stable": "a", "pending": "abc", "members": "ab"}
 
 
-@pytest.mark.row("I3A-028", shows="core")
+@pytest.mark.row("I3A-028")
 @pytest.mark.parametrize(
     ("seen", "states"),
     [
@@ -74,7 +74,7 @@ def test_a_move_goes_through_its_phases(seen: PartitionView, states: tuple[Phase
     assert all(each.trigger and each.result for each in found)
 
 
-@pytest.mark.row("I3A-028", shows="core")
+@pytest.mark.row("I3A-028")
 def test_what_a_phase_tells() -> None:
     """I3A-028: the event, each new member, each role, and why it waits."""
     seen = view(**MOVING, voters="a", learners="b", stage=Stage.CATCHING_UP)

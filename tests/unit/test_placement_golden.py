@@ -13,7 +13,7 @@ from tests.fixtures.kernels import only
 CASES = golden_cases()
 
 
-@pytest.mark.row("PME-077", "IEP-035", "IEP-038", shows="core")
+@pytest.mark.row("PME-077", "IEP-035", "IEP-038")
 @pytest.mark.parametrize("kernel", ["numpy", "compiled"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
 def test_local_kernel(case: GoldenCase, kernel: str) -> None:

@@ -24,7 +24,7 @@ async def turn(api: OperationsWorld, *, on: bool) -> None:
     assert (answer.status_code, answer.json()["rebalancing"]) == (200, on)
 
 
-@pytest.mark.row("VOL-097", shows="service")
+@pytest.mark.row("VOL-097")
 async def test_what_moves_data_is_refused_until_it_is_turned_on(api: OperationsWorld) -> None:
     """VOL-097: statements, drains and reverses, each with the way to turn it on; nothing is changed."""
     await api.run("ALTER ZONE orders SET (REPLICAS 3)")
@@ -56,7 +56,7 @@ async def test_what_moves_data_is_refused_until_it_is_turned_on(api: OperationsW
     await api.run("ALTER ZONE orders SET (REPLICAS 2)")
 
 
-@pytest.mark.row("VOL-097", shows="service")
+@pytest.mark.row("VOL-097")
 async def test_what_moves_no_data_and_what_runs_goes_on(api: OperationsWorld) -> None:
     """VOL-097: a new zone, another name, what is already under way."""
     await api.run("ALTER ZONE orders SET (REPLICAS 3)")
@@ -71,7 +71,7 @@ async def test_what_moves_no_data_and_what_runs_goes_on(api: OperationsWorld) ->
     assert (await api.get(f"/operations/{name}"))["state"] == "DONE"
 
 
-@pytest.mark.row("VOL-097", shows="service")
+@pytest.mark.row("VOL-097")
 async def test_explain_says_that_it_would_be_refused(api: OperationsWorld) -> None:
     """VOL-097: what EXPLAIN asks is what the statement itself would meet."""
     await turn(api, on=False)

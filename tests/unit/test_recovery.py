@@ -82,7 +82,7 @@ def refusal(
 EMPTY = ResetTerms(empty=True)
 
 
-@pytest.mark.row("IEP-059", "IEP-060", "IEP-061", shows="core")
+@pytest.mark.row("IEP-059", "IEP-060", "IEP-061")
 @pytest.mark.parametrize(
     ("seen", "alive", "data_nodes", "survivor", "then"),
     [
@@ -134,7 +134,7 @@ def test_automatic_reset(seen: PartitionView, alive: str, survivor: str, then: s
     assert (plan.survivor, plan.then) == (survivor, assigned(then) if then else None)
 
 
-@pytest.mark.row("M11", shows="core")
+@pytest.mark.row("M11")
 def test_a_promotion_that_nobody_could_publish_is_reckoned_with() -> None:
     """M11: a, the only published voter, says that it has no leader, so b votes by now. While a leads nothing is
     lost, and when b is back they are a majority."""
@@ -188,7 +188,7 @@ def test_another_member_of_the_same_node_is_no_copy() -> None:
 NAMES = "abcdefg"
 
 
-@pytest.mark.row("IEP-059", shows="core")
+@pytest.mark.row("IEP-059")
 @settings(deadline=None)
 @given(st.data())
 def test_a_reset_keeps_what_is_decided_and_uses_the_living(data: st.DataObject) -> None:

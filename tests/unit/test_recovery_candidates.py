@@ -117,7 +117,7 @@ def refusal(
     return error.value
 
 
-@pytest.mark.row("IEP-059", "IEP-060", shows="core")
+@pytest.mark.row("IEP-059", "IEP-060")
 def test_learners_are_used_where_every_voter_is_gone() -> None:
     """IEP-059, IEP-060: three voters and two learners; the voters' nodes are killed. The learner that has more
     founds the group, and the full set is made of both."""
@@ -132,7 +132,7 @@ def test_learners_are_used_where_every_voter_is_gone() -> None:
     assert plan.possibly_lost_entries == 0
 
 
-@pytest.mark.row("R2", shows="core")
+@pytest.mark.row("R2")
 @pytest.mark.parametrize(
     ("copies", "survivor"),
     [
@@ -174,7 +174,7 @@ def test_a_voter_of_an_older_build_is_compared_by_its_log() -> None:
     assert planned(seen, "bcd", ResetTerms(source="d")).survivor == "d"
 
 
-@pytest.mark.row("R2", shows="core")
+@pytest.mark.row("R2")
 def test_only_copies_of_the_newest_generation_are_used() -> None:
     """R2: what an earlier group had is used by name only, also where nothing else is left."""
     seen = view({"d": learner(90, generation=3), "e": learner(20, generation=8)}, lost="abc", generation=8)
@@ -252,7 +252,7 @@ def test_a_copy_is_named_that_is_not_the_best() -> None:
     assert unusable.message == "the replica on d cannot be used: its first copy is not finished"
 
 
-@pytest.mark.row("R6", shows="core")
+@pytest.mark.row("R6")
 def test_silent_copies_are_waited_for_and_named() -> None:
     """R6: a learner that runs and has not told is waited for like a voter; then the best of the others is
     taken, and the plan says who was silent. Naming a copy waits for nobody."""
@@ -266,7 +266,7 @@ def test_silent_copies_are_waited_for_and_named() -> None:
     assert refusal(seen, "cd", waited=True).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
 
 
-@pytest.mark.row("R5", shows="core")
+@pytest.mark.row("R5")
 @pytest.mark.parametrize(
     ("copy", "is_left"),
     [
@@ -298,7 +298,7 @@ def test_a_partition_begins_empty_only_over_named_copies(copy: Copy, is_left: bo
     assert plan.absent == ("a", "b", "c")
 
 
-@pytest.mark.row("R1", shows="core")
+@pytest.mark.row("R1")
 def test_a_loss_is_confirmed_by_the_exact_names() -> None:
     """R1: a node that lives was not looked at closely enough; one that lacks is named."""
     alive = frozenset("cd")
@@ -313,7 +313,7 @@ def test_a_loss_is_confirmed_by_the_exact_names() -> None:
     assert living.message == "c is alive, but was confirmed as dead; confirm exactly a, b"
 
 
-@pytest.mark.row("R7", shows="core")
+@pytest.mark.row("R7")
 def test_versions_of_etcd_that_prove_nothing() -> None:
     """R7."""
     versions = {"a": "3.5.0", "b": "3.5.1", "c": "3.5.2", "d": "3.5.3", "e": "3.4.30", "f": "", "g": "3.5.1-x"}
@@ -365,7 +365,7 @@ def test_learners_that_have_less_change_no_reset(
     assert (beside.then or beside.forced).nodes >= survivors.keys()
 
 
-@pytest.mark.row("R2", "R5", shows="core")
+@pytest.mark.row("R2", "R5")
 @settings(deadline=None, max_examples=examples(600))
 @given(
     copies=st.dictionaries(st.sampled_from("abcd"), COPIES, max_size=4),

@@ -133,6 +133,11 @@ def test_make_test_leaves_out_what_the_rows_say() -> None:
     assert {term.removeprefix("not ") for term in usual.split(" and ")} == NOT_USUAL
 
 
+def test_a_marker_says_nothing_but_its_rows() -> None:
+    with pytest.raises(ValueError, match="a row's marker has ids alone"):
+        list(marked_tests(parsed('@pytest.mark.row("I3-001", shows="core")\ndef test_it(): ...')))
+
+
 @pytest.mark.parametrize(
     ("module", "test", "level"),
     [

@@ -41,7 +41,7 @@ def view(revision: int, *voters: str, epoch: int = 1, generation: int = 0) -> Ro
     return RoutingView(copy, KEYSPACE, Listed(*voters, generation=generation))
 
 
-@pytest.mark.row("IEP-011", "R8", shows="core")
+@pytest.mark.row("IEP-011", "R8")
 def test_a_map_names_each_partitions_voters_in_order() -> None:
     """IEP-011: by partition; a group that is not founded has none. R8: with the generation of the group."""
     found = view(39, "http://b", "http://a", generation=17).document(ZONE)

@@ -32,7 +32,7 @@ def test_safe_time_never_goes_back(clocks: list[int]) -> None:
     assert all(now >= clock_ms for now, clock_ms in zip(times, clocks, strict=True))
 
 
-@pytest.mark.row("IEP-058", shows="core")
+@pytest.mark.row("IEP-058")
 @settings(deadline=None)
 @given(st.integers(1, 6), small, beats)
 def test_a_read_at_a_time_waits_for_the_beat(time_ms: int, safe: int, beat: Beat) -> None:
@@ -41,7 +41,7 @@ def test_a_read_at_a_time_waits_for_the_beat(time_ms: int, safe: int, beat: Beat
     assert found == (beat.revision if beat.time_ms >= time_ms else None)
 
 
-@pytest.mark.row("IEP-058", shows="core")
+@pytest.mark.row("IEP-058")
 @settings(deadline=None)
 @given(st.integers(1, 6), small, beats)
 def test_a_read_at_a_revision_waits_for_it(revision: int, safe: int, beat: Beat) -> None:

@@ -52,7 +52,7 @@ def test_wrong_options(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> 
     assert wrong[0] in capsys.readouterr().err
 
 
-@pytest.mark.row("VOL-013", "VOL-090", "VOL-104", shows="model")
+@pytest.mark.row("VOL-013", "VOL-090", "VOL-104")
 def test_stealing_is_told_twice_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-013, VOL-090, VOL-104: each line of a run of a controller, batch by batch, with its progress."""
     assert run(["stealing", "--seed", "7", "--format", "json"]) == 0

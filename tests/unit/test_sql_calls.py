@@ -194,7 +194,7 @@ async def refused(world: World, sql: str) -> StatementError:
     return caught.value
 
 
-@pytest.mark.row("IEP-059", "R1", shows="service")
+@pytest.mark.row("IEP-059", "R1")
 async def test_a_reset(world: World) -> None:
     """IEP-059, S211, R1: pending is forced, a row for each partition says on whom. The voters that are dead are
     named, and the copy may be."""

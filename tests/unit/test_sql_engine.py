@@ -66,7 +66,7 @@ async def test_ddl_says_what_it_did(world: World) -> None:
     assert (result.update_type, result.applied, result.zone_id) == ("DROP ZONE", False, None)
 
 
-@pytest.mark.row("IEP-015", shows="service")
+@pytest.mark.row("IEP-015")
 async def test_zones_have_the_documented_columns(world: World) -> None:
     """IEP-015: QUORUM_SIZE is stored and shown, also a derived one."""
     result = await world.engine.execute("SELECT * FROM system.zones", SessionContext())
@@ -218,7 +218,7 @@ async def test_tables_of_the_catalog_are_described(world: World) -> None:
     assert [row[:3] for row in await rows(world, "SHOW COLUMNS FROM public.sales")] == found
 
 
-@pytest.mark.row("IEP-015", shows="service")
+@pytest.mark.row("IEP-015")
 async def test_show_create_zone_reads_back(world: World) -> None:
     """IEP-015."""
     await world.run("CREATE ZONE \"odd name\" (REPLICAS ALL, QUORUM SIZE 2) STORAGE PROFILES ['rocks']")
@@ -233,7 +233,7 @@ async def test_show_create_zone_reads_back(world: World) -> None:
     assert statement.endswith(" STORAGE PROFILES ['rocks']")
 
 
-@pytest.mark.row("IEP-011", "IEP-015", shows="service")
+@pytest.mark.row("IEP-011", "IEP-015")
 async def test_describe_zone_shows_every_notion(world: World) -> None:
     """IEP-011, IEP-015."""
     found = {row[0]: row[1] for row in await rows(world, "DESCRIBE ZONE orders")}
@@ -426,7 +426,7 @@ async def test_one_snapshot_for_all_views(world: World) -> None:
     await changing
 
 
-@pytest.mark.row("IEP-052", shows="service")
+@pytest.mark.row("IEP-052")
 async def test_timers_are_stored_altered_and_shown(world: World) -> None:
     """IEP-052: ALTER of a timer is stored, shown everywhere, explained, and moves nothing."""
     await world.run("CREATE ZONE timed (PARTITIONS 1, REPLICAS 1, AUTO SCALE UP 5, AUTO SCALE DOWN 7)")

@@ -26,7 +26,7 @@ CLUSTER = ClusterMetadata.of({0: (0, 2), 1: (1, 3)})
 READY = (NodeReport(0, CLUSTER), NodeReport(1, CLUSTER))
 
 
-@pytest.mark.row("VOL-027", "VOL-028", "VOL-029", shows="model")
+@pytest.mark.row("VOL-027", "VOL-028", "VOL-029")
 def test_nothing_is_wrong() -> None:
     """VOL-027, VOL-028, VOL-029: all nodes normal, no steal info, and either no read-only stores or all of them
     in the newest format."""
@@ -34,7 +34,7 @@ def test_nothing_is_wrong() -> None:
     assert check_nodes([0, 1], [replace(each, ro_formats={"static": "ro2"}) for each in READY]) == ()
 
 
-@pytest.mark.row("VOL-010", "VOL-027", "VOL-028", "VOL-029", "VOL-097", shows="model")
+@pytest.mark.row("VOL-010", "VOL-027", "VOL-028", "VOL-029", "VOL-097")
 @pytest.mark.parametrize(
     ("changed", "code", "message"),
     [
@@ -72,7 +72,7 @@ def test_a_node_that_is_not_ready(changed: dict[str, Any], code: RefusalCode, me
     assert (refusal.code, refusal.message) == (code, message)
 
 
-@pytest.mark.row("VOL-026", shows="model")
+@pytest.mark.row("VOL-026")
 def test_a_node_that_does_not_answer() -> None:
     """VOL-026: new nodes too must be there."""
     (refusal,) = check_nodes([0, 1, 2], READY)
@@ -82,7 +82,7 @@ def test_a_node_that_does_not_answer() -> None:
     )
 
 
-@pytest.mark.row("VOL-025", shows="model")
+@pytest.mark.row("VOL-025")
 def test_nodes_that_do_not_agree() -> None:
     """VOL-025: there is no current metadata then."""
     other = ClusterMetadata.of({0: (0,), 1: (1, 2, 3)})
@@ -92,7 +92,7 @@ def test_nodes_that_do_not_agree() -> None:
     assert other.encode() in refusal.message
 
 
-@pytest.mark.row("VOL-011", "VOL-012", shows="model")
+@pytest.mark.row("VOL-011", "VOL-012")
 @pytest.mark.parametrize(
     ("target", "stores", "code", "message"),
     [
@@ -132,7 +132,7 @@ def test_targets_that_cannot_be_reached(
     assert (first.code, first.message) == (code, message)
 
 
-@pytest.mark.row("VOL-023", shows="model")
+@pytest.mark.row("VOL-023")
 def test_a_batch_that_leaves_too_few_nodes() -> None:
     """VOL-023: a smaller batch may pass through metadata that a larger one does not."""
     current, target = ClusterMetadata.of({0: (0,), 1: (1,)}), ClusterMetadata.of({0: (1,), 1: (0,)})
@@ -141,7 +141,7 @@ def test_a_batch_that_leaves_too_few_nodes() -> None:
     assert check_target(current, target, [StoreDefinition("users", 2)], batch_size=2) == ()
 
 
-@pytest.mark.row("VOL-092", shows="model")
+@pytest.mark.row("VOL-092")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -154,7 +154,7 @@ def test_options_that_are_refused(options: RebalanceOptions, message: str) -> No
     assert [each.message for each in check_options(options)] == [message]
 
 
-@pytest.mark.row("VOL-091", "VOL-097", "VOL-098", "VOL-099", "VOL-100", "VOL-101", shows="model")
+@pytest.mark.row("VOL-091", "VOL-097", "VOL-098", "VOL-099", "VOL-100", "VOL-101")
 def test_defaults_of_the_document() -> None:
     """VOL-091, VOL-097, VOL-098, VOL-099, VOL-100, VOL-101."""
     assert RebalanceOptions().max_parallel == 1
@@ -166,7 +166,7 @@ def test_defaults_of_the_document() -> None:
     assert defaults.optimization
 
 
-@pytest.mark.row("VOL-093", "VOL-094", shows="model")
+@pytest.mark.row("VOL-093", "VOL-094")
 def test_rollback_needs_the_donors_data() -> None:
     """VOL-093, VOL-094."""
     assert check_rollback([]) == ()

@@ -37,7 +37,7 @@ def moved(**nodes: tuple[int, ...]) -> ClusterMetadata:
     return ClusterMetadata.of({int(name[1:]): partitions for name, partitions in nodes.items()})
 
 
-@pytest.mark.row("VOL-002", "VOL-015", "VOL-016", "VOL-019", shows="model")
+@pytest.mark.row("VOL-002", "VOL-015", "VOL-016", "VOL-019")
 def test_new_nodes_are_stealers() -> None:
     """VOL-015, VOL-016, VOL-002: node 3 is new and gets 1 and 5; it steals exactly those. VOL-019: from nodes 1
     and 2, the donors."""
@@ -47,7 +47,7 @@ def test_new_nodes_are_stealers() -> None:
     assert batch.units == (StealUnit(3, 1, (("one", (1,)),)), StealUnit(3, 2, (("one", (5,)),)))
 
 
-@pytest.mark.row("VOL-004", "VOL-017", shows="model")
+@pytest.mark.row("VOL-004", "VOL-017")
 def test_existing_nodes_are_stealers() -> None:
     """VOL-004, VOL-017: only partition 4 goes, from node 1 to node 0, which has been there before."""
     target = moved(n0=(0, 3, 4), n1=(1,), n2=(2, 5))
@@ -55,7 +55,7 @@ def test_existing_nodes_are_stealers() -> None:
     assert batch.units == (StealUnit(0, 1, (("one", (4,)),)),)
 
 
-@pytest.mark.row("VOL-003", shows="model")
+@pytest.mark.row("VOL-003")
 def test_a_node_is_emptied() -> None:
     """VOL-003: it stays in the metadata, with nothing; every partition of it has a new owner."""
     target = moved(n0=(0, 3, 2), n1=(1, 4, 5), n2=())
@@ -67,7 +67,7 @@ def test_a_node_is_emptied() -> None:
     }
 
 
-@pytest.mark.row("VOL-018", shows="model")
+@pytest.mark.row("VOL-018")
 def test_secondary_moves() -> None:
     """VOL-018: partition 2 goes from node 2 to node 1. It is also where partition 1 finds its second replica:
     that one goes from node 2 to node 0, which gets no primary partition."""
@@ -80,7 +80,7 @@ def test_secondary_moves() -> None:
     }
 
 
-@pytest.mark.row("VOL-032", "VOL-060", shows="model")
+@pytest.mark.row("VOL-032", "VOL-060")
 def test_a_unit_is_one_stealer_and_one_donor() -> None:
     """VOL-060: all stores that go from one to the other are in one unit. VOL-032: the plan is a map of the
     stealer to its donors and their partitions."""
@@ -89,7 +89,7 @@ def test_a_unit_is_one_stealer_and_one_donor() -> None:
     assert by_stealer(batch.units) == {3: (StealUnit(3, 2, (("one", (2, 5)), ("other", (2, 5)))),)}
 
 
-@pytest.mark.row("VOL-030", shows="model")
+@pytest.mark.row("VOL-030")
 def test_every_primary_partition_to_move() -> None:
     """VOL-030."""
     target = moved(n0=(1, 3), n1=(0, 4), n2=(2, 5))
@@ -97,7 +97,7 @@ def test_every_primary_partition_to_move() -> None:
     assert primary_moves(THREE_NODES, THREE_NODES) == ()
 
 
-@pytest.mark.row("VOL-023", shows="model")
+@pytest.mark.row("VOL-023")
 @pytest.mark.parametrize(("size", "sizes"), [(1, [1, 1, 1, 1, 1]), (2, [2, 2, 1]), (5, [5]), (9, [5])])
 def test_batches(size: int, sizes: list[int]) -> None:
     """VOL-023: of the size that was asked for."""
@@ -111,7 +111,7 @@ def test_a_batch_of_nothing_is_refused() -> None:
         batches((), 0)
 
 
-@pytest.mark.row("VOL-031", "VOL-090", shows="model")
+@pytest.mark.row("VOL-031", "VOL-090")
 def test_each_batch_has_its_transition_metadata() -> None:
     """VOL-031, VOL-090: it has the moves of its batch and of those before, and no others."""
     target = moved(n0=(0,), n1=(1,), n2=(2, 5), n3=(3, 4))
@@ -121,7 +121,7 @@ def test_each_batch_has_its_transition_metadata() -> None:
     assert second.after == target
 
 
-@pytest.mark.row("VOL-101", shows="model")
+@pytest.mark.row("VOL-101")
 def test_replicas_that_exist_need_no_copy() -> None:
     """VOL-101: node 1 has a replica of partition 0 already when it becomes its owner, and none of partition 2.
     Without the option it copies both."""
@@ -131,7 +131,7 @@ def test_replicas_that_exist_need_no_copy() -> None:
     assert needs_copy(unit, TWO, before, optimized=False) == (0, 2)
 
 
-@pytest.mark.row("VOL-033", shows="model")
+@pytest.mark.row("VOL-033")
 def test_units_of_one_kind() -> None:
     """VOL-033: a rebalance state of read-only stores names no others."""
     target = moved(n0=(0, 3), n1=(1, 4), n2=(2,), n3=(5,))
@@ -142,7 +142,7 @@ def test_units_of_one_kind() -> None:
     assert of_kind(units, [ONE], StoreKind.READ_ONLY) == ()
 
 
-@pytest.mark.row("VOL-012", "VOL-021", "VOL-087", shows="model")
+@pytest.mark.row("VOL-012", "VOL-021", "VOL-087")
 def test_a_plan_from_three_texts() -> None:
     """VOL-012, VOL-021: cluster, stores and target as files have them; no cluster is needed. VOL-087: what will
     move is shown as stealer, donor and partitions."""
@@ -159,7 +159,7 @@ def test_a_plan_from_three_texts() -> None:
     assert ClusterMetadata.decode(target.encode()) == target
 
 
-@pytest.mark.row("VOL-011", "VOL-012", shows="model")
+@pytest.mark.row("VOL-011", "VOL-012")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -198,7 +198,7 @@ def changes(draw: st.DrawFn) -> tuple[ClusterMetadata, ClusterMetadata, int]:
     return owners[0], owners[1], draw(st.integers(1, count))
 
 
-@pytest.mark.row("VOL-011", "VOL-018", shows="model")
+@pytest.mark.row("VOL-011", "VOL-018")
 @settings(deadline=None)
 @given(changes())
 def test_what_a_plan_moves(change: tuple[ClusterMetadata, ClusterMetadata, int]) -> None:
@@ -219,7 +219,7 @@ def test_what_a_plan_moves(change: tuple[ClusterMetadata, ClusterMetadata, int])
         }
 
 
-@pytest.mark.row("VOL-023", "VOL-031", "VOL-088", shows="model")
+@pytest.mark.row("VOL-023", "VOL-031", "VOL-088")
 @settings(deadline=None)
 @given(changes())
 def test_batches_lead_to_the_target(change: tuple[ClusterMetadata, ClusterMetadata, int]) -> None:

@@ -30,7 +30,7 @@ PAIRS = st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda pair: pair
 UNITS = st.lists(PAIRS, unique=True, max_size=8).map(lambda pairs: [unit(*pair) for pair in pairs])
 
 
-@pytest.mark.row("VOL-102", shows="model")
+@pytest.mark.row("VOL-102")
 @pytest.mark.parametrize(
     ("waiting", "running", "parallel", "chosen"),
     [
@@ -52,7 +52,7 @@ def test_units_that_share_no_node_go_first(
     assert [(each.stealer, each.donor) for each in found] == chosen
 
 
-@pytest.mark.row("VOL-024", "VOL-091", "VOL-102", shows="model")
+@pytest.mark.row("VOL-024", "VOL-091", "VOL-102")
 @settings(deadline=None)
 @given(UNITS, st.integers(0, 3), st.integers(1, 4))
 def test_what_the_schedule_promises(units: list[StealUnit], begun: int, parallel: int) -> None:
@@ -71,7 +71,7 @@ def test_what_the_schedule_promises(units: list[StealUnit], begun: int, parallel
         left.remove(each)
 
 
-@pytest.mark.row("VOL-105", "VOL-106", shows="model")
+@pytest.mark.row("VOL-105", "VOL-106")
 @pytest.mark.parametrize(
     ("state", "streams", "fate"),
     [
@@ -86,7 +86,7 @@ def test_sweeps(state: ServerState, streams: int, fate: SweepFate) -> None:
     assert decide_on_sweep(state, streams) is fate
 
 
-@pytest.mark.row("VOL-104", shows="model")
+@pytest.mark.row("VOL-104")
 def test_progress() -> None:
     """VOL-104: by job and in total, in the document's words."""
     board = ProgressBoard({"a": 4, "b": 6}).heard("a", 3).heard("b", 2)
@@ -94,7 +94,7 @@ def test_progress() -> None:
     assert str(board.of_job("a")) == "Number of stores completed - 3 / 4"
 
 
-@pytest.mark.row("VOL-104", shows="model")
+@pytest.mark.row("VOL-104")
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), max_size=12))
 def test_progress_never_goes_back(heard: list[tuple[str, int]]) -> None:
@@ -121,7 +121,7 @@ CLOCKS = st.dictionaries(st.integers(0, 2), st.integers(1, 3), max_size=3).map(
 VERSIONS = CLOCKS.map(lambda clock: Versioned(clock, str(clock.counts)))
 
 
-@pytest.mark.row("VOL-072", "VOL-073", shows="model")
+@pytest.mark.row("VOL-072", "VOL-073")
 @settings(deadline=None)
 @given(st.lists(VERSIONS, max_size=6), st.randoms(use_true_random=False))
 def test_versions_merge_in_any_order(versions: list[Versioned], random: Random) -> None:
@@ -139,7 +139,7 @@ def test_versions_merge_in_any_order(versions: list[Versioned], random: Random) 
     assert all(merged(held).covers(each.clock) for each in versions)
 
 
-@pytest.mark.row("VOL-072", shows="model")
+@pytest.mark.row("VOL-072")
 def test_obsolete_versions() -> None:
     """VOL-072: a put of one is an error, unless the very same version is put again."""
     first = Versioned(VectorClock().incremented(0), "first")

@@ -24,7 +24,7 @@ REBALANCE, CLUSTER, SWAP = StealStateChange.REBALANCE, StealStateChange.CLUSTER,
 RO, RW = StoreKind.READ_ONLY, StoreKind.READ_WRITE
 
 
-@pytest.mark.row("VOL-035", "VOL-090", shows="model")
+@pytest.mark.row("VOL-035", "VOL-090")
 @pytest.mark.parametrize(
     ("has_ro", "has_rw", "steps"),
     [
@@ -43,7 +43,7 @@ def test_no_stores() -> None:
         batch_steps(has_ro=False, has_rw=False)
 
 
-@pytest.mark.row("VOL-033", "VOL-034", "VOL-039", "VOL-040", "VOL-041", shows="model")
+@pytest.mark.row("VOL-033", "VOL-034", "VOL-039", "VOL-040", "VOL-041")
 @pytest.mark.parametrize(
     ("step", "has_ro", "has_rw", "change", "stealer", "other"),
     [
@@ -77,7 +77,7 @@ def test_state_changes(
     assert change.on_node(is_stealer=False) == other
 
 
-@pytest.mark.row("VOL-035", shows="model")
+@pytest.mark.row("VOL-035")
 @pytest.mark.parametrize("step", [StealStep.CHANGE_RO, StealStep.MIGRATE_RW])
 def test_steps_that_change_no_state(step: StealStep) -> None:
     """VOL-035."""
@@ -85,7 +85,7 @@ def test_steps_that_change_no_state(step: StealStep) -> None:
         state_change(step, has_ro=False, has_rw=True)
 
 
-@pytest.mark.row("VOL-048", "VOL-049", "VOL-050", "VOL-051", shows="model")
+@pytest.mark.row("VOL-048", "VOL-049", "VOL-050", "VOL-051")
 @pytest.mark.parametrize(
     ("swap", "cluster", "rebalance", "order"),
     [
@@ -103,7 +103,7 @@ def test_rollback_of_a_state_change(
     assert rollback_of_state_change(swap, cluster, rebalance) == order
 
 
-@pytest.mark.row("VOL-052..059", shows="model")
+@pytest.mark.row("VOL-052..059")
 @pytest.mark.parametrize(
     ("has_ro", "has_rw", "finished_ro", "found"),
     [
@@ -126,7 +126,7 @@ def test_rollback_of_a_migration(
     assert rollback_of_migration(has_ro, has_rw, finished_ro) == found
 
 
-@pytest.mark.row("VOL-046", shows="model")
+@pytest.mark.row("VOL-046")
 @pytest.mark.parametrize(
     ("step", "has_ro", "has_rw", "order"),
     [
@@ -147,7 +147,7 @@ def test_every_step_has_a_rollback(
     assert rollback_after(step, has_ro, has_rw) == order
 
 
-@pytest.mark.row("VOL-046", shows="model")
+@pytest.mark.row("VOL-046")
 @pytest.mark.parametrize(("has_ro", "has_rw"), [(True, False), (False, True), (True, True)])
 def test_no_step_is_without_a_rollback(has_ro: bool, has_rw: bool) -> None:
     """VOL-046: whichever stores there are."""
@@ -155,7 +155,7 @@ def test_no_step_is_without_a_rollback(has_ro: bool, has_rw: bool) -> None:
         assert rollback_after(step, has_ro, has_rw)
 
 
-@pytest.mark.row("VOL-054", shows="model")
+@pytest.mark.row("VOL-054")
 def test_a_migration_that_cannot_fail() -> None:
     """VOL-054: without RW stores there is no migration of theirs."""
     with pytest.raises(ValueError, match="cannot fail"):
@@ -165,7 +165,7 @@ def test_a_migration_that_cannot_fail() -> None:
 ONE, TWO = BatchId("a", 1), BatchId("a", 2)
 
 
-@pytest.mark.row("VOL-046", shows="model")
+@pytest.mark.row("VOL-046")
 @pytest.mark.parametrize(
     ("unfinished", "committed", "found"),
     [

@@ -96,7 +96,7 @@ async def removed(gate: StepGate, group: Group) -> None:
     await gate.send(Remove("c"), lambda limit_s: member.remove(ord("c"), limit_s))
 
 
-@pytest.mark.row("S2", shows="core")
+@pytest.mark.row("S2")
 def test_every_step_is_checked_by_calls_to_the_members() -> None:
     """S2: the leader's status, a list, a call to each member, then one step with a limit that ends with the
     check's second."""
@@ -113,7 +113,7 @@ def test_every_step_is_checked_by_calls_to_the_members() -> None:
     assert group.limits_s == [pytest.approx(VALID_S - 0.3)]
 
 
-@pytest.mark.row("S2", shows="core")
+@pytest.mark.row("S2")
 def test_a_member_that_is_gone_costs_no_time() -> None:
     """S2: three become two while the third one is dead: both that are left have answered."""
     group = Group(silent="c")
@@ -140,7 +140,7 @@ def test_what_is_missing_is_named() -> None:
     assert run_virtually(main()) == (NotYet(StepCondition.NEXT_MAJORITY, ("b",)), pytest.approx(SENT_S))
 
 
-@pytest.mark.row("S2", shows="core")
+@pytest.mark.row("S2")
 def test_a_check_allows_one_call_and_not_for_long() -> None:
     """S2: never repeated without a new check; a lock or an intention that took too long comes too late."""
     group = Group()
@@ -167,7 +167,7 @@ def test_a_check_allows_one_call_and_not_for_long() -> None:
     assert [each for each in group.calls if each.startswith("remove")] == ["remove c"]
 
 
-@pytest.mark.row("M6", "S2", shows="core")
+@pytest.mark.row("M6", "S2")
 @pytest.mark.parametrize(
     ("kind", "settled"),
     [(FailureKind.NO_ANSWER, True), (FailureKind.OTHER, True), (FailureKind.NOT_ENOUGH_STARTED, False)],
@@ -204,7 +204,7 @@ def test_the_outcome_stays_unknown_to_who_leads_no_longer() -> None:
     assert run_virtually(main()) == NotYet(StepCondition.KNOWN_OUTCOME)
 
 
-@pytest.mark.row("S2", shows="core")
+@pytest.mark.row("S2")
 def test_learners_of_a_cancelled_change_go_by_a_check_of_their_own() -> None:
     """S2: by a majority of the voters, or not at all."""
     group = Group("abcd", learners="d")

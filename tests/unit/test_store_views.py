@@ -53,7 +53,7 @@ async def test_a_zone_whose_owners_are_the_assigned_ones_has_converged(stored: S
     assert {node["name"]: node["copies"] for node in stored.views.nodes()} == dict.fromkeys(NAMES, PARTITIONS)
 
 
-@pytest.mark.row("PME-076", "PME-080", shows="service")
+@pytest.mark.row("PME-076", "PME-080")
 async def test_ideal_and_real_lists_are_shown_as_the_coordinator_has_them(stored: Stored) -> None:
     """PME-076: a late primary leads no sooner than the exchange that says so, though it owns its copy. PME-080:
     without one both are the same list."""

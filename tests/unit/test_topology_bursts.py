@@ -69,7 +69,7 @@ async def leading(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.row("IEP-040", shows="service")
+@pytest.mark.row("IEP-040")
 async def test_a_burst_of_joins_is_one_placement_job() -> None:
     """IEP-040: ten nodes that join together are recorded once and placed once."""
     world = TimerWorld(MemoryMetastore(), KEYS, NO_HOLD)
@@ -113,7 +113,7 @@ async def test_every_lease_lost_and_back_moves_nothing() -> None:
     assert [(each.kind.value, each.node) for each in topology.events[3:]] == [("LEFT", "C")]
 
 
-@pytest.mark.row("I3-061", shows="service")
+@pytest.mark.row("I3-061")
 async def test_after_a_silence_not_even_one_node_has_left() -> None:
     """I3-061: a store that did not answer for longer than half a lease, and then shows a node less."""
     store = MemoryMetastore()

@@ -103,7 +103,7 @@ async def test_what_waits_for_a_window_names_it_and_when_it_opens(world: World) 
     assert views.progress(ZoneId(1), 2)["causes"] == [{"cause": told, "partitions": 4}]
 
 
-@pytest.mark.row("VOL-010", shows="service")
+@pytest.mark.row("VOL-010")
 async def test_what_waits_for_another_operation_names_it(world: World) -> None:
     """VOL-010: one operation at a time: the second waits, and says for which; with nothing else in the way the
     first may begin. What another zone has begun before must end first, too."""

@@ -38,7 +38,7 @@ async def pending(store: MemoryMetastore, number: int) -> list[Assignments]:
     return [Assignments.decode(each.value) for each in found if each.key.endswith("/pending")]
 
 
-@pytest.mark.row("I3-015", shows="service")
+@pytest.mark.row("I3-015")
 async def test_one_zones_event_triggers_that_zone_alone() -> None:
     """S023, I3-015: pending for each partition of zone 1, none for zone 2."""
     store = MemoryMetastore()
@@ -49,7 +49,7 @@ async def test_one_zones_event_triggers_that_zone_alone() -> None:
     assert await pending(store, 2) == []
 
 
-@pytest.mark.row("I3-011", shows="service")
+@pytest.mark.row("I3-011")
 async def test_quorum_size_alone_triggers() -> None:
     """S238, I3-011: another consensus size moves the group, though REPLICAS stay."""
     store = MemoryMetastore()

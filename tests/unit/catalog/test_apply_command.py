@@ -19,7 +19,7 @@ from catalog.filters.json_path import JSON_PATH
 from tests.unit.catalog.commands import catalog, change, command, nodes, refusal, zone
 
 
-@pytest.mark.row("IEP-013", shows="core")
+@pytest.mark.row("IEP-013")
 def test_create_takes_every_default() -> None:
     """IEP-013: one replica unless said otherwise; PARTITIONS from the setting."""
     created = apply_command(
@@ -31,7 +31,7 @@ def test_create_takes_every_default() -> None:
     assert created.applied
 
 
-@pytest.mark.row("IEP-020", "IEP-021", shows="core")
+@pytest.mark.row("IEP-020", "IEP-021")
 @pytest.mark.parametrize(("count", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (6, 3), (100, 3)])
 def test_derived_quorum(count: int, quorum: int) -> None:
     """IEP-020, IEP-021: the default follows the data nodes. It is not stored as if somebody had named it."""
@@ -41,7 +41,7 @@ def test_derived_quorum(count: int, quorum: int) -> None:
     assert created.after.quorum_size is None
 
 
-@pytest.mark.row("IEP-015", "IEP-016", "IEP-017", "IEP-019", "IEP-029", shows="core")
+@pytest.mark.row("IEP-015", "IEP-016", "IEP-017", "IEP-019", "IEP-029")
 @pytest.mark.parametrize(("quorum", "voters"), [(2, 3), (3, 5)])
 def test_consensus_size(quorum: int, voters: int) -> None:
     """IEP-015, IEP-016, IEP-017, IEP-019, IEP-029: 2q - 1 of the replicas vote; q is stored and shown."""
@@ -51,7 +51,7 @@ def test_consensus_size(quorum: int, voters: int) -> None:
     assert consensus_size(quorum, created.after.replicas, len(created.data_nodes)) == voters
 
 
-@pytest.mark.row("IEP-033", "IEP-034", shows="core")
+@pytest.mark.row("IEP-033", "IEP-034")
 def test_the_example_of_iep_133() -> None:
     """IEP-033, IEP-034: seven nodes, a replica on each: 3 vote and 4 learn."""
     made = change("CREATE ZONE 'MY_ZONE' WITH REPLICAS = ALL, QUORUM_SIZE = 2", topology=nodes(7))
@@ -60,7 +60,7 @@ def test_the_example_of_iep_133() -> None:
     assert (voters, effective_replicas(made.after.replicas, len(made.data_nodes)) - voters) == (3, 4)
 
 
-@pytest.mark.row("IEP-022", "IEP-023", "IEP-024", "IEP-025", shows="core")
+@pytest.mark.row("IEP-022", "IEP-023", "IEP-024", "IEP-025")
 @pytest.mark.parametrize(
     ("replicas", "quorum", "kind"),
     [
@@ -84,7 +84,7 @@ def test_quorum_bounds(replicas: str, quorum: int, kind: ErrorKind | None) -> No
         assert refusal(sql, topology=nodes(5))[0] is kind
 
 
-@pytest.mark.row("IEP-022", "IEP-023", shows="core")
+@pytest.mark.row("IEP-022", "IEP-023")
 @pytest.mark.parametrize("replicas", range(1, 13))
 def test_every_quorum_within_its_bounds_is_accepted(replicas: int) -> None:
     """S175, S176, S179, IEP-022, IEP-023: CREATE and ALTER take each size from min(2, r) to ceil(r / 2), or the
@@ -108,7 +108,7 @@ def test_every_quorum_within_its_bounds_is_accepted(replicas: int) -> None:
             assert refusal(alter, snapshot, topology)[0] in kinds
 
 
-@pytest.mark.row("IEP-026", shows="core")
+@pytest.mark.row("IEP-026")
 def test_refusals_of_a_quorum_say_what_would_be_accepted() -> None:
     """IEP-026."""
     assert refusal("CREATE ZONE z (REPLICAS 5, QUORUM SIZE 9)")[1] == (
@@ -125,7 +125,7 @@ def test_refusals_of_a_quorum_say_what_would_be_accepted() -> None:
     )
 
 
-@pytest.mark.row("IEP-031", shows="core")
+@pytest.mark.row("IEP-031")
 def test_alter_changes_what_it_names() -> None:
     """IEP-031: ALL to a number and back, and the quorum."""
     snapshot = catalog("CREATE ZONE z (PARTITIONS 4, REPLICAS 3)", topology=nodes(5))
@@ -149,7 +149,7 @@ def test_nodes_that_left_do_not_refuse_other_changes() -> None:
     assert zone("ALTER ZONE z SET REPLICAS 6", snapshot, nodes(2)).replicas == 6
 
 
-@pytest.mark.row("I3-003", "I3-012", shows="core")
+@pytest.mark.row("I3-003", "I3-012")
 def test_partitions_cannot_be_altered() -> None:
     """I3-003, I3-012: the event exists in the model and is refused with its reason; nothing is written."""
     snapshot = catalog("CREATE ZONE z")
@@ -197,7 +197,7 @@ def test_if_exists_does_nothing_and_says_so(sql: str) -> None:
     assert (nothing.applied, nothing.entries, nothing.effect) == (False, (), {"op": "noop"})
 
 
-@pytest.mark.row("IEP-032", shows="core")
+@pytest.mark.row("IEP-032")
 @pytest.mark.parametrize(
     ("sql", "kind"),
     [
@@ -244,7 +244,7 @@ def test_the_first_refusal_in_the_order_of_checks(sql: str, kind: ErrorKind) -> 
     assert refusal(sql, catalog("CREATE ZONE z"))[0] is kind
 
 
-@pytest.mark.row("IEP-012", shows="core")
+@pytest.mark.row("IEP-012")
 def test_data_nodes_hold_all_profiles() -> None:
     """IEP-012: profiles decide which live nodes a zone uses, and with them the derived quorum."""
     topology = (

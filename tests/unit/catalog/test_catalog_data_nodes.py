@@ -24,7 +24,7 @@ ZONE = Zone(ZoneId(1), "Z", 8, 3, None, ("default",))
 EU = replace(ZONE, nodes_filter="$[?(@.region == 'EU')]")
 
 
-@pytest.mark.row("IEP-012", shows="core")
+@pytest.mark.row("IEP-012")
 def test_an_altered_filter_is_followed_at_once() -> None:
     """IEP-012: who lives and no longer matches leaves; so do those that do not live."""
     everywhere = compute_data_nodes(None, Topology.of(LIVE), ZoneIntent(1, ZONE), JSON_PATH, 0)

@@ -31,7 +31,7 @@ def outcome(expression: str, node: Node) -> bool | None:
         return None
 
 
-@pytest.mark.row("IEP-012", shows="core")
+@pytest.mark.row("IEP-012")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["filter"])
 def test_the_java_library_and_ours_agree(case: dict[str, Any]) -> None:
     """IEP-012, S174. Where that one throws, the text is not a filter."""

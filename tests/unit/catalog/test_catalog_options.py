@@ -39,7 +39,7 @@ NODES = (
 STORES = tuple(Node(f"n{n}", profiles=("default", "bulk"), engines=(("bulk", "store"),)) for n in (1, 2, 3))
 
 
-@pytest.mark.row("IEP-014", "IEP-015", "IEP-030", shows="core")
+@pytest.mark.row("IEP-014", "IEP-015", "IEP-030")
 def test_every_option_is_stored_and_rendered() -> None:
     """IEP-014, IEP-015, IEP-030: and SHOW CREATE ZONE makes the same zone again."""
     made = zone(EVERY_OPTION, topology=NODES)
@@ -114,7 +114,7 @@ def test_a_strategy_that_is_none(option: str, kind: ErrorKind, message: str) -> 
     assert message in told
 
 
-@pytest.mark.row("IEP-012", shows="core")
+@pytest.mark.row("IEP-012")
 def test_the_filter_chooses_the_data_nodes() -> None:
     """IEP-012: and with them the derived quorum (decision 1), at CREATE and at ALTER of the filter."""
     made = change("CREATE ZONE z (REPLICAS ALL, NODES FILTER '$.region')", topology=NODES)
@@ -172,7 +172,7 @@ def test_other_warnings() -> None:
     ]
 
 
-@pytest.mark.row("IEP-052", "IEP-053", shows="core")
+@pytest.mark.row("IEP-052", "IEP-053")
 @pytest.mark.parametrize("replicas", ["3", "ALL"])
 def test_timers_are_immediate_up_and_never_down_by_default(replicas: str) -> None:
     """IEP-052, IEP-053: also with REPLICAS ALL."""

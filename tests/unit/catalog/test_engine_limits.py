@@ -9,7 +9,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from tests.unit.catalog.commands import catalog, change, nodes
 
 
-@pytest.mark.row("IEP-019", "IEP-033", "IEP-034", shows="core")
+@pytest.mark.row("IEP-019", "IEP-033", "IEP-034")
 @pytest.mark.parametrize("count", range(1, 9))
 @pytest.mark.parametrize("replicas", ["ALL", "1", "2", "3", "4", "5", "7", "100"])
 def test_any_number_of_voters_and_learners_is_accepted(count: int, replicas: str) -> None:

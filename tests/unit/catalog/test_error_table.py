@@ -28,7 +28,7 @@ RETRYABLE = (
 """Something outside is to blame: clients see it by the type."""
 
 
-@pytest.mark.row("IEP-026", shows="core")
+@pytest.mark.row("IEP-026")
 def test_codes_are_unique_four_digits_and_documented() -> None:
     """IEP-026: each case has a code of its own; 13 and 22 mean something to some SQL clients."""
     codes = [kind.code for kind in ErrorKind]
@@ -58,7 +58,7 @@ def test_every_name_that_programs_rely_on_is_there() -> None:
     assert set(names.split()) <= set(ErrorKind.__members__)
 
 
-@pytest.mark.row("IEP-024", "IEP-025", "IEP-026", shows="core")
+@pytest.mark.row("IEP-024", "IEP-025", "IEP-026")
 def test_quorum_conflicts_have_codes_of_their_own() -> None:
     """IEP-024, IEP-025, IEP-026."""
     conflicts = [kind for kind in ErrorKind if kind.name.startswith("QUORUM")]

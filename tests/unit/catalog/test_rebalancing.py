@@ -20,7 +20,7 @@ from catalog.core.zone import (
 ZONE = Zone(ZoneId(1), "Z", 4, 3, None, ("default",), auto_scale_up=60, auto_scale_down=TIMER_OFF)
 
 
-@pytest.mark.row("VOL-097", shows="core")
+@pytest.mark.row("VOL-097")
 @pytest.mark.parametrize(
     ("changed", "found"),
     [

@@ -67,7 +67,7 @@ def test_a_conflict_can_turn_into_a_refusal() -> None:
     assert error.value.kind is ErrorKind.ZONE_ALREADY_EXISTS
 
 
-@pytest.mark.row("I3-002", shows="service")
+@pytest.mark.row("I3-002")
 def test_the_same_change_from_somebody_faster_makes_no_second_version() -> None:
     """I3-002."""
     store = MemoryUnitOfWork(None, somebody_else("ALTER ZONE a SET REPLICAS 3"))

@@ -64,7 +64,7 @@ def nodes_of(held: frozenset[tuple[str, str]]) -> frozenset[str]:
     return frozenset(node for node, _ in held)
 
 
-@pytest.mark.row("VOL-009", shows="service")
+@pytest.mark.row("VOL-009")
 @pytest.mark.parametrize("zone", [1, 2])
 @pytest.mark.parametrize("replicas", [1, 4])
 async def test_a_plan_says_what_the_controllers_do(tmp_path: Path, zone: int, replicas: int) -> None:
@@ -146,7 +146,7 @@ async def test_a_plan_that_would_be_another_now_is_not_run(tmp_path: Path) -> No
         assert (await site.catalog()).version == version
 
 
-@pytest.mark.row("VOL-009", shows="service")
+@pytest.mark.row("VOL-009")
 async def test_running_leads_to_the_operation(tmp_path: Path) -> None:
     """The second button: the statement is run with name and reason, and its operation is found (VOL-009). The
     address is known at once, while no controller has named the operation yet."""

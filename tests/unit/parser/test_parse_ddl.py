@@ -42,7 +42,7 @@ def refused(text: str) -> ParseError:
     return error.value
 
 
-@pytest.mark.row("IEP-013", "IEP-014", "IEP-015", "IEP-030", shows="core")
+@pytest.mark.row("IEP-013", "IEP-014", "IEP-015", "IEP-030")
 def test_create_zone() -> None:
     """IEP-013, IEP-014, IEP-015, IEP-030: the parameters are part of CREATE ZONE."""
     text = (
@@ -62,7 +62,7 @@ def test_create_zone() -> None:
     )
 
 
-@pytest.mark.row("IEP-033", shows="core")
+@pytest.mark.row("IEP-033")
 def test_the_example_of_iep_133_parses_as_written() -> None:
     """IEP-033: a single-quoted name, the old form."""
     (command,) = parse_ddl("CREATE ZONE 'MY_ZONE' WITH REPLICAS = ALL, QUORUM_SIZE = 2")
@@ -72,7 +72,7 @@ def test_the_example_of_iep_133_parses_as_written() -> None:
     )
 
 
-@pytest.mark.row("IEP-031", shows="core")
+@pytest.mark.row("IEP-031")
 @pytest.mark.parametrize(
     "text",
     [
@@ -98,7 +98,7 @@ def test_drop_zone() -> None:
     )
 
 
-@pytest.mark.row("IEP-030", "IEP-031", shows="core")
+@pytest.mark.row("IEP-030", "IEP-031")
 def test_the_whole_grammar_of_options_is_read() -> None:
     """IEP-030, IEP-031: also options that the engine does not act on are read, with their values."""
     text = (
@@ -169,7 +169,7 @@ def test_positions_and_source() -> None:
     assert command.source == text[text.index("CREATE") : -2]
 
 
-@pytest.mark.row("IEP-032", shows="core")
+@pytest.mark.row("IEP-032")
 @pytest.mark.parametrize(
     ("text", "line", "column", "message"),
     [
@@ -268,7 +268,7 @@ def test_rename_and_default() -> None:
     )
 
 
-@pytest.mark.row("IEP-033", shows="core")
+@pytest.mark.row("IEP-033")
 @pytest.mark.parametrize("quotes", ["‘’", "‚‘", "‛’"])
 def test_typographic_quotes_are_quotes(quotes: str) -> None:
     """IEP-033: the example as word processors write it. The text that history keeps is what was sent."""
@@ -307,7 +307,7 @@ def test_a_script_is_read_whole_and_errors_name_the_statement() -> None:
     assert (error.line, error.column) == (2, 24)
 
 
-@pytest.mark.row("IEP-032", shows="core")
+@pytest.mark.row("IEP-032")
 def test_literals_of_the_old_form_are_kept_for_the_checks() -> None:
     """IEP-032: a value of another type than int is read, and refused by the catalog."""
     text = "ALTER ZONE z SET PARTITIONS=-2, REPLICAS='3', QUORUM_SIZE=2.5, DATA_NODES_AUTO_ADJUST_SCALE_UP=TRUE"

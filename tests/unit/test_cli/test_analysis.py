@@ -25,7 +25,7 @@ def now(tmp_path: Path) -> str:
     return written(tmp_path / "now.json", placement("ab", "bc", "ca"))
 
 
-@pytest.mark.row("VOL-085", "VOL-087", shows="service")
+@pytest.mark.row("VOL-085", "VOL-087")
 def test_a_target_written_by_hand(now: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-085, VOL-087: who gives what to whom, with bytes; nothing is changed. What each node would have."""
     target = written(tmp_path / "target.json", placement("ad", "bc", "dc"))
@@ -50,7 +50,7 @@ def test_a_target_written_by_hand(now: str, tmp_path: Path, capsys: pytest.Captu
     assert {name: node["replicas"] for name, node in nodes.items()} == {"a": 1, "b": 1, "c": 2, "d": 2}
 
 
-@pytest.mark.row("VOL-084", shows="service")
+@pytest.mark.row("VOL-084")
 def test_more_and_fewer_copies(now: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-084: from a target with a new empty node; a copy that is added has no donor, one that ends no
     stealer."""
@@ -63,7 +63,7 @@ def test_more_and_fewer_copies(now: str, tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.splitlines()[-1] == "0 replicas are copied; nothing was changed."
 
 
-@pytest.mark.row("VOL-085", shows="service")
+@pytest.mark.row("VOL-085")
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -103,7 +103,7 @@ def test_bad_sizes_are_refused(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.row("VOL-086", shows="service")
+@pytest.mark.row("VOL-086")
 def test_the_key_generator_shows_a_good_and_a_bad_target(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,7 +126,7 @@ def copy(name: str, counter: int, **more: object) -> dict[str, object]:
     return plain | {"update_counter": counter} | more
 
 
-@pytest.mark.row("PME-088", "PME-089", shows="service")
+@pytest.mark.row("PME-088", "PME-089")
 def test_copies_that_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """PME-088, PME-089."""
     path = written(tmp_path / "map.json", [copy("a", 5), copy("b", 6), copy("c", 9, state="MOVING")])

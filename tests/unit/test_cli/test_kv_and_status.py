@@ -57,7 +57,7 @@ def test_get_prints_the_value_alone(api: ApiStub, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.splitlines()[1] == "ORDERS,o-17,5,paid,9"
 
 
-@pytest.mark.row("IEP-058", shows="core")
+@pytest.mark.row("IEP-058")
 def test_get_from_a_learner_says_which_point_it_wants(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """IEP-058: at a revision or at a time; what does not go together is refused before anything is sent."""
     api.answers[f"GET {KEY}?read=learner"] = (200, FOUND)
@@ -76,7 +76,7 @@ def test_get_from_a_learner_says_which_point_it_wants(api: ApiStub, capsys: pyte
     assert len(api.requests) == sent
 
 
-@pytest.mark.row("IEP-058", shows="core")
+@pytest.mark.row("IEP-058")
 def test_a_replica_that_is_behind_is_4(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """IEP-058: the wait has an end, and its message says where the replicas are."""
     api.problem(f"GET {KEY}?read=learner", 504, "REPLICA_BEHIND", "no learner has revision 9", sqlState="58000")

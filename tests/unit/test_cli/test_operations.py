@@ -52,7 +52,7 @@ PLAN = {
 }
 
 
-@pytest.mark.row("VOL-089", shows="core")
+@pytest.mark.row("VOL-089")
 def test_the_list(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-089: id, description, status and progress, a line each."""
     found = [operation(), operation("CANCELLED", over=False, verified=True, cause="cancelled by bob")]
@@ -72,7 +72,7 @@ def test_the_list(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == found
 
 
-@pytest.mark.row("VOL-087", "VOL-104", shows="core")
+@pytest.mark.row("VOL-087", "VOL-104")
 def test_show(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-087, VOL-104: progress, what waits for what, and the plan."""
     api.answers[f"GET {BASE}/3-1834"] = (200, operation(plan=PLAN))
@@ -97,7 +97,7 @@ def test_a_cause_that_begins_with_the_state(api: ApiStub, capsys: pytest.Capture
     )
 
 
-@pytest.mark.row("VOL-095", shows="core")
+@pytest.mark.row("VOL-095")
 @pytest.mark.parametrize(
     ("line", "action", "sent"),
     [
@@ -117,7 +117,7 @@ def test_actions(
     assert json.loads(capsys.readouterr().out)["state"] == "PAUSED"
 
 
-@pytest.mark.row("VOL-093", shows="core")
+@pytest.mark.row("VOL-093")
 def test_reverse(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-093."""
     answer = {"reverses": "3-1834", "catalog_version": 9, "operation_id": "3-1900"}
@@ -149,7 +149,7 @@ class Life:
 AWAY = 503, {"name": "METASTORE_UNAVAILABLE", "detail": "away", "status": 503}
 
 
-@pytest.mark.row("VOL-020", shows="core")
+@pytest.mark.row("VOL-020")
 @pytest.mark.parametrize(("state", "code"), [("DONE", 0), ("CANCELLED", 1), ("SUPERSEDED", 1), ("FAILED", 1)])
 def test_wait_ends_with_the_operation(
     state: str, code: int, api: ApiStub, capsys: pytest.CaptureFixture[str]
@@ -185,7 +185,7 @@ def test_one_object_is_no_csv(api: ApiStub, capsys: pytest.CaptureFixture[str]) 
     assert "csv" in capsys.readouterr().err
 
 
-@pytest.mark.row("VOL-095", shows="core")
+@pytest.mark.row("VOL-095")
 def test_some_partitions_are_cancelled(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-095."""
     found = {"operation_id": "3-1834", "given_up": [3, 4], "going_back": [6], "begun": [5]}
@@ -202,7 +202,7 @@ def test_some_partitions_are_cancelled(api: ApiStub, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out) == found
 
 
-@pytest.mark.row("VOL-094", shows="core")
+@pytest.mark.row("VOL-094")
 def test_finalise(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-094: what is deleted is told in numbers; a refusal is one line."""
     path = f"POST {BASE}/3-1834/finalise"
@@ -230,7 +230,7 @@ def test_finalise(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert "something of it is left" in capsys.readouterr().err
 
 
-@pytest.mark.row("VOL-010", "VOL-099", shows="core")
+@pytest.mark.row("VOL-010", "VOL-099")
 def test_limits_of_operations(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-010, VOL-099: one at a time, and how long one may take."""
     caps = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size", "pause")

@@ -25,7 +25,7 @@ def nodes_file(directory: Path, nodes: object) -> Path:
     return path
 
 
-@pytest.mark.row("PME-077", "IEP-034", "IEP-035", "IEP-037", "IEP-038", shows="service")
+@pytest.mark.row("PME-077", "IEP-034", "IEP-035", "IEP-037", "IEP-038")
 def test_every_golden_vector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """IEP-034, IEP-035, IEP-037, IEP-038, PME-077: nodes, roles and order of the Java implementation."""
     for line in FILE.read_text(encoding="utf-8").splitlines():
@@ -42,7 +42,7 @@ def test_every_golden_vector(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert found == case["assignments"]
 
 
-@pytest.mark.row("IEP-036", shows="service")
+@pytest.mark.row("IEP-036")
 def test_balanced_moves_the_least_from_what_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """IEP-036."""
     common = ("--partitions", 64, "--replicas", 3, "--algorithm", "balanced")

@@ -36,7 +36,7 @@ def test_windows_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> 
     assert [line.split()[:2] for line in lines[-2:]] == [["window", "22:00-04:00"], ["window", "Sat,Sun"]]
 
 
-@pytest.mark.row("VOL-097", "VOL-098", "VOL-099", shows="core")
+@pytest.mark.row("VOL-097", "VOL-098", "VOL-099")
 def test_what_is_set_is_shown_and_what_is_not_is_left_out(
     api: ApiStub, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,7 +121,7 @@ def test_changes(line: str, sent: dict[str, Any], api: ApiStub, capsys: pytest.C
     assert "cluster_moves" in capsys.readouterr().out
 
 
-@pytest.mark.row("H2", shows="core")
+@pytest.mark.row("H2")
 def test_nodes_that_do_not_keep_to_the_time_of_resets_are_named(
     api: ApiStub, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,7 +126,7 @@ def test_dry_run(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert request.body == {"partitions": [], "empty": False, "dry_run": True}
 
 
-@pytest.mark.row("R2", "R7", shows="core")
+@pytest.mark.row("R2", "R7")
 def test_a_dry_run_shows_every_copy(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """R2, R7: what each has, which of them is used by name only, what must be confirmed, and whose revision
     proves nothing."""

@@ -23,7 +23,7 @@ def answer(*copies: dict[str, Any], digest: str | None = "d1", **told: int) -> d
     return {"zone": "ORDERS", "zone_id": 1, "seed": 0, "agrees": agrees, "partitions": [partition]}
 
 
-@pytest.mark.row("VOL-082", "VOL-083", shows="core")
+@pytest.mark.row("VOL-082", "VOL-083")
 def test_saved_and_looked_for_later(api: ApiStub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-082, VOL-083: the file has the keys, which are asked for again; changed values are counted."""
     file = tmp_path / "orders.keys.json"

@@ -103,7 +103,7 @@ def test_bad_candidates_are_said(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.row("VOL-084", shows="service")
+@pytest.mark.row("VOL-084")
 def test_a_new_empty_node_gets_its_share(now: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-084: from the placement of before and one node more a balanced target is made, in which nothing moves
     but what the new node gets."""
@@ -125,7 +125,7 @@ def test_a_new_empty_node_gets_its_share(now: Path, capsys: pytest.CaptureFixtur
     assert sum(unit["replicas"] for unit in totals) == found["nodes"]["n6"]["replicas"]
 
 
-@pytest.mark.row("VOL-084", shows="service")
+@pytest.mark.row("VOL-084")
 def test_skew(now: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-084: partitions, replicas and generated keys of each node, with the standard deviation."""
     given = ["skew", "--assignments", str(now), "--keys", "6000"]

@@ -128,7 +128,7 @@ async def test_a_zone_that_was_created_anew() -> None:
     await maps.close()
 
 
-@pytest.mark.row("R8", shows="core")
+@pytest.mark.row("R8")
 async def test_a_group_that_was_founded_anew_at_the_same_address() -> None:
     """R8: who waits for another route than the one that was refused goes on with the new generation."""
     network = Network(routing(3, "a"), routing(3, "a"), routing(9, "a", generation=8))

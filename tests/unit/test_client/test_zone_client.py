@@ -77,7 +77,7 @@ async def test_gets() -> None:
             await client.get("ORDERS", "o-17")
 
 
-@pytest.mark.row("IEP-008", shows="core")
+@pytest.mark.row("IEP-008")
 @pytest.mark.parametrize("mode", list(Mode))
 async def test_reads_from_learners_go_through_a_server(mode: Mode) -> None:
     """IEP-008: the client's side of it: the kind of read and its revision are sent in both modes."""

@@ -41,7 +41,7 @@ def outcome(
     return PartitionOutcome(tuple(in_sync), tuple(filling), StorePosition(*position), **more)
 
 
-@pytest.mark.row("PME-090", "PME-139", shows="core")
+@pytest.mark.row("PME-090", "PME-139")
 @pytest.mark.parametrize(
     ("seen", "known", "joined", "expected"),
     [
@@ -72,7 +72,7 @@ def test_who_may_own(seen: str, known: PartitionOutcome, joined: str, expected: 
     assert not is_lost
 
 
-@pytest.mark.row("PME-094", "PME-097", shows="core")
+@pytest.mark.row("PME-094", "PME-097")
 @pytest.mark.parametrize(
     ("known", "gone", "expected", "is_lost"),
     [
@@ -134,7 +134,7 @@ def test_a_partition_whose_last_owner_left_in_order_waits_for_it() -> None:
     assert decide_states(reports("b:M3@1"), "b", rules, outcome=rules.outcome(0))[1]
 
 
-@pytest.mark.row("PME-095", "PME-096", shows="core")
+@pytest.mark.row("PME-095", "PME-096")
 def test_a_reset_prefers_members_to_longer_logs() -> None:
     known = outcome("a", position=(7, 10), is_lost=True)
     rules = ZoneRules(reset=True, outcomes=(known,))

@@ -48,9 +48,10 @@ def _done(operation: OperationBody) -> str:
     return f"{counts['done']}/{counts['total']}"
 
 
+OPERATION_FIELDS = ("operation_id", "zone", "kind", "state", "done", "started", "by", "reason")
 COLUMNS = table_columns(
     OperationBody,
-    *("operation_id", "zone", "kind", "state", "done", "started", "by", "reason"),
+    *OPERATION_FIELDS,
     state=_state,
     done=_done,
     by=_requester,

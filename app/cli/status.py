@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from app.contract.alerts import AlertBody
 
 DEGRADED_MAX = 20
+NODE_FIELDS = ("name", "alive", "members", "copies", "attributes", "profiles")
 
 
 @object_command
@@ -71,9 +72,7 @@ def status(api: Api) -> int:
             nodes,
             table_columns(
                 NodeBody,
-                *("name", "alive", "members"),
-                *(["copies"] if any(node.get("copies") for node in nodes) else []),
-                *("attributes", "profiles"),
+                *(name for name in NODE_FIELDS if name != "copies" or any(node.get(name) for node in nodes)),
                 alive=lambda node: ("yes" if node.get("alive") else "NO") + _drain(node),
                 members=lambda node: f"{_count(node, 'members')}/{_count(node, 'member_limit')}",
             ),

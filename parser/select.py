@@ -2,7 +2,7 @@
 
 Invariant: what comes out is one query over the relations that were resolved, and nothing else. Functions are
 those of a list; no table function, no file, no setting, no other statement. The engine that runs it is locked
-up besides (``app.sql.sandbox``): this is the first wall, and the one that explains itself.
+up besides (``app.sql.query.sandbox``): this is the first wall, and the one that explains itself.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rebalance.core.metric_row import MOVE_BUCKETS_S, REQUEST_BUCKETS_S, MetricRow
-from rebalance.core.metric_rows import Metric
-from rebalance.core.self_reports import ProcessRole
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.ports.metric_row import MOVE_BUCKETS_S, REQUEST_BUCKETS_S, MetricRow
+from rebalance.ports.metric_rows import Metric
 
 PATH = Path(__file__).parents[1] / "docs" / "metrics-table.md"
 
@@ -19,7 +19,7 @@ def text() -> str:
     lines = [columns, tuple("---" for _ in columns), *(cells(metric.row) for metric in Metric)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"""# Table of metrics
-<!-- Made by scripts/metric_docs.py from rebalance/core/metric_rows.py; change that table, not this file. -->
+<!-- Made by scripts/metric_docs.py from rebalance/ports/metric_rows.py; change that table, not this file. -->
 
 [Metrics](metrics.md) says how to scrape them and what labels mean. *Process*: each process speaks for itself;
 add the values of several. *Installation*: every server says the same of the whole installation; take the `max`

@@ -23,13 +23,13 @@ from app.contract.audit import AuditBody
 from app.contract.nodes import NodeBody
 from app.contract.operations import OperationBody
 from app.contract.zones import PartitionBody, ZoneBody
-from app.sql.results import AnswerColumn
-from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.statements.results import AnswerColumn
+from app.sql.views.system_views import SYSTEM_VIEWS
 from catalog.core.engine_options import ENGINE_OPTIONS
 from catalog.core.zone_options import ZONE_OPTIONS
-from rebalance.core.cause_rows import CauseRow, Normality
-from rebalance.core.cause_table import CAUSE_GROUPS, RESET_AFTER_S
-from rebalance.core.limit_options import LIMIT_OPTIONS
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS
+from rebalance.core.causes.cause_rows import CauseRow, Normality
+from rebalance.core.causes.cause_table import CAUSE_GROUPS, RESET_AFTER_S
 
 DOCS = Path(__file__).parents[1] / "docs"
 MADE = "<!-- Made by scripts/option_docs.py from {}; change that table, not this file. -->"
@@ -54,7 +54,7 @@ def limits() -> str:
         for option in LIMIT_OPTIONS
     )
     return f"""# Limits of moves
-{MADE.format("rebalance/core/limit_options.py")}
+{MADE.format("rebalance/core/admission/limit_options.py")}
 
 Set them with `zonectl rebalance limits`, with `PATCH /api/v1/rebalance/limits`, or on the console's page
 Rebalance. The API takes whole numbers, and null for the default; the command line takes numbers, times as
@@ -183,7 +183,7 @@ def causes() -> str:
     """Each cause is a heading, so that its name is an anchor."""
     parts = [
         f"""# Causes
-{MADE.format("rebalance/core/cause_table.py")}
+{MADE.format("rebalance/core/causes/cause_table.py")}
 
 What zones, partitions, replicas and the installation wait for, as `zonectl status`, the console, the SYSTEM
 views and alerts tell it. A cause begins with its name; what follows the colon names nodes, numbers or times. A
@@ -219,7 +219,7 @@ ROWS = (ZoneBody, NodeBody, OperationBody, PartitionBody, AlertBody, AuditBody)
 def views() -> str:
     parts = [
         f"""# SYSTEM views
-{MADE.format("app/sql/system_views.py and app/contract")}
+{MADE.format("app/sql/views/system_views.py and app/contract")}
 
 Ask them with SELECT, from `zonectl sql` or a SQL driver; `DESCRIBE SYSTEM.ZONES` says the same of one. Names of
 views and columns stay. A column that sums over zones is NULL for who does not see all of them; rows of zones

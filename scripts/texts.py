@@ -14,15 +14,15 @@ from typing import Any, cast
 import typer
 
 from app.alerts.burn_rows import ALERT_ROWS
-from app.application import build_app
+from app.api.services import Services
+from app.bootstrap.application import build_app
 from app.cli.main import app as commands
 from app.configuration.settings import Settings
-from app.services import Services
 from catalog.core.errors import ErrorKind
 from catalog.core.zone_options import ZONE_OPTIONS
-from rebalance.core.cause_table import CAUSE_GROUPS
-from rebalance.core.limit_options import LIMIT_OPTIONS
-from rebalance.core.metric_rows import Metric
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS
+from rebalance.core.causes.cause_table import CAUSE_GROUPS
+from rebalance.ports.metric_rows import Metric
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "texts.md"

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.key_hash import partition_of
 from rebalance.kernels.assessment import Counts, Spread, counted, spread_of
 from rebalance.kernels.transfers import Sizes
 from rebalance.ports.placement import PreviousPlacement

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from tests.fixtures.etcd_server import CALL_S, Etcd, EtcdServer, SharedEtcd, etcd_endpoint, running_etcd
 from tests.fixtures.shared_server import run_directory, shared_by_workers

@@ -15,9 +15,9 @@ from enum import Enum
 from app.alerts import conditions
 from app.alerts.facts import InstallationFacts
 from app.contract.health import InstallationPart
-from rebalance.core.alert_state import Findings
-from rebalance.core.causes import Cause
-from rebalance.core.self_reports import DISK_FULL_SHARE
+from app.core.alert_state import Findings
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.self_reports import DISK_FULL_SHARE
 
 STALE_S = 15.0
 """Nothing begins to fire and nothing is resolved by a mirror that is older."""

@@ -18,10 +18,8 @@ import structlog
 from app.alerts.alert_rows import BY_NAME, Severity, findings_of, for_ms
 from app.alerts.facts import InstallationFacts
 from app.alerts.silences import Silences
-from app.views.answer_state import OK
-from rebalance.controllers.controller_leadership import ControllerLeadership
-from rebalance.core.alert_silence import is_told
-from rebalance.core.alert_state import (
+from app.core.alert_silence import is_told
+from app.core.alert_state import (
     Alert,
     AlertRecord,
     Alerts,
@@ -31,14 +29,16 @@ from rebalance.core.alert_state import (
     judge,
     shown_order,
 )
-from rebalance.core.keys import Keyspace
-from rebalance.core.metric_rows import Metric
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.txn import KeyValue
+from app.views.answer_state import OK
+from rebalance.controllers.controller_leadership import ControllerLeadership
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.txn import KeyValue
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

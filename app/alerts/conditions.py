@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.alerts.facts import InstallationFacts
+from app.core.alert_state import Findings
 from app.views.answer_state import OK
-from rebalance.core.alert_state import Findings
 
 CERTIFICATE_S = 7 * 86_400.0
 """A certificate that ends within so long is to be renewed now."""

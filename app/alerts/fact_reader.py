@@ -16,11 +16,11 @@ from app.views.keyspace_views import KeyspaceViews
 from app.views.store_servers import servers_down
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
-from rebalance.core.keys import Keyspace
-from rebalance.core.operation_movement import STUCK_MS
-from rebalance.core.readable import read
-from rebalance.core.self_reports import EngineRecord, ProcessRecord
-from rebalance.core.txn import Get, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import read
+from rebalance.core.keyspace.self_reports import EngineRecord, ProcessRecord
+from rebalance.core.keyspace.txn import Get, Txn
+from rebalance.core.operations.operation_movement import STUCK_MS
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore, MetastoreError
 

@@ -14,11 +14,11 @@ from app.alerts.alert_rows import LEVEL_ROWS, STALE_S, AlertRow, Severity
 from app.alerts.facts import InstallationFacts
 from app.alerts.shown_alerts import is_seen
 from app.contract.health import Degraded, InstallationPart
+from app.core.alert_state import Alert, Alerts, AlertState, Labels
 from app.views.answer_state import OK
 from catalog.core.zone import Zone
-from rebalance.core.admission import utc
-from rebalance.core.alert_state import Alert, Alerts, AlertState, Labels
-from rebalance.core.causes import Cause, cause_of
+from rebalance.core.admission.move_admission import utc
+from rebalance.core.causes.cause import Cause, cause_of
 
 HELD_BY = frozenset((Cause.FOREIGN_DIRECTORY, Cause.NODE_REMOVED, Cause.STORE_DAMAGED))
 """Causes for which a node's process waits, and somebody has to come."""

@@ -13,15 +13,15 @@ from typing import Any
 from app.alerts.facts import InstallationFacts
 from app.alerts.readiness_judge import judge, with_state
 from app.contract.health import LostPartitions
+from app.core.alert_state import Alert
 from app.views.answer_state import OK
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.errors import StoreError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.store_guard import StoreGuard
-from rebalance.core.alert_state import Alert
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.self_reports import EngineRecord, ProcessRecord, Trouble, WaitingZone
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.self_reports import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from app.alerts.alert_rows import BY_NAME
 from app.contract.alerts import AlertBody, SilenceBody
 from app.contract.columns import Facts, body_of
+from app.core.alert_silence import Silence
+from app.core.alert_state import Alert
 from catalog.core.zone import ZoneId
-from rebalance.core.alert_silence import Silence
-from rebalance.core.alert_state import Alert
-from rebalance.core.operation import parse_operation_id
+from rebalance.core.operations.operation import parse_operation_id
 
 
 def alert_body(alert: Alert, silence: Silence | None = None) -> AlertBody:

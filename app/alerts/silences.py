@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from app.alerts.alert_rows import BY_NAME
-from app.log_levels import utc_now_ms
+from app.core.alert_silence import SILENCES_MAX, Silence
+from app.process.level_changes import utc_now_ms
 from catalog.core.errors import ErrorKind, RefusedError
-from rebalance.core.alert_silence import SILENCES_MAX, Silence
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import Unreadable, read, readable
-from rebalance.core.txn import Delete, Put, Txn, as_read
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read, readable
+from rebalance.core.keyspace.txn import Delete, Put, Txn, as_read
 from rebalance.metastore.guarded_update import commit_decided
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore

@@ -25,11 +25,11 @@ from app.alerts.webhook_message import (
     messages,
     signature,
 )
-from rebalance.core.alert_state import Alert
+from app.core.alert_state import Alert
 from rebalance.core.backoff import Backoff
-from rebalance.core.metric_rows import Metric
 from rebalance.hosting.tls_handshakes import closed_handshakes
 from rebalance.ports.measures import NO_MEASURES, Measures
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

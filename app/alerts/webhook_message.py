@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.alerts.alert_rows import BY_NAME, AlertGroup, Severity
-from rebalance.core.alert_state import Alert, AlertState
+from app.core.alert_state import Alert, AlertState
 
 TIME_HEADER = "Zonekeeper-Timestamp"
 SIGNATURE_HEADER = "Zonekeeper-Signature"

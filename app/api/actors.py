@@ -8,11 +8,11 @@ from urllib.parse import unquote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.actor import acting
 from app.api.problems import problem_response
 from app.edge.fields import SQL_USER
-from app.login import current_login
-from app.request_id import current_request_id
+from app.requests.actor import acting
+from app.requests.login import current_login
+from app.requests.request_id import current_request_id
 from catalog.core.audit import NAME_MAX, Actor, Channel
 from catalog.core.errors import ErrorKind, RefusedError
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import problem_response
 from catalog.core.errors import ErrorKind, RefusedError
-from rebalance.groups.key_text import KEY_CHARS_MAX
+from rebalance.groups.calls.key_text import KEY_CHARS_MAX
 
 _NOT_ESCAPED = "!$&'()*+,;=:@-._~"
 """With letters and digits, all that stands in a path as it is."""

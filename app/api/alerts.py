@@ -9,12 +9,12 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from app.actor import current_actor, current_caller
 from app.alerts.shown_alerts import alert_body, is_seen, seen_alerts, silence_body
 from app.alerts.silences import check_silenced
 from app.api.bodies import Person, Reason, RequestBody, Whole
 from app.api.metastore_calls import answered
 from app.api.problems import answers
+from app.api.services import Services, ServicesOf
 from app.contract.alerts import (
     AlertBody,
     Alerts,
@@ -24,17 +24,17 @@ from app.contract.alerts import (
     SilenceEnded,
     SilenceList,
 )
-from app.log_levels import utc_now_ms
-from app.services import Services, ServicesOf
+from app.core.alert_silence import FOR_S_MAX, Silence, silence_of
+from app.core.alert_state import AlertState, Labels
+from app.process.level_changes import utc_now_ms
+from app.requests.actor import current_actor, current_caller
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.names import NAME_CHARS_MAX
 from catalog.core.visible import VISIBLE_PATTERN
 from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
-from rebalance.core.admission import utc
-from rebalance.core.alert_silence import FOR_S_MAX, Silence, silence_of
-from rebalance.core.alert_state import AlertState, Labels
+from rebalance.core.admission.move_admission import utc
 
 router = APIRouter(prefix="/api/v1/alerts", tags=["health"])
 

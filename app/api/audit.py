@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
 from app.api.problems import answers
+from app.api.services import ServicesOf
 from app.contract.audit import AuditBody, AuditRecords
 from app.contract.columns import body_of
-from app.request_audit import audit_facts
-from app.services import ServicesOf
-from app.sql.paging import page_offset, page_token
+from app.requests.request_audit import audit_facts
+from app.sql.statements.paging import page_offset, page_token
 from catalog.core.audit import AuditFilter
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from app.actor import current_caller
 from app.alerts.readiness_judge import of_zones
+from app.api.services import Services, ServicesOf
 from app.contract.health import Health, Readiness
+from app.requests.actor import current_caller
 from app.security.access_view import AccessView
-from app.services import Services, ServicesOf
 from catalog.core.authorisation import NO_GRANTS
 from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, zone_object
 

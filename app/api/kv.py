@@ -15,20 +15,20 @@ from app.api.addresses import Key, ZoneName
 from app.api.bodies import JSON_INT_MAX, RequestBody
 from app.api.caller_presence import Deadline, TimeoutField, while_present
 from app.api.problems import answers
+from app.api.services import Services, ServicesOf
 from app.contract.keys import ABANDONS_FIELD, GetResult, PutResult
 from app.contract.read_from import ReadFrom
 from app.metrics.outcomes import measured_put
-from app.services import Services, ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.zone import Zone
-from rebalance.core.keys import PartitionId
-from rebalance.core.safe_time import ReadPoint
-from rebalance.core.write_terms import WriteTerms
-from rebalance.groups.data_client import Datum
-from rebalance.groups.key_hash import partition_of
-from rebalance.groups.key_text import OPERATION_ID_PATTERN, OPERATION_IDS_PATTERN
-from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
-from rebalance.groups.router import READ_AT_LIMIT_S, TIME_LIMIT_S
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.write_terms import WriteTerms
+from rebalance.core.moves.safe_time import ReadPoint
+from rebalance.groups.calls.data_client import Datum
+from rebalance.groups.calls.key_hash import partition_of
+from rebalance.groups.calls.key_text import OPERATION_ID_PATTERN, OPERATION_IDS_PATTERN
+from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice, ReplicaDatum
+from rebalance.groups.calls.router import READ_AT_LIMIT_S, TIME_LIMIT_S
 from rebalance.ports.groups import (
     GenerationRefusedError,
     GroupFullError,

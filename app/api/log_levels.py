@@ -8,16 +8,13 @@ from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from app.actor import current_actor
 from app.api.bodies import Person, Reason, RequestBody, Whole
 from app.api.metastore_calls import answered
 from app.api.problems import answers
+from app.api.services import ServicesOf
 from app.contract.columns import Facts, body_of
 from app.contract.log_levels import LevelChange, LevelReset, LogLevels
-from app.log_levels import utc_now_ms
-from app.services import ServicesOf
-from catalog.core.audit import Action
-from rebalance.core.log_levels import (
+from app.core.log_levels import (
     DEFAULTS,
     FOR_S_DEFAULT,
     FOR_S_MAX,
@@ -28,6 +25,9 @@ from rebalance.core.log_levels import (
     LogLevel,
     checked_module,
 )
+from app.process.level_changes import utc_now_ms
+from app.requests.actor import current_actor
+from catalog.core.audit import Action
 
 router = APIRouter(prefix="/api/v1/log-levels", tags=["logs"])
 

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.metastore_calls import answered
 from app.api.problems import answers
+from app.api.services import ServicesOf
 from app.contract.metastore import AdoptionBody, DivergenceName, MetastoreState
-from app.services import ServicesOf
 from catalog.core.errors import ErrorKind, StoreError
 from rebalance.controllers.store_guard import ShownState, StoreState
 from rebalance.ports.metastore import MetastoreError

@@ -7,8 +7,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.api.problems import answers
+from app.api.services import ServicesOf
 from app.contract.metrics import ScrapeTarget
-from app.services import ServicesOf
 from app.views.scrape_targets import scrape_targets
 
 router = APIRouter(tags=["health"])

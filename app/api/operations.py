@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.actor import current_actor
 from app.api.metastore_calls import answered
 from app.api.operation_models import ActionRequest, FinaliseRequest, OperationPause, PartitionsCancel
 from app.api.problems import answers
+from app.api.services import Services, ServicesOf
 from app.api.statement_models import WAIT_S_MAX
 from app.contract.operations import (
     CancelledBody,
@@ -25,17 +25,17 @@ from app.contract.operations import (
     ReverseAnswer,
     StateName,
 )
-from app.services import Services, ServicesOf
-from app.sql.paging import page_offset, page_token
+from app.requests.actor import current_actor
+from app.sql.statements.paging import page_offset, page_token
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationFilter, OperationViews
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
-from rebalance.core.admission import Pause
-from rebalance.core.operation import OPERATION_ID, Operation, OperationKind, OperationState
-from rebalance.core.withdrawal import CancelledPartitions
+from rebalance.core.admission.move_admission import Pause
+from rebalance.core.assignments.withdrawal import CancelledPartitions
+from rebalance.core.operations.operation import OPERATION_ID, Operation, OperationKind, OperationState
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 

@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 
 from app.api.bodies import RequestBody
 from app.api.problems import documented, problem_response
+from app.api.services import Services, ServicesOf
 from app.api.statement_bodies import while_connected
 from app.contract.statements import Warned
-from app.services import Services, ServicesOf
-from app.sql.ddl_files import DdlFile, DdlFileError
+from app.sql.plan.ddl_files import DdlFile, DdlFileError
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from parser.text_limits import OWN_TEXT
 

@@ -14,9 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from app.errors import problem
+from app.requests.errors import problem
 from catalog.core.errors import ErrorKind, StatementError
-from rebalance.core.metric_rows import Metric
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

@@ -12,19 +12,19 @@ from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
-from app.actor import current_actor, seen_zones
 from app.api.bodies import Person, Reason, RequestBody, whole_between
 from app.api.metastore_calls import answered
 from app.api.problems import documented
-from app.services import Services, ServicesOf
+from app.api.services import Services, ServicesOf
+from app.requests.actor import current_actor, seen_zones
 from app.views.reset_waits import nodes_behind
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.limits import LimitsChangedError
-from rebalance.core.admission import Limits, Pause, utc
-from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
-from rebalance.core.windows import WINDOWS_MAX, Window
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
+from rebalance.core.admission.move_admission import Limits, Pause, utc
+from rebalance.core.admission.windows import WINDOWS_MAX, Window
 from rebalance.ports.metastore import MetastoreError
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from app.actor import current_origin
 from app.api.addresses import ZoneName
 from app.api.bodies import RequestBody, Whole
 from app.api.operation_models import PartitionNumber
 from app.api.problems import answers
+from app.api.services import Services, ServicesOf
 from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
-from app.services import Services, ServicesOf
+from app.requests.actor import current_origin
 from app.views.recovery_views import loss_reset_body, partition_states, reset_body, restart_body
 from app.views.sight import as_of
 from catalog.core.audit import Action
@@ -24,7 +24,7 @@ from catalog.core.zone import Zone
 from catalog.core.zone_options import PARTITIONS_MAX
 from rebalance.controllers.planned_resets import ShownReset
 from rebalance.controllers.recovery import check_numbers
-from rebalance.core.recovery import ResetTerms
+from rebalance.core.recovery.recovery_plan import ResetTerms
 from rebalance.ports.metastore import MetastoreError
 
 NODES_MAX = 1_000

@@ -9,10 +9,10 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 
-from app.login import current_login
+from app.api.services import Services
 from app.metrics.request_meter import note_route
+from app.requests.login import current_login
 from app.security.policy import ROUTES, Guard, Subject, check_complete
-from app.services import Services
 from app.views.zone_directory import zone_not_found
 from catalog.core.authorisation import Permission
 from catalog.core.errors import ErrorKind, RefusedError

@@ -9,8 +9,8 @@ from fastapi.responses import JSONResponse, Response
 
 from app.api.addresses import ZoneName
 from app.api.problems import documented
+from app.api.services import ServicesOf
 from app.contract.keys import RoutingMapBody
-from app.services import ServicesOf
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
 

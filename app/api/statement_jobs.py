@@ -11,19 +11,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.actor import current_principal, current_scope
 from app.api.problems import answers, documented, problem_document
+from app.api.services import Services, ServicesOf
 from app.api.statement_models import (
     WAIT_S_MAX,
     CancelRequest,
     LoggedStatementRequest,
 )
 from app.contract.statements import LoggedStatement, ResultRows
-from app.services import Services, ServicesOf
-from app.sql.abandoned import REST
-from app.sql.paging import page_offset, page_token
-from app.sql.results import HELD
-from app.sql.script_work import ROWS_IN_PAGE, script_work
+from app.requests.actor import current_principal, current_scope
+from app.sql.jobs.abandoned import REST
+from app.sql.jobs.script_work import ROWS_IN_PAGE, script_work
+from app.sql.statements.paging import page_offset, page_token
+from app.sql.statements.results import HELD
 from catalog.core.access_tokens import scope_text
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.statement_log import NewStatement, StatementRow, StatementState, key_of_scope

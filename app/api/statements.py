@@ -8,15 +8,15 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 
-from app.actor import acting, current_actor
 from app.api.plan import PlanBody
 from app.api.problems import documented, problem_response
+from app.api.services import ServicesOf
 from app.api.statement_bodies import while_connected
 from app.api.statement_jobs import run_logged
 from app.api.statement_models import LoggedStatementRequest
 from app.contract.statements import LoggedStatement, StatementAnswer
-from app.services import ServicesOf
-from app.sql.statements import ScriptError, ShownResult
+from app.requests.actor import acting, current_actor
+from app.sql.statements.statement_outcomes import ScriptError, ShownResult
 from catalog.core.errors import ErrorKind, RefusedError
 from parser.script import check_size
 

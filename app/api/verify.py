@@ -14,14 +14,14 @@ from app.api.addresses import ZoneName
 from app.api.bodies import JSON_INT_MAX, RequestBody, Whole
 from app.api.operation_models import PartitionNumber
 from app.api.problems import answers
+from app.api.services import Services, ServicesOf
 from app.contract.keys import VerifyBody
 from app.contract.zones import PartitionBody, Roles
-from app.services import Services, ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Zone
-from rebalance.core.keys import PartitionId
-from rebalance.core.move_status import shortfall_of
-from rebalance.groups.copy_reader import PartitionCheck, Samples
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.moves.move_status import shortfall_of
+from rebalance.groups.calls.copy_reader import PartitionCheck, Samples
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
 

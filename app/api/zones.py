@@ -9,19 +9,19 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.actor import seen_zones
 from app.api.addresses import ZoneName
 from app.api.bodies import JSON_INT_MAX
 from app.api.problems import answers, documented
+from app.api.services import Services, ServicesOf
 from app.contract.zones import PartitionAnswer, PartitionMap, Partitions, ProgressAnswer, ZoneDetail, Zones
-from app.services import Services, ServicesOf
+from app.requests.actor import seen_zones
 from app.views.keyspace_views import KeyspaceViews
 from app.views.published_map import MAP_MEDIA_TYPE, map_json
 from app.views.store_map import partition_map_of
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from catalog.core.zone_options import PARTITIONS_MAX
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import structlog
 
 from app.security.administrator import SHOWN_US, keep_local_token, recover_administrator, recovery_line
 from app.security.passwords import hash_password
-from app.sql.executor import CatalogExecutor
-from app.sql.member_counts import MemberCounts
+from app.sql.engine.executor import CatalogExecutor
+from app.sql.plan.member_counts import MemberCounts
 from catalog.core.audit import Actor, Channel
 from catalog.core.messages import Secret
 from catalog.core.snapshot import ZoneDefaults

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from app.bootstrap.stores import open_metastore
-from app.build import own_version
 from app.configuration.settings import Settings
 from app.metrics.certificates import certificate_probe
 from app.metrics.exposition import Exposition
 from app.metrics.server_gauges import background_probe
-from rebalance.core.keys import Keyspace
-from rebalance.core.self_reports import ProcessRole
+from app.process.build import own_version
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.hosting.background import Background, Work, kept
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.etcd import EtcdMetastore

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from app.configuration.node_settings import member_ports
 from app.configuration.settings import Settings
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.nodes.engine_hosts import EngineHosts
 from rebalance.ports.engines import ENTRY_POINTS, EngineFactory, EngineRoom
 from rebalance.ports.fence import MemberGuard

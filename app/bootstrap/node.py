@@ -16,16 +16,16 @@ from app.bootstrap.scrape_entry import open_process
 from app.bootstrap.stores import entry_of
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings
-from app.logs import configure
+from app.process.stderr_lines import configure
 from app.supervision.child_plan import NODE_INHERITS, zonectl
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
-from rebalance.core.self_reports import ProcessRole
-from rebalance.core.zone_map import MAP_PERIOD_S
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.partition_maps.zone_map import MAP_PERIOD_S
+from rebalance.groups.calls.safe_time import SafeTimeWriter
 from rebalance.groups.etcd_group import EtcdGroupHost
-from rebalance.groups.etcd_mirror import EtcdMirrorHost
-from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.groups.member_scrape import MemberScrape
-from rebalance.groups.safe_time import SafeTimeWriter
+from rebalance.groups.files.etcd_tuning import EtcdTuning
+from rebalance.groups.mirrors.etcd_mirror import EtcdMirrorHost
+from rebalance.groups.process.member_scrape import MemberScrape
 from rebalance.hosting.background import Work
 from rebalance.hosting.directory_owner import node_directories
 from rebalance.hosting.etcd_binary import EtcdBinary, choose, dotted

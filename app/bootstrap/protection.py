@@ -22,7 +22,7 @@ from app.security.passwords import PasswordChecks
 from app.security.protections import missing_protections, open_links, require_links, require_protections
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
-from app.sql.executor import CatalogExecutor
+from app.sql.engine.executor import CatalogExecutor
 from rebalance.hosting.loaded_certificate import LoadedCertificate
 
 if TYPE_CHECKING:

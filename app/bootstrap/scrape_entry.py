@@ -16,12 +16,12 @@ from app.edge.http_limits import HttpLimits
 from app.edge.own_address import is_every_address, url_of
 from app.edge.trust import Trust
 from app.edge.uvicorn_server import listen, serve_http
-from app.log_levels import LogLevelFollower
-from app.logs import set_levels
 from app.metrics.scrape_door import Admission, scrape_app
+from app.process.level_changes import LogLevelFollower
+from app.process.stderr_lines import set_levels
 from app.security.protections import is_loopback
 from app.security.scrape_token import ScrapeToken
-from rebalance.core.self_reports import ProcessRole
+from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.hosting.background import Work
 from rebalance.hosting.connection_places import ConnectionPlaces
 from rebalance.hosting.loaded_certificate import LoadedCertificate

@@ -14,7 +14,8 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from app.alerts.readiness_probe import controller_name
-from app.application import build_app
+from app.api.services import Services
+from app.bootstrap.application import build_app
 from app.bootstrap.catalog_administrators import renew_token
 from app.bootstrap.composition import ProcessFrame
 from app.bootstrap.metrics import measure_server
@@ -28,15 +29,14 @@ from app.configuration.settings import Settings
 from app.console.mount import Console
 from app.edge.own_address import url_of
 from app.edge.uvicorn_server import listen, places_of, serve_http
-from app.logs import configure
 from app.metrics.request_meter import RequestMeter
 from app.metrics.scrape_door import ScrapeDoor
+from app.process.stderr_lines import configure
 from app.security.scrape_token import ScrapeToken
-from app.services import Services
-from app.sql.retention import trim_catalog
+from app.sql.engine.retention import trim_catalog
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.ring_standby import RingStandby
-from rebalance.core.self_reports import ProcessRole
+from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.loaded_certificate import LoadedCertificate
 from rebalance.hosting.stranger_share import StrangerShare

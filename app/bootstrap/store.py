@@ -13,10 +13,10 @@ from app.bootstrap.store_obstacles import StoreObstacles
 from app.bootstrap.stores import entry_of, open_metastore
 from app.configuration.node_settings import node_of
 from app.configuration.settings import Settings
-from app.log_levels import LogLevelFollower
-from app.logs import configure, set_levels
-from rebalance.core.keys import Keyspace
-from rebalance.core.self_reports import ProcessRole, store_name
+from app.process.level_changes import LogLevelFollower
+from app.process.stderr_lines import configure, set_levels
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.self_reports import ProcessRole, store_name
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.held_start import HeldStart

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import structlog
 
-from rebalance.core.causes import Cause
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError
 from rebalance.metastore.own_directory import OwnDirectory
 from rebalance.ports.metastore import MetastoreError, MetastoreHistory
 from rebalance.store.shell.damaged_store import damage_of, move_aside, why_kept

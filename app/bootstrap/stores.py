@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from app.build import own_commit, own_version
 from app.configuration.settings import Settings
+from app.process.build import own_commit, own_version
 from catalog.core.codec import FORMAT, LEVELLED
 from catalog.core.level import LEVEL
-from rebalance.core.self_reports import ProcessRecord, ProcessRole
+from rebalance.core.keyspace.self_reports import ProcessRecord, ProcessRole
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.measures import NO_MEASURES, Measures
 

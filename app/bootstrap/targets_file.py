@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from app.views.scrape_targets import scrape_targets
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 
 log = structlog.get_logger(__name__)

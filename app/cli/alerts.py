@@ -12,7 +12,7 @@ from app.cli.exits import ExitCode, UsageError
 from app.cli.options import ByOption, argument, group, option
 from app.cli.rebalance_run import seconds_of
 from app.cli.say import counted, say
-from rebalance.core.alert_silence import silenced_text
+from app.core.alert_silence import silenced_text
 
 if TYPE_CHECKING:
     from app.contract.alerts import AlertBody, SilenceBody

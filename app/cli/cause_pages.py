@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.cli.say import say
-from rebalance.core.cause_table import anchor
+from rebalance.core.causes.cause_table import anchor
 
 PAGES_MAX = 5
 

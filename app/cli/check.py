@@ -21,7 +21,7 @@ from app.cli.problems import describe_problem
 from app.cli.say import say, say_json
 from app.cli.sql_source import Script, read_script
 from app.configuration.node_profiles import profiles_of
-from app.errors import problem
+from app.requests.errors import problem
 from app.supervision.child_plan import NodeSpec, default_topology, read_topology
 from app.supervision.installation_state import UpError
 from catalog.core.authorisation import READY_GRANTS

@@ -12,17 +12,17 @@ from typing import Any
 
 from sortedcontainers import SortedList
 
-from app.sql.metadata import registry_with_metadata
-from app.sql.results import ResultSet
-from app.sql.sandbox_pool import QueryLimits, SandboxPool
-from app.sql.view_registry import ViewRegistry, arrow_stream
-from app.sql.view_snapshot import SystemSnapshot
+from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.statements.results import ResultSet
+from app.sql.views.metadata import registry_with_metadata
+from app.sql.views.view_registry import ViewRegistry, arrow_stream
+from app.sql.views.view_snapshot import SystemSnapshot
 from catalog.core.snapshot import CatalogSnapshot, Topology
 from parser.queries import Query
 from parser.select import PreparedQuery, prepare_query
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import NodeRecord
-from rebalance.core.txn import KeyValue
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceCopy
 
 KEYSPACE = Keyspace("check/")

@@ -17,7 +17,7 @@ from app.cli.exits import ExitCode
 from app.cli.request_errors import ProblemError, RequestError, UnreachableError, may_pass
 from app.cli.say import say
 from catalog.core.visible import visible
-from rebalance.core.cause_table import in_words
+from rebalance.core.causes.cause_table import in_words
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from app.cli.contexts import contexts_file, origin_of
 from app.cli.say import say
-from rebalance.core.write_terms import ABANDONED_MAX
+from rebalance.core.keyspace.write_terms import ABANDONED_MAX
 from rebalance.hosting.private_files import replace_privately
 
 FILE_NAME = "given-up-writes.json"

@@ -16,7 +16,7 @@ from app.cli.options import MetastoreOption, argument, group, make_settings, set
 
 if TYPE_CHECKING:
     from app.configuration.settings import Settings
-    from rebalance.core.keys import Keyspace
+    from rebalance.core.keyspace.keys import Keyspace
 
 PROBE_S = 4.0
 
@@ -112,7 +112,7 @@ def _result(fault: str) -> int:
 def _key_result(settings: Settings, key_of: Callable[[Keyspace], str]) -> int:
     """Healthy while the key is there."""
     from app.bootstrap.stores import open_metastore
-    from rebalance.core.keys import Keyspace
+    from rebalance.core.keyspace.keys import Keyspace
     from rebalance.ports.metastore import MetastoreError
 
     key = key_of(Keyspace(settings.metastore_prefix))

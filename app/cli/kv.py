@@ -16,8 +16,8 @@ from app.cli.request_errors import NoAnswerError, ProblemError
 from app.cli.say import say_json
 from app.contract.keys import TIMEOUT_MAX_S
 from app.contract.read_from import ReadFrom
-from rebalance.core.write_terms import WriteTerms
-from rebalance.groups.key_text import check_key, check_operation_id
+from rebalance.core.keyspace.write_terms import WriteTerms
+from rebalance.groups.calls.key_text import check_key, check_operation_id
 
 if TYPE_CHECKING:
     from app.contract.keys import GetResult, PutResult

@@ -136,7 +136,7 @@ app = Commands(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from app.build import build_line
+        from app.process.build import build_line
 
         print(f"zonectl {build_line()}")
         raise typer.Exit

@@ -9,7 +9,7 @@ from app.cli.cause_pages import say_pages
 from app.cli.output import Columns, print_table, table_columns
 from app.cli.say import counted, say
 from app.contract.operations import OperationBody
-from rebalance.core.cause_table import in_words
+from rebalance.core.causes.cause_table import in_words
 
 if TYPE_CHECKING:
     from app.contract.operations import (

@@ -17,7 +17,7 @@ from app.cli.say import counted
 from app.cli.sql_source import STDIN
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
+from rebalance.core.partition_maps.affinity import CopyState
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
 from spark.copies import Copy
 

@@ -11,7 +11,7 @@ import typer
 from app.cli.connection import Api, object_command
 from app.cli.names import fold_name
 from app.cli.options import AuditNote, ForOption, group
-from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
 
 app = group("Limit how many partitions move at once; pause and resume moves.")
 

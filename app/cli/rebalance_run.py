@@ -11,8 +11,8 @@ from app.cli.exits import UsageError
 from app.cli.options import AuditNote
 from app.cli.problem_document import JsonObject
 from app.cli.rebalance_view import print_limits
-from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
-from rebalance.core.windows import Window
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
+from rebalance.core.admission.windows import Window
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _SIZES = {"": 1}

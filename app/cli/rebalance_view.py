@@ -9,8 +9,8 @@ from app.cli.options import OutputFormat
 from app.cli.output import print_rows
 from app.cli.problem_document import JsonObject
 from app.cli.say import say, say_json
-from rebalance.core.bandwidth import rate_text
-from rebalance.core.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitKind
+from rebalance.core.admission.bandwidth import rate_text
+from rebalance.core.admission.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitKind
 
 
 def print_limits(limits: JsonObject, form: OutputFormat) -> None:

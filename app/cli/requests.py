@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from app.cli.problem_document import JsonObject
 from app.contract.keys import ABANDONS_FIELD, TIMEOUT_FIELD
-from rebalance.core.write_terms import ANY, WriteTerms
+from rebalance.core.keyspace.write_terms import ANY, WriteTerms
 
 if TYPE_CHECKING:
     from app.contract.alerts import Alerts, SilenceBegun, SilenceBody, SilenceEnded

@@ -77,7 +77,7 @@ class _Statement:
 
 def _read(script: Script) -> tuple[list[_Statement], bool]:
     """The statements, and whether one is a query. Raises ProblemError for a script that is wrong."""
-    from app.errors import problem
+    from app.requests.errors import problem
     from catalog.core.errors import ParseError
     from parser.queries import Query, read_each
     from parser.text_limits import OWN_TEXT

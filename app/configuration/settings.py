@@ -9,13 +9,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.edge.http_limits import HttpLimits
 from app.edge.trust import Trust
-from app.sql.query_line import LineLimits
-from app.sql.statement_line import RUNNING_MAX, WAITING_MAX, statement_limits
+from app.sql.statements.query_line import LineLimits
+from app.sql.statements.statement_line import RUNNING_MAX, WAITING_MAX, statement_limits
 from catalog.core.retention import KEPT_DAYS, Retention
 from catalog.secret_files import with_password_file
 from parser.text_limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
-from rebalance.core.assignments import Strategy
-from rebalance.groups.etcd_tuning import STRICT_STEPS
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.groups.files.etcd_tuning import STRICT_STEPS
 from rebalance.hosting.tls import TlsFiles
 
 DEFAULT_DATA_DIR = Path("zonekeeper-data")

@@ -24,13 +24,13 @@ from app.console.fragments import when
 from app.console.shared import Site
 from app.console.viewer import require, sees
 from app.contract.operations import KindName, StateName
+from app.core.alert_state import Labels
 from app.security.policy import PageControl
 from app.views.node_stop import can_stop
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.names import written
 from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
-from rebalance.core.alert_state import Labels
 
 Json = dict[str, Any]
 Silenced = tuple[str, Labels]

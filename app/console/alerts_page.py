@@ -20,10 +20,10 @@ from app.console.frame import PageFrame, console_page, page_frame
 from app.console.shared import Site
 from app.console.viewer import may_use
 from app.contract.alerts import AlertBody, SilenceBody
+from app.core.alert_silence import silenced_text
+from app.core.alert_state import ENDED_MAX, AlertState
 from app.security.policy import PageControl
 from catalog.core.errors import ErrorKind, RefusedError
-from rebalance.core.alert_silence import silenced_text
-from rebalance.core.alert_state import ENDED_MAX, AlertState
 
 NOTE = "Current problems, since when, and what to do. A pending alert fires once its condition has held for "
 "its time."

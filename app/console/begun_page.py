@@ -17,9 +17,9 @@ from app.console.shared import Site
 from app.console.viewer import shown_cause
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
-from rebalance.core.causes import Cause
-from rebalance.core.operation import Operation
-from rebalance.core.readable import read
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.readable import read
+from rebalance.core.operations.operation import Operation
 
 
 def address(zone: str, revision: int) -> str:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from catalog.core.quorum import majority
-from rebalance.core.assignments import nodes_of
-from rebalance.core.move_status import MoveState, PartitionView, partition_status
-from rebalance.core.operation_progress import step_of
-from rebalance.core.partition_state import (
+from rebalance.core.assignments.assignment import nodes_of
+from rebalance.core.keyspace.records import MemberRole
+from rebalance.core.moves.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.moves.partition_state import (
     GlobalState,
     LocalState,
     copies_of,
@@ -21,8 +21,8 @@ from rebalance.core.partition_state import (
     is_learner,
     local_state,
 )
-from rebalance.core.records import MemberRole
-from rebalance.core.recovery_candidates import living_voters, possible_voters
+from rebalance.core.operations.operation_progress import step_of
+from rebalance.core.recovery.recovery_candidates import living_voters, possible_voters
 
 COPIES, CODES = 8, 32
 """A cell is ``role * COPIES + copy``, below CODES."""

@@ -12,11 +12,11 @@ import structlog
 from nicegui import ui
 from nicegui.element import Element
 
-from app.actor import acting
 from app.console.browser import html
 from app.console.fragments import render
 from app.console.frame import PageFrame, remember_name
 from app.console.shared import Site
+from app.requests.actor import acting
 from app.security.policy import PageControl
 from catalog.core.errors import StatementError
 

@@ -29,10 +29,10 @@ from app.views.placed_zone import PlacedZone
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.targets import matrix_of
-from rebalance.core.causes import Cause
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read
-from rebalance.core.target import TargetPointer
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
 from rebalance.store.core.ownership import StoreOwnership
 

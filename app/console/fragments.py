@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from app.console.browser import fill, html
 from app.edge.policies import CONSOLE as PATH
-from rebalance.core.cause_table import anchor, words
+from rebalance.core.causes.cause_table import anchor, words
 
 EMPTY = Markup()
 CSS = Path(__file__).with_name("console.css")

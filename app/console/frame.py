@@ -15,7 +15,6 @@ from fastapi import Request
 from markupsafe import Markup
 from nicegui import ui
 
-from app.actor import current_actor
 from app.alerts.alert_rows import Severity
 from app.api.alerts import shown_alerts
 from app.console.browser import call, fill, html, look_for_server
@@ -23,15 +22,16 @@ from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render, style_sheet, utc
 from app.console.shared import Site
 from app.console.viewer import current_viewer, page_refusal, sees_system, viewing
+from app.core.alert_state import AlertState
 from app.edge.policies import CONSOLE as PATH
+from app.requests.actor import current_actor
 from app.security.console_door import session_secret
 from app.security.policy import PAGES
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import StatementError
 from catalog.core.sessions import csrf_of
 from catalog.core.zone import ZoneId
-from rebalance.core.alert_state import AlertState
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from app.console.frame import PageFrame
 from app.console.shared import Site
 from app.console.viewer import may_use
 from app.security.policy import PageControl
-from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
 
 SEPARATOR = ";"
 Value = int | bool | list[str] | None

@@ -18,7 +18,7 @@ from app.security.refusing import AGAIN_S
 from rebalance.hosting.background import Background
 
 if TYPE_CHECKING:
-    from app.services import Services
+    from app.api.services import Services
 
     Serving = Callable[[Services, Background], AbstractAsyncContextManager[ASGIApp]]
 

@@ -11,8 +11,8 @@ from app.console.grids import grid_row
 from app.console.zone_grid import NodeLoad, ZoneGrid
 from app.contract.columns import Facts, body_of
 from app.contract.nodes import NodeBody
-from rebalance.core.drain import Drain
-from rebalance.core.records import NodeRecord
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.moves.drain import Drain
 
 Row = dict[str, Any]
 

@@ -18,8 +18,8 @@ from app.console.zone_grid import Numbers, ZoneGrid
 from app.contract.operations import OperationPlanBody
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationViews, history_of
-from rebalance.core.causes import Cause
-from rebalance.core.operation import OperationKind
+from rebalance.core.causes.cause import Cause
+from rebalance.core.operations.operation import OperationKind
 
 Json = dict[str, Any]
 

@@ -20,7 +20,7 @@ from app.console.viewer import may_use
 from app.contract.operations import StateName
 from app.security.policy import PageControl
 from rebalance.controllers.operation_control import not_found
-from rebalance.core.operation import parse_operation_id
+from rebalance.core.operations.operation import parse_operation_id
 
 OPEN_STATES: tuple[StateName, ...] = ("WAITING", "RUNNING", "PAUSED")
 CHOICES = {"all": "all", "open": "in progress"}

@@ -9,8 +9,8 @@ from typing import Any
 
 from app.console.cells import HealthCell
 from app.console.zone_states import ZoneState
-from rebalance.core.cause_table import anchor, row_of
-from rebalance.core.causes import Cause, told_cause
+from rebalance.core.causes.cause import Cause, told_cause
+from rebalance.core.causes.cause_table import anchor, row_of
 
 CAUSES_MAX = 8
 OF_LOSS = (Cause.NODE_DOWN.value, Cause.NO_MAJORITY.value, Cause.MEMBER_FAILED.value)

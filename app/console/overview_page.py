@@ -18,8 +18,8 @@ from app.console.overview import Tile, health_bar, stuck, tiles, unsettled
 from app.console.shared import Site
 from app.console.viewer import may_use, sees_system
 from app.console.zone_states import zone_states
+from app.core.alert_state import AlertState
 from app.security.policy import PageControl
-from rebalance.core.alert_state import AlertState
 
 CHANGES_SHOWN = 8
 

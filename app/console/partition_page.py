@@ -16,8 +16,8 @@ from app.console.frame import console_page, page_frame
 from app.console.plan import quoted
 from app.console.shared import Site
 from app.console.viewer import page_refusal
-from app.sql.results import ResultSet
-from rebalance.core.keys import PartitionId
+from app.sql.statements.results import ResultSet
+from rebalance.core.keyspace.keys import PartitionId
 
 
 def reasons(answer: ResultSet) -> list[dict[str, Any]]:

@@ -8,16 +8,25 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.console.what_if import Answer, answer_of
-from app.sql.change_plan import PlanId, plan_id_of
-from app.sql.forecast import NOWHERE, Forecast, Outlook, ZoneChange, changed_zone, forecast, judged, rules_of
-from app.sql.view_snapshot import SystemSnapshot
+from app.sql.plan.change_plan import PlanId, plan_id_of
+from app.sql.plan.forecast import (
+    NOWHERE,
+    Forecast,
+    Outlook,
+    ZoneChange,
+    changed_zone,
+    forecast,
+    judged,
+    rules_of,
+)
+from app.sql.views.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import Change
 from catalog.core.zone import Zone, ZoneId
 from parser.to_command import parse_ddl
-from rebalance.core.admission import Limits
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.topology import Topology
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.topology.data_nodes import DataNodes
+from rebalance.core.topology.node_presence import Topology
 
 
 class Wish(StrEnum):

@@ -18,7 +18,7 @@ from app.console.shared import Site
 from app.console.viewer import may_use, require
 from app.console.what_if import read_names
 from app.security.policy import PageControl
-from app.sql.change_plan import refuse_other
+from app.sql.plan.change_plan import refuse_other
 
 WISHES = {
     Wish.REPLICAS.value: "change the number of replicas",

@@ -7,8 +7,8 @@ import asyncio
 import time
 
 from app.views.wait_causes import WaitCauses
-from rebalance.core.admission import Limits
-from rebalance.core.keys import Keyspace
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 
 RECOUNT_S = 5.0

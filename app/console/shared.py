@@ -11,22 +11,22 @@ from typing import Any
 import structlog
 from markupsafe import Markup
 
+from app.api.services import Services
 from app.console.feed import PartitionFeed, Topic
 from app.console.fragments import link, render
 from app.console.viewer import Viewer, current_viewer, for_everybody, may_use, renewed, sees, sees_all_zones
+from app.core.alert_silence import Silence
+from app.core.alert_state import Alert
 from app.security.policy import PageControl
 from app.security.statement_policy import only_zones
-from app.services import Services
-from app.sql.results import ResultSet, SessionContext
-from app.sql.view_snapshot import SystemSnapshot
+from app.sql.statements.results import ResultSet, SessionContext
+from app.sql.views.view_snapshot import SystemSnapshot
 from app.views.sight import MetastoreSilence
 from catalog.core.audit import AuditFilter
 from catalog.core.errors import RefusedError, StatementError
 from catalog.core.names import written
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone
-from rebalance.core.alert_silence import Silence
-from rebalance.core.alert_state import Alert
 
 log = structlog.get_logger(__name__)
 

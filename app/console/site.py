@@ -13,6 +13,7 @@ from nicegui import Client, core, ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
+from app.api.services import Services
 from app.console.browser import KEPT
 from app.console.feed import PartitionFeed
 from app.console.fragments import load_templates
@@ -21,7 +22,6 @@ from app.console.sockets import SocketGuard, is_kept
 from app.console.viewer import current_viewer
 from app.console.viewer_middleware import ViewerMiddleware
 from app.security.policy import PAGES, check_console
-from app.services import Services
 from catalog.core.errors import StatementError
 from rebalance.hosting.background import Background
 

@@ -30,7 +30,7 @@ from app.console.sql_script import (
 )
 from app.console.sql_words import offered_words, zone_words
 from app.contract.change_text import CHANGE_COLUMNS, change_cells
-from app.sql.statements import ScriptError, ShownResult
+from app.sql.statements.statement_outcomes import ScriptError, ShownResult
 from catalog.core.errors import StatementError
 from parser.hidden_secrets import hide_secrets
 

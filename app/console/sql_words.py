@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.security.statement_policy import COMMANDS, EXPLAIN_PARTITION
-from app.sql.statement_meter import kind_of_type
-from app.sql.view_registry import SCHEMA, ViewRegistry
+from app.sql.statements.statement_meter import kind_of_type
+from app.sql.views.view_registry import SCHEMA, ViewRegistry
 from catalog.core.messages import Name
 from catalog.core.principals import ObjectKind, Privilege
 from catalog.core.zone_options import ZONE_OPTIONS

@@ -29,7 +29,7 @@ from app.console.principal_forms import (
     target_text,
 )
 from app.console.shared import Site
-from app.sql.principal_views import grant_rows, role_rows, user_rows
+from app.sql.views.principal_views import grant_rows, role_rows, user_rows
 from catalog.core.snapshot import CatalogSnapshot
 
 USER_COLUMNS = [

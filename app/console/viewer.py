@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from app.actor import acting
-from app.login import Login, logged_in
+from app.requests.actor import acting
+from app.requests.login import Login, logged_in
 from app.security.policy import CONTROLS, PAGES, SEE_SYSTEM, Need, PageControl, Subject
 from app.security.session_view import SessionView
 from catalog.core.audit import NOBODY, Actor
@@ -21,8 +21,8 @@ from catalog.core.authorisation import Caller, Grants, Permission
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import ALL_ZONES, SYSTEM, GrantObject, Privilege, zone_object
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import OF_ALL_ZONES
-from rebalance.core.causes import cause_of
+from rebalance.core.admission.move_admission import OF_ALL_ZONES
+from rebalance.core.causes.cause import cause_of
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.actor import current_actor
 from app.console.viewer import Viewer, viewing
 from app.console.viewer_room import ViewerRoom
-from app.login import current_login
-from app.request_id import current_request_id
+from app.requests.actor import current_actor
+from app.requests.login import current_login
+from app.requests.request_id import current_request_id
 from app.security.console_door import FILES
 from app.security.refusing import refuse
 from app.security.session_view import SessionView

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.console.fragments import natural
-from app.sql.forecast import NOWHERE, Flow, Forecast, Outlook, ZoneChange, forecast
-from app.sql.view_snapshot import SystemSnapshot
+from app.sql.plan.forecast import NOWHERE, Flow, Forecast, Outlook, ZoneChange, forecast
+from app.sql.views.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Zone
-from rebalance.core.data_nodes import DataNodes, data_nodes_of_names
+from rebalance.core.topology.data_nodes import DataNodes, data_nodes_of_names
 from rebalance.kernels.assessment import Assessment, assess
 from rebalance.kernels.transfers import NOBODY
 

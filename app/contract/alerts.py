@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from app.contract.columns import Moment, Named
 from app.contract.marks import About, OneOf
-from rebalance.core.alert_state import AlertState
+from app.core.alert_state import AlertState
 
 AlertStateName = Annotated[str, OneOf(AlertState)]
 

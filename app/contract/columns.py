@@ -1,8 +1,8 @@
 """The one description of a row: each column of it with its type, text, unit, and names in REST and SQL, who may
 see it, and where its value is from. A row is a typed dictionary whose fields are marked with ``Named``.
 
-Made from it: the body of REST with its schema, a SQL view (``app.sql.view_registry.view_of``), columns of the
-console's grids (``app.console.grids.grid_columns``) and of tables of the command line
+Made from it: the body of REST with its schema, a SQL view (``app.sql.views.view_registry.view_of``), columns of
+the console's grids (``app.console.grids.grid_columns``) and of tables of the command line
 (``app.cli.output.table_columns``), and ``docs/views.md``.
 """
 
@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, cast, g
 from typing_extensions import get_type_hints, is_typeddict
 
 from app.contract.marks import About
-from rebalance.core.admission import utc
+from rebalance.core.admission.move_admission import utc
 
 T = TypeVar("T")
 

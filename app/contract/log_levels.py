@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from app.contract.columns import Moment, Named
 from app.contract.marks import About, OneOf
-from rebalance.core.log_levels import LineLevel
+from app.core.log_levels import LineLevel
 
 LevelName = Annotated[str, OneOf(LineLevel)]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from typing_extensions import TypedDict
 
 from app.contract.marks import About, OneOf
-from rebalance.core.epoch import DivergenceKind
+from rebalance.core.keyspace.epoch import DivergenceKind
 
 DivergenceName = Annotated[str, OneOf(DivergenceKind, "")]
 

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 from app.contract.columns import Moment, Named
 from app.contract.marks import About, OneOf
 from app.contract.zones import AsOf
-from rebalance.core.operation import OperationKind, OperationState
+from rebalance.core.operations.operation import OperationKind, OperationState
 
 KindName = Annotated[str, OneOf(OperationKind)]
 StateName = Annotated[str, OneOf(OperationState)]

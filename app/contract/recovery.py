@@ -8,9 +8,9 @@ from typing_extensions import TypedDict
 
 from app.contract.marks import About, OneOf
 from app.contract.zones import AsOf, Roles, Since
-from rebalance.core.partition_state import GlobalState, LocalState
-from rebalance.core.records import MemberState
-from rebalance.core.recovery_candidates import CandidateKind
+from rebalance.core.keyspace.records import MemberState
+from rebalance.core.moves.partition_state import GlobalState, LocalState
+from rebalance.core.recovery.recovery_candidates import CandidateKind
 
 UNKNOWN, SERVING, NOT_SERVING = "UNKNOWN", "SERVING", "NOT_SERVING"
 """What is told while the metastore is silent."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rebalance.core.keys import Keyspace
-from rebalance.core.operation import Operation
-from rebalance.core.readable import Unreadable, read
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.operations.operation import Operation
 from rebalance.metastore.mirror import KeyspaceMirror
 
 

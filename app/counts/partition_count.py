@@ -24,13 +24,13 @@ from app.views.wait_causes import WaitCauses
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.assignments import nodes_of
-from rebalance.core.causes import Cause, labels_of
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import MoveState, PartitionView
-from rebalance.core.partition_facts import UNREAD, MoveStage, PartitionFacts, facts_of, full_nodes
-from rebalance.core.readable import Unreadable, read
+from rebalance.core.assignments.assignment import nodes_of
+from rebalance.core.causes.cause import Cause, labels_of
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.moves.move_status import MoveState, PartitionView
+from rebalance.core.moves.partition_facts import UNREAD, MoveStage, PartitionFacts, facts_of, full_nodes
+from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror, names_below
 from rebalance.store.core.ownership import StoreOwnership
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from app.views.sight import MetastoreSilence, ServingAnswer
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.ports.groups import GroupError
 
 LOOK_S = 2.0

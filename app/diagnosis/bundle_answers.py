@@ -20,9 +20,9 @@ from app.diagnosis.bundle_files import BundleEntry
 from app.diagnosis.metastore_probes import MetastoreMember
 from app.diagnosis.scrubbing import without_literals
 from app.diagnosis.server_probes import Ask, Query
-from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.views.system_views import SYSTEM_VIEWS
 from parser.hidden_secrets import hide_secrets
-from rebalance.core.self_reports import ProcessRole
+from rebalance.core.keyspace.self_reports import ProcessRole
 
 CALL_S = 8.0
 ANSWERS: Mapping[str, str] = {

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
-from app.build import own_commit, own_version
 from app.configuration.local_server import SCRAPE_TOKEN_FILE
 from app.configuration.settings import Settings
 from app.diagnosis.machine_probes import java
 from app.diagnosis.scrubbing import HIDDEN, is_secret, secrets_in
 from app.diagnosis.whereabouts import Place
+from app.process.build import own_commit, own_version
 
 LOG_BYTES_MAX = 2 << 20
 LOGS_BYTES_MAX = 24 << 20

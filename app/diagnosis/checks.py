@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any
 
-from rebalance.core.cause_table import row_of
-from rebalance.core.etcd_versions import is_broken, parse_version
+from rebalance.core.causes.cause_table import row_of
+from rebalance.core.recovery.etcd_versions import is_broken, parse_version
 
 GIB = 1 << 30
 DISK_FREE_WARN, DISK_FREE_FAIL = 5 * GIB, GIB

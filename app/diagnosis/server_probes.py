@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import httpx
 from cryptography import x509
 
-from app.build import own_version
 from app.diagnosis import checks
 from app.diagnosis.checks import OUT_OF_ORDER, Check, CheckVerdict
+from app.process.build import own_version
 
 Ask = Callable[[str, float], httpx.Response]
 """A path and the time limit in seconds: the answer to a GET. Raises httpx.HTTPError."""

@@ -14,7 +14,7 @@ from app.edge.policies import headers_of
 from app.edge.refusals import answer
 from app.edge.request_rules import forwarded_refusal, refusal_of
 from app.edge.trust import Trust, as_addressed
-from app.request_id import HEADER, request_id_of, requested
+from app.requests.request_id import HEADER, request_id_of, requested
 from catalog.core.errors import RefusedError
 
 log = structlog.get_logger(__name__)

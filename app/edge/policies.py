@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.build import own_version
+from app.process.build import own_version
 
 VERSION_FIELD = "Zonekeeper-Version"
 """Clients compare it with their own."""

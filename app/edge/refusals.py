@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from app.errors import MEDIA_TYPE, problem
+from app.requests.errors import MEDIA_TYPE, problem
 from catalog.core.errors import StatementError
 
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rebalance.core.metric_rows import Metric
 from rebalance.hosting.loaded_certificate import LoadedCertificate, ends_of
 from rebalance.ports.measures import Measures
+from rebalance.ports.metric_rows import Metric
 
 
 def certificate_probe(name: str, certificate: LoadedCertificate, measures: Measures) -> Callable[[], None]:

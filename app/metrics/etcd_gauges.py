@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import Measures
 from rebalance.ports.metastore import MemberHealth, MetastoreError
+from rebalance.ports.metric_rows import Metric
 
 PERIOD_S = 15.0
 

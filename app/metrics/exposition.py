@@ -19,9 +19,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from rebalance.core.metric_row import OTHER, MetricRow, MetricType
-from rebalance.core.metric_rows import Metric
-from rebalance.core.self_reports import ProcessRole
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.ports.metric_row import OTHER, MetricRow, MetricType
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

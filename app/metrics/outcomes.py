@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from enum import Enum
 
 from catalog.core.errors import ErrorKind, StatementError
-from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import Measures
+from rebalance.ports.metric_rows import Metric
 
 SERVER_ERROR = 500
 

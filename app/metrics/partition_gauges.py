@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 
 from app.counts.partition_count import PartitionCount
 from app.counts.zone_tally import number_of, states_of
-from rebalance.core.causes import Cause
-from rebalance.core.metric_row import OTHER
-from rebalance.core.metric_rows import Metric
-from rebalance.core.move_status import MoveState
-from rebalance.core.partition_facts import MoveStage, PartitionFacts
+from rebalance.core.causes.cause import Cause
+from rebalance.core.moves.move_status import MoveState
+from rebalance.core.moves.partition_facts import MoveStage, PartitionFacts
 from rebalance.ports.measures import Measures
+from rebalance.ports.metric_row import OTHER
+from rebalance.ports.metric_rows import Metric
 
 NODES_SHOWN_MAX = 200
 """So many nodes have a series of their own, those that are down first."""

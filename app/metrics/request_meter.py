@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.policies import CONSOLE
 from app.security.policy import PAGES
-from rebalance.core.metric_row import OTHER
-from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import Measures
+from rebalance.ports.metric_row import OTHER
+from rebalance.ports.metric_rows import Metric
 
 METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
 SQL = "/v1/"

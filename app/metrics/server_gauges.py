@@ -18,16 +18,16 @@ from app.views.store_servers import servers_up
 from catalog.core.errors import StoreError
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
-from rebalance.core.keys import Keyspace
-from rebalance.core.metric_rows import Metric
-from rebalance.core.operation import OperationState
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.self_reports import EngineRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.self_reports import EngineRecord
+from rebalance.core.operations.operation import OperationState
 from rebalance.hosting.background import Background
 from rebalance.hosting.connection_places import ConnectionPlaces
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.measures import Measures
 from rebalance.ports.metastore import MetastoreCondition, MetastoreError
+from rebalance.ports.metric_rows import Metric
 from rebalance.ports.placement import EngineState
 
 LOOK_S = 2.0

@@ -12,7 +12,7 @@ from dataclasses import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.fields import SQL_ROLE, SQL_USER, Fields
-from app.login import Login, logged_in
+from app.requests.login import Login, logged_in
 from app.security.access_view import AccessView
 from app.security.console_door import SECURE_SCHEMES, ConsoleDoor, is_console
 from app.security.credentials import read_credential
@@ -24,8 +24,8 @@ from app.security.sql_roles import narrowed, selected_roles
 from app.security.standing import StandingWatch
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.principals import SYSTEM, Privilege
-from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import NO_MEASURES, Measures
+from rebalance.ports.metric_rows import Metric
 
 OPEN = frozenset(
     {("GET", path) for path in ("/livez", "/healthz", "/readyz", "/v1/info")} | {("HEAD", "/v1/statement")}

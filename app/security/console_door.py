@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.fields import Fields
 from app.edge.policies import ALWAYS, CONSOLE
-from app.login import Login, logged_in
+from app.requests.login import Login, logged_in
 from app.security.credentials import LinkCredential, PasswordCredential
 from app.security.login_check import LoginCheck
 from app.security.policy import CONSOLE_DOOR, Guard

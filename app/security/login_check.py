@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from app.login import Login, Proof
+from app.requests.login import Login, Proof
 from app.security.access_view import AccessView
 from app.security.credentials import BearerCredential, Credential, LinkCredential, PasswordCredential
 from app.security.jwt import JwtChecks, is_jwt
@@ -19,8 +19,8 @@ from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.principals import Principal
-from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import NO_MEASURES, Measures
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

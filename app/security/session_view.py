@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from app.login import Login, Proof
+from app.requests.login import Login, Proof
 from app.security.access_view import AccessView
 from app.security.fresh_value import FreshValues
 from app.security.login_check import utc_now_us

@@ -37,7 +37,7 @@ from app.supervision.installation_state import (
 )
 from app.supervision.privacy import keep_private
 from catalog.core.level import BELOW_LEVEL_CODE
-from rebalance.groups.reservations import without_tls
+from rebalance.groups.files.reservations import without_tls
 from rebalance.hosting.age import age_of_this_process_s
 from rebalance.hosting.etcd_binary import dotted, remember
 from rebalance.hosting.heartbeat import dump_on_signal

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import ConfigurationRecord
-from rebalance.core.txn import KeyValue
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import ConfigurationRecord
+from rebalance.core.keyspace.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceCopy
 
 

@@ -39,20 +39,23 @@ from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
-from rebalance.core.change_lock import decode_lock
-from rebalance.core.data_nodes import DataNodes, replica_counts
-from rebalance.core.drain import Drain
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.failures import Failure, FailureRecord, newest
-from rebalance.core.guarded_write import decode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import PartitionView, StoreOwners, given_up_of, partition_status
-from rebalance.core.phases import phases_of
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable, unreadable_among
-from rebalance.core.records import (
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.change_lock import decode_lock
+from rebalance.core.assignments.guarded_write import decode_trigger
+from rebalance.core.assignments.target import INDEX_BYTES, StoredTarget, TargetPointer, is_target_of
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.failures import Failure, FailureRecord, newest
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import (
+    RecordNotReadableError,
+    Unreadable,
+    read,
+    readable,
+    unreadable_among,
+)
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     GivenUpRecord,
     GroupRecord,
@@ -62,9 +65,12 @@ from rebalance.core.records import (
     RestartRecord,
     Stage,
 )
-from rebalance.core.target import INDEX_BYTES, StoredTarget, TargetPointer, is_target_of
-from rebalance.core.topology import Topology
-from rebalance.core.txn import KeyValue
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.moves.drain import Drain
+from rebalance.core.moves.move_status import PartitionView, StoreOwners, given_up_of, partition_status
+from rebalance.core.moves.phases import phases_of
+from rebalance.core.topology.data_nodes import DataNodes, replica_counts
+from rebalance.core.topology.node_presence import Topology
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.store.core.ownership import StoreOwnership
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from app.views.held_members import counts_on
 from app.views.unreadable_keys import decoded_data_nodes
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.target import TargetPointer
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.store.core.ownership import StoreOwnership
 

@@ -9,7 +9,7 @@ from typing import Any
 from app.views.keyspace_views import KeyspaceViews
 from app.views.sight import MetastoreSilence, as_of
 from catalog.core.zone import ZoneId
-from rebalance.core.drain import DrainLoss, losses
+from rebalance.core.moves.drain import DrainLoss, losses
 
 SHOWN_MAX = 1_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.target import StoredTarget, TargetPointer, available_target
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.target import StoredTarget, TargetPointer, available_target
 
 
 @dataclass(frozen=True, slots=True)

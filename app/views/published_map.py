@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from catalog.core.zone import Zone, ZoneId
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.zone_map import ZoneMapPointer
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, readable
+from rebalance.core.partition_maps.zone_map import ZoneMapPointer
 from rebalance.kernels.partition_map import STATE_NAMES, FullArrays
 from rebalance.kernels.partition_map_codec import DamagedMapError, decode_map
 from rebalance.metastore.mirror import KeyspaceCopy

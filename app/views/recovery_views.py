@@ -21,14 +21,14 @@ from catalog.core.zone import Zone
 from rebalance.controllers.planned_resets import PartitionReset
 from rebalance.controllers.recovery import PartitionRestart
 from rebalance.controllers.store_requests import LossReset
-from rebalance.core.admission import utc
-from rebalance.core.cause_table import advice
-from rebalance.core.keys import PartitionId
-from rebalance.core.move_status import PartitionView, StoreOwners, partition_status
-from rebalance.core.partition_state import UNSERVED, copies_of, global_state, local_state
-from rebalance.core.records import LogPosition
-from rebalance.core.recovery import silent_of
-from rebalance.core.recovery_candidates import ResetCandidate, Use, living_voters, possible_voters
+from rebalance.core.admission.move_admission import utc
+from rebalance.core.causes.cause_table import advice
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import LogPosition
+from rebalance.core.moves.move_status import PartitionView, StoreOwners, partition_status
+from rebalance.core.moves.partition_state import UNSERVED, copies_of, global_state, local_state
+from rebalance.core.recovery.recovery_candidates import ResetCandidate, Use, living_voters, possible_voters
+from rebalance.core.recovery.recovery_plan import silent_of
 
 
 def partition_states(
@@ -38,8 +38,8 @@ def partition_states(
     sight: PartitionSight = NO_SIGHT,
     silence: MetastoreSilence | None = None,
 ) -> Iterator[PartitionStateBody]:
-    """Global and local states, partition by partition (``rebalance.core.partition_state``). ``silence``: as
-    ``sight`` has it."""
+    """Global and local states, partition by partition (``rebalance.core.moves.partition_state``). ``silence``:
+    as ``sight`` has it."""
     is_known, now_ms = silence is None, time.time_ns() // 1_000_000
     placed, alive = views.placed(zone.zone_id), views.alive()
     for number in numbers or range(zone.partitions):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 
 from catalog.core.zone import ConsistencyMode, ZoneIntent
-from rebalance.core.admission import Limits, utc
-from rebalance.core.isolation import FenceRecord, fence_ms_of
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.limit_options import RESET_S
-from rebalance.core.loss_clock import AbsentNode, LossClock, ResetRule, judge
-from rebalance.core.move_status import PartitionView
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import NodeRecord
-from rebalance.core.topology import Presence, Topology
+from rebalance.core.admission.limit_options import RESET_S
+from rebalance.core.admission.move_admission import Limits, utc
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.moves.move_status import PartitionView
+from rebalance.core.recovery.loss_clock import AbsentNode, LossClock, ResetRule, judge
+from rebalance.core.topology.isolation import FenceRecord, fence_ms_of
+from rebalance.core.topology.node_presence import Presence, Topology
 from rebalance.metastore.mirror import KeyspaceCopy
 
 

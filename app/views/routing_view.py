@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.zone import Zone, ZoneId
-from rebalance.core.epoch import FIRST_EPOCH, EpochRecord, event_revision
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import read
-from rebalance.groups.key_hash import KEY_HASH_NAME
+from rebalance.core.keyspace.epoch import FIRST_EPOCH, EpochRecord, event_revision
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import read
+from rebalance.groups.calls.key_hash import KEY_HASH_NAME
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.ports.groups import EndpointSource
 

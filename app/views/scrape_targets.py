@@ -5,9 +5,9 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from app.contract.metrics import ScrapeTarget
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.self_reports import ProcessRecord, ProcessRole
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.self_reports import ProcessRecord, ProcessRole
 from rebalance.metastore.mirror import KeyspaceCopy
 
 

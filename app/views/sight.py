@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Any
 
 from app.contract.recovery import NOT_SERVING, SERVING, UNKNOWN
-from rebalance.core.admission import utc
-from rebalance.core.keys import PartitionId
+from rebalance.core.admission.move_admission import utc
+from rebalance.core.keyspace.keys import PartitionId
 
 
 @dataclass(frozen=True, slots=True)

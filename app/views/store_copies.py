@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from rebalance.controllers.ring_mirror import RingReader, ServerAddress
-from rebalance.core.causes import Cause
+from rebalance.core.causes.cause import Cause
 from rebalance.hosting.tls import TlsFiles
 from rebalance.store.core.copy_list import ListedCopy, listed_copies
 from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url

@@ -8,8 +8,8 @@ import numpy as np
 
 from app.views.published_map import PublishedMap, published_map
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace
-from rebalance.core.zone_map import ZoneMapPointer
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.partition_maps.zone_map import ZoneMapPointer
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.kernels.partition_map import LOST, MOVING, OWNING, SingleArrays, merge
 from rebalance.kernels.partition_map_codec import MapHeader, encode_map

@@ -9,9 +9,9 @@ from app.contract.upgrade import StepBody, UpgradeBody
 from catalog.core.level import inactive
 from catalog.core.zone import ZoneId
 from rebalance.controllers.upgrade import Upgrade
-from rebalance.core.keys import Keyspace
-from rebalance.core.self_reports import ProcessRole
-from rebalance.core.upgrade import newest_version, stray_members, waiting
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.upgrade import newest_version, stray_members, waiting
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.store.core.ownership import StoreOwnership
 

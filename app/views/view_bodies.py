@@ -18,16 +18,16 @@ from app.contract.zones import (
 )
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
-from rebalance.core.admission import utc
-from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
-from rebalance.core.drain import Drain
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import MoveState, MoveStatus, PartitionView
-from rebalance.core.operation import operation_id
-from rebalance.core.partition_state import copies_of, is_learner, local_state
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import KeptRecord, MemberRole, MirrorRecord
+from rebalance.core.admission.move_admission import utc
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import KeptRecord, MemberRole, MirrorRecord
+from rebalance.core.moves.drain import Drain
+from rebalance.core.moves.move_status import MoveState, MoveStatus, PartitionView
+from rebalance.core.moves.partition_state import copies_of, is_learner, local_state
+from rebalance.core.operations.operation import operation_id
 from rebalance.metastore.mirror import KeyspaceCopy
 
 

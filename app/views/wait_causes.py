@@ -8,14 +8,14 @@ from functools import lru_cache
 
 from app.views.reset_waits import reset_wait
 from catalog.core.zone import STORE_ENGINE, ZoneId, ZoneIntent, zone_engine
-from rebalance.core.admission import Limits, Loads, Rooms, load_of, move_of, without_members
-from rebalance.core.assignments import Assignments, nodes_of
-from rebalance.core.bandwidth import AdmissionRecord, buckets_of
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import PartitionView
-from rebalance.core.operation import Operation
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import NodeRecord
+from rebalance.core.admission.bandwidth import AdmissionRecord, buckets_of
+from rebalance.core.admission.move_admission import Limits, Loads, Rooms, load_of, move_of, without_members
+from rebalance.core.assignments.assignment import Assignments, nodes_of
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.moves.move_status import PartitionView
+from rebalance.core.operations.operation import Operation
 from rebalance.metastore.mirror import KeyspaceCopy
 
 DECODED_MAX = 20_000

@@ -12,8 +12,8 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.names import spellings
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneIntent
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import read
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import read
 from rebalance.metastore.mirror import KeyspaceMirror
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from catalog.core.zone import STORE_ENGINE, ZoneId
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.groups import EndpointSource, Route
 from rebalance.store.shell.store_channel import server_url

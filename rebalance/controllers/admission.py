@@ -21,14 +21,14 @@ from rebalance.controllers.moving import MovingPartitions
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.targets import NamedTarget
 from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
-from rebalance.core.admission import Limits, Move, Rooms, admit, without_members
-from rebalance.core.assignments import Assignments
-from rebalance.core.bandwidth import AdmissionRecord, TokenBuckets
-from rebalance.core.bulk_write import BulkDecisions
-from rebalance.core.guarded_write import Outcome
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read
-from rebalance.core.txn import Compare, Get, Put, Txn, TxnResult, as_read, unchanged
+from rebalance.core.admission.bandwidth import AdmissionRecord, TokenBuckets
+from rebalance.core.admission.bulk_write import BulkDecisions
+from rebalance.core.admission.move_admission import Limits, Move, Rooms, admit, without_members
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import Outcome
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
+from rebalance.core.keyspace.txn import Compare, Get, Put, Txn, TxnResult, as_read, unchanged
 from rebalance.metastore.mirror import KeyspaceMirror, Listener
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError

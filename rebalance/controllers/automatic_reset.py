@@ -25,16 +25,16 @@ from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.slices import in_slices
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone_reading import ZoneReading, why_not_idle
-from rebalance.core.admission import Limits
-from rebalance.core.isolation import FenceRecord
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.limit_options import RESET_S
-from rebalance.core.loss_clock import AbsentNode, Loss, LossClock, ResetRule, judge
-from rebalance.core.readable import RecordNotReadableError, read, readable
-from rebalance.core.recovery import ResetPlan, plan_reset, silent_of
-from rebalance.core.recovery_candidates import candidates_of
-from rebalance.core.topology import HoldRule
-from rebalance.core.txn import Compare, as_read, unchanged
+from rebalance.core.admission.limit_options import RESET_S
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, read, readable
+from rebalance.core.keyspace.txn import Compare, as_read, unchanged
+from rebalance.core.recovery.loss_clock import AbsentNode, Loss, LossClock, ResetRule, judge
+from rebalance.core.recovery.recovery_candidates import candidates_of
+from rebalance.core.recovery.recovery_plan import ResetPlan, plan_reset, silent_of
+from rebalance.core.topology.isolation import FenceRecord
+from rebalance.core.topology.node_presence import HoldRule
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import Metastore

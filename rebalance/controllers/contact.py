@@ -7,10 +7,10 @@ import asyncio
 import structlog
 
 from rebalance.controllers.clock import Clocks
-from rebalance.core.keys import Keyspace
-from rebalance.core.loss_clock import Hearing
-from rebalance.core.topology import HoldRule
-from rebalance.core.txn import Get, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Get, Txn
+from rebalance.core.recovery.loss_clock import Hearing
+from rebalance.core.topology.node_presence import HoldRule
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)

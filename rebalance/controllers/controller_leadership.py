@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from catalog.core.level import NO_LEVEL
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import read
-from rebalance.core.self_reports import ProcessRecord
-from rebalance.core.txn import Delete, KeyValue, Put, Txn, absent, unchanged
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import read
+from rebalance.core.keyspace.self_reports import ProcessRecord
+from rebalance.core.keyspace.txn import Delete, KeyValue, Put, Txn, absent, unchanged
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)

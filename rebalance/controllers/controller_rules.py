@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rebalance.core.assignments import Strategy
-from rebalance.core.topology import HoldRule
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.topology.node_presence import HoldRule
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import MetastoreHistory
 

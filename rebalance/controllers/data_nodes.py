@@ -12,11 +12,11 @@ from catalog.filters.json_path import JSON_PATH
 from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.topology import KnownTopology
-from rebalance.core.data_nodes import DataNodes, compute_data_nodes, next_change_ms
-from rebalance.core.keys import Keyspace
-from rebalance.core.node_history import DataNodesHistory
-from rebalance.core.readable import readable
-from rebalance.core.txn import Get, KeyValue, Put, Txn, unchanged
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import readable
+from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, unchanged
+from rebalance.core.topology.data_nodes import DataNodes, compute_data_nodes, next_change_ms
+from rebalance.core.topology.node_history import DataNodesHistory
 from rebalance.ports.metastore import Metastore
 
 log = structlog.get_logger(__name__)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rebalance.core.drain import Drain
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import readable
-from rebalance.core.txn import Delete, Put, Txn, not_written_below
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import readable
+from rebalance.core.keyspace.txn import Delete, Put, Txn, not_written_below
+from rebalance.core.moves.drain import Drain
 from rebalance.metastore.guarded_update import commit_decided
 from rebalance.ports.metastore import Metastore
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from catalog.core.zone import DistributionAlgorithm, ZoneId, ZoneIntent
-from rebalance.core.data_nodes import DataNodes, replica_counts
-from rebalance.core.epoch import event_revision, split_event_revision
-from rebalance.core.readable import readable
-from rebalance.core.target import TargetPointer, is_target_of
-from rebalance.core.txn import Compare, KeyValue
+from rebalance.core.assignments.target import TargetPointer, is_target_of
+from rebalance.core.keyspace.epoch import event_revision, split_event_revision
+from rebalance.core.keyspace.readable import readable
+from rebalance.core.keyspace.txn import Compare, KeyValue
+from rebalance.core.topology.data_nodes import DataNodes, replica_counts
 from rebalance.ports.placement import PlacementRequest
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from catalog.core.zone import NO_ZONE, ZoneId
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import read
-from rebalance.core.records import NodeRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import read
+from rebalance.core.keyspace.records import NodeRecord
 from rebalance.metastore.mirror import KeyspaceMirror
 
 

@@ -22,16 +22,16 @@ from rebalance.controllers.data_nodes import NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.slices import in_slices
 from rebalance.controllers.zone_reading import ZoneReader, ZoneReading
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.guarded_write import decode_trigger
-from rebalance.core.joiners import AGAIN_S, again_s, back_again, left_out_by_reset, left_without_note
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.operation import Operation, OperationState, operation_id
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.records import GivenUpRecord, NodeRecord
-from rebalance.core.target import TargetPointer
-from rebalance.core.txn import Get, Put, Txn, as_read
+from rebalance.core.assignments.guarded_write import decode_trigger
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.records import GivenUpRecord, NodeRecord
+from rebalance.core.keyspace.txn import Get, Put, Txn, as_read
+from rebalance.core.moves.joiners import AGAIN_S, again_s, back_again, left_out_by_reset, left_without_note
+from rebalance.core.operations.operation import Operation, OperationState, operation_id
+from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError

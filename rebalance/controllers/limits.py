@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.rebalancing import rebalancing_disabled
-from rebalance.core.admission import Limits
-from rebalance.core.isolation import WAIT_MS, reset_s_min
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import readable
-from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import readable
+from rebalance.core.keyspace.txn import Put, Txn, unchanged
+from rebalance.core.topology.isolation import WAIT_MS, reset_s_min
 from rebalance.metastore.guarded_update import commit_decided
 from rebalance.ports.metastore import Metastore
 

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rebalance.controllers.targets import matrix_of
-from rebalance.core.assignments import Assignments
-from rebalance.core.copy_sizes import Standing
-from rebalance.core.target import StoredTarget, available_target
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.copy_sizes import Standing
+from rebalance.core.assignments.target import StoredTarget, available_target
 from rebalance.kernels.assessment import renumbered
 from rebalance.kernels.rendezvous import Matrix
 from rebalance.kernels.transfers import Sizes, Transfers, copies

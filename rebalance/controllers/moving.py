@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import cache
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Loads, Move, load_of
-from rebalance.core.assignments import Assignments, nodes_of
-from rebalance.core.bandwidth import AdmissionRecord, TokenBuckets, buckets_of
-from rebalance.core.guarded_write import Observed, require_readable
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.records import ConfigurationRecord
+from rebalance.core.admission.bandwidth import AdmissionRecord, TokenBuckets, buckets_of
+from rebalance.core.admission.move_admission import Loads, Move, load_of
+from rebalance.core.assignments.assignment import Assignments, nodes_of
+from rebalance.core.assignments.guarded_write import Observed, require_readable
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.records import ConfigurationRecord
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import readable
-from rebalance.core.removed_node import RemovedNode
-from rebalance.core.txn import Delete, Put, Txn, absent, as_read, present
+from rebalance.core.admission.removed_node import RemovedNode
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import readable
+from rebalance.core.keyspace.txn import Delete, Put, Txn, absent, as_read, present
 from rebalance.ports.metastore import ContendedError, Metastore
 
 BATCH = 100

@@ -16,10 +16,15 @@ from rebalance.controllers.clock import Clock
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.targets import TargetStore
-from rebalance.core.admission import Limits, Pause
-from rebalance.core.causes import Cause
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.operation import (
+from rebalance.core.admission.move_admission import Limits, Pause
+from rebalance.core.assignments.target import StoredTarget, TargetPointer
+from rebalance.core.assignments.withdrawal import CancelledPartitions
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.records import ConfigurationRecord, KeptRecord
+from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, TxnResult, as_read, unchanged
+from rebalance.core.operations.operation import (
     STATES,
     Note,
     Operation,
@@ -29,11 +34,6 @@ from rebalance.core.operation import (
     operation_id,
     parse_operation_id,
 )
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.records import ConfigurationRecord, KeptRecord
-from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, as_read, unchanged
-from rebalance.core.withdrawal import CancelledPartitions
 from rebalance.metastore.guarded_update import commit_decided, update_key
 from rebalance.ports.metastore import Metastore
 

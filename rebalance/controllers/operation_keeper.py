@@ -23,26 +23,31 @@ from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.recovery import check_numbers
 from rebalance.controllers.targets import TargetStore
 from rebalance.controllers.zone_reading import ZoneReader, ZoneReading
-from rebalance.core.admission import Limits, move_of
-from rebalance.core.assignments import Assignments
-from rebalance.core.backoff import Backoff
-from rebalance.core.causes import Cause
-from rebalance.core.copy_sizes import known_start
-from rebalance.core.guarded_write import decode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.metric_rows import Metric
-from rebalance.core.move_status import MoveState, StoreOwners
-from rebalance.core.operation import Operation, OperationKind, OperationState, Step
-from rebalance.core.operation_movement import moved
-from rebalance.core.operation_progress import PartitionStep, advance, given_up_cause, is_finished, step_of
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.target import StoredTarget, TargetPointer, available_target
-from rebalance.core.txn import KeyValue, Put, Txn, unchanged
-from rebalance.core.withdrawal import (
+from rebalance.core.admission.move_admission import Limits, move_of
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.copy_sizes import known_start
+from rebalance.core.assignments.guarded_write import decode_trigger
+from rebalance.core.assignments.target import StoredTarget, TargetPointer, available_target
+from rebalance.core.assignments.withdrawal import (
     CancelledPartitions,
     cancelled,
     decide_on_call_back,
     decide_on_withdrawal,
+)
+from rebalance.core.backoff import Backoff
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn, unchanged
+from rebalance.core.moves.move_status import MoveState, StoreOwners
+from rebalance.core.operations.operation import Operation, OperationKind, OperationState, Step
+from rebalance.core.operations.operation_movement import moved
+from rebalance.core.operations.operation_progress import (
+    PartitionStep,
+    advance,
+    given_up_cause,
+    is_finished,
+    step_of,
 )
 from rebalance.hosting.background import Background
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
@@ -50,6 +55,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError, Newest
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

@@ -17,13 +17,17 @@ from rebalance.controllers.clock import Clock
 from rebalance.controllers.event import Event
 from rebalance.controllers.moved_copies import PlacedRows, moved_copies, standing_of
 from rebalance.controllers.targets import TargetStore
-from rebalance.core.assignments import Assignments
-from rebalance.core.copy_sizes import CopySizes, Standing
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.drain import Drain
-from rebalance.core.epoch import split_event_revision
-from rebalance.core.keys import Keyspace
-from rebalance.core.operation import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.copy_sizes import CopySizes, Standing
+from rebalance.core.assignments.target import StoredTarget, TargetPointer
+from rebalance.core.keyspace.epoch import split_event_revision
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read, readable
+from rebalance.core.keyspace.records import ConfigurationRecord
+from rebalance.core.keyspace.txn import Compare, Delete, KeyValue, Put, absent, unchanged
+from rebalance.core.keyspace.txn import Operation as Write
+from rebalance.core.moves.drain import Drain
+from rebalance.core.operations.operation import (
     Operation,
     OperationKind,
     Step,
@@ -31,12 +35,8 @@ from rebalance.core.operation import (
     parse_operation_id,
     too_old,
 )
-from rebalance.core.operation_progress import Tally
-from rebalance.core.readable import Unreadable, read, readable
-from rebalance.core.records import ConfigurationRecord
-from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.core.txn import Compare, Delete, KeyValue, Put, absent, unchanged
-from rebalance.core.txn import Operation as Write
+from rebalance.core.operations.operation_progress import Tally
+from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 

@@ -17,15 +17,15 @@ from catalog.core.errors import StoreError
 from catalog.core.zone import ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.core.backoff import Backoff
-from rebalance.core.keys import Keyspace
-from rebalance.core.metric_rows import Metric
-from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, readable
+from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
 from rebalance.hosting.background import Background
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

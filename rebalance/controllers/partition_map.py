@@ -18,13 +18,13 @@ import numpy as np
 import structlog
 
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import NodeRecord
-from rebalance.core.target import CHUNK_BYTES
-from rebalance.core.topology import Topology
-from rebalance.core.txn import DeletePrefix, DeleteRange, Operation, Put, Txn, as_read
-from rebalance.core.zone_map import ZoneMapPointer, next_version
+from rebalance.core.assignments.target import CHUNK_BYTES
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import DeletePrefix, DeleteRange, Operation, Put, Txn, as_read
+from rebalance.core.partition_maps.zone_map import ZoneMapPointer, next_version
+from rebalance.core.topology.node_presence import Topology
 from rebalance.kernels.partition_map import FullArrays, SingleArrays, merge
 from rebalance.kernels.partition_map_codec import (
     DamagedMapError,

@@ -11,16 +11,16 @@ import structlog
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import NamedTarget
-from rebalance.core.admission import Move
-from rebalance.core.assignments import Strategy
-from rebalance.core.bulk_write import BulkDecisions, ZoneKeys
-from rebalance.core.guarded_write import Decision, Observed, Outcome
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.metric_rows import Metric
-from rebalance.core.readable import RecordNotReadableError
-from rebalance.core.txn import KeyValue, Txn, TxnResult, unchanged
+from rebalance.core.admission.bulk_write import BulkDecisions, ZoneKeys
+from rebalance.core.admission.move_admission import Move
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.assignments.guarded_write import Decision, Observed, Outcome
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError
+from rebalance.core.keyspace.txn import KeyValue, Txn, TxnResult, unchanged
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import ContendedError, Metastore, MetastoreUnavailableError
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

@@ -31,14 +31,15 @@ from rebalance.controllers.planned_resets import (
 )
 from rebalance.controllers.slices import in_slices
 from rebalance.controllers.zone_reading import ZoneReader, ZoneReading, why_not_idle
-from rebalance.core.guarded_write import decide_on_forced_move
-from rebalance.core.joiners import left_out_by_reset
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.operation import Operation, OperationKind
-from rebalance.core.operation_progress import Tally
-from rebalance.core.readable import readable
-from rebalance.core.records import GivenUpRecord, RestartRecord
-from rebalance.core.recovery import (
+from rebalance.core.assignments.guarded_write import decide_on_forced_move
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import readable
+from rebalance.core.keyspace.records import GivenUpRecord, RestartRecord
+from rebalance.core.keyspace.txn import Compare, Put, Txn, absent, as_read
+from rebalance.core.moves.joiners import left_out_by_reset
+from rebalance.core.operations.operation import Operation, OperationKind
+from rebalance.core.operations.operation_progress import Tally
+from rebalance.core.recovery.recovery_plan import (
     BEST_COPY,
     ResetPlan,
     ResetTerms,
@@ -46,7 +47,6 @@ from rebalance.core.recovery import (
     plan_restart,
     unconfirmed_loss,
 )
-from rebalance.core.txn import Compare, Put, Txn, absent, as_read
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import Metastore
 

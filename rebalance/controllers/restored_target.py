@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.data_nodes import DataNodes, replica_counts
-from rebalance.core.target import StoredTarget
+from rebalance.core.assignments.target import StoredTarget
+from rebalance.core.topology.data_nodes import DataNodes, replica_counts
 from rebalance.kernels.assessment import renumbered
 from rebalance.ports.placement import Engine, PlacementResult
 

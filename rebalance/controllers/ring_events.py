@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.epoch import EpochRecord, first_major
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import readable
-from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion, Trigger
-from rebalance.core.txn import (
+from rebalance.core.keyspace.epoch import EpochRecord, first_major
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import readable
+from rebalance.core.keyspace.txn import (
     Compare,
     CompareOp,
     CompareTarget,
@@ -23,6 +22,7 @@ from rebalance.core.txn import (
     absent,
     unchanged,
 )
+from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.ports.metastore import Metastore
 from rebalance.store.core.ring_codec import (
     FoldHead,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.txn import Compare, KeyValue, absent, as_read
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.txn import Compare, KeyValue, absent, as_read
 from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror, Listener
 from rebalance.ports.metastore import Metastore

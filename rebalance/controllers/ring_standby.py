@@ -15,10 +15,10 @@ import structlog
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.ring_events import RingEvents
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.txn import as_read
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, readable
+from rebalance.core.keyspace.txn import as_read
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import HistoryGoneError, MetastoreError, MetastoreHistory
 from rebalance.store.core.ring_keeper import JoinServer, RingKeeper

@@ -27,17 +27,16 @@ from rebalance.controllers.store_zones import ClusterMirrors
 from rebalance.controllers.targets import TargetIncompleteError
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.zone import ZoneController
-from rebalance.core.admission import Limits
+from rebalance.core.admission.limit_options import JOINER_S
+from rebalance.core.admission.move_admission import Limits
 from rebalance.core.backoff import Backoff
-from rebalance.core.epoch import EpochRecord, level_in
-from rebalance.core.keys import Keyspace
-from rebalance.core.limit_options import JOINER_S
-from rebalance.core.metric_rows import Metric
-from rebalance.core.move_status import StoreOwners
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read
-from rebalance.core.self_reports import EngineRecord, WaitingZone
-from rebalance.core.topology import HoldRule, member_limits
-from rebalance.core.txn import Compare, Put, Txn, as_read
+from rebalance.core.keyspace.epoch import EpochRecord, level_in
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
+from rebalance.core.keyspace.self_reports import EngineRecord, WaitingZone
+from rebalance.core.keyspace.txn import Compare, Put, Txn, as_read
+from rebalance.core.moves.move_status import StoreOwners
+from rebalance.core.topology.node_presence import HoldRule, member_limits
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue
 from rebalance.metastore.mirror import KeyspaceMirror, names_below
@@ -46,6 +45,7 @@ from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError, MetastoreHistory
+from rebalance.ports.metric_rows import Metric
 from rebalance.ports.placement import PlacementEngine, PlacementError
 
 log = structlog.get_logger(__name__)

@@ -19,12 +19,12 @@ from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.ring_events import DEFAULT_RULES, RingEvents, RingRules
 from rebalance.controllers.ring_mirror import RingMirror
 from rebalance.controllers.store_zones import ClusterMirrors, StoreZones
-from rebalance.core.guarded_write import Outcome
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.limit_options import JOINER_S
-from rebalance.core.move_status import StoreOwners
-from rebalance.core.readable import RecordNotReadableError
-from rebalance.core.txn import Compare, KeyValue, Txn, TxnResult
+from rebalance.core.admission.limit_options import JOINER_S
+from rebalance.core.assignments.guarded_write import Outcome
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError
+from rebalance.core.keyspace.txn import Compare, KeyValue, Txn, TxnResult
+from rebalance.core.moves.move_status import StoreOwners
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.hosting.background import Background
 from rebalance.metastore.unreadable_log import UnreadableLog

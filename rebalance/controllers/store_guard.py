@@ -21,10 +21,10 @@ from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.level import NO_LEVEL
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
-from rebalance.core.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, as_read
+from rebalance.core.keyspace.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, TxnResult, as_read
 from rebalance.hosting.background import Background
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.mirror import KeyspaceMirror

@@ -17,12 +17,12 @@ from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Zone, ZoneId
 from rebalance.controllers.recovery import PartitionRestart
 from rebalance.controllers.ring_events import RingEvents
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.recovery import RestartPlan
-from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger
-from rebalance.core.txn import as_read
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, readable
+from rebalance.core.keyspace.txn import as_read
+from rebalance.core.partition_maps.topology_version import Cluster, TopologyVersion, Trigger
+from rebalance.core.recovery.recovery_plan import RestartPlan
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.mirror import KeyspaceMirror

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from catalog.core.zone import DEFAULT_LOSS_POLICY, STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
 from rebalance.controllers.partitions import ASSIGNMENT_FIELDS
-from rebalance.core.guarded_write import Observed
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read
-from rebalance.core.records import NodeRecord
+from rebalance.core.assignments.guarded_write import Observed
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
+from rebalance.core.keyspace.records import NodeRecord
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror, Listener
 from rebalance.metastore.unreadable_log import UnreadableLog

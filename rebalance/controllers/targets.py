@@ -1,4 +1,4 @@
-"""Storing a placement once per event, and reading it back (``rebalance/core/target.py`` has the format)."""
+"""Storing a placement once per event, and reading it (format: ``rebalance/core/assignments/target.py``)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.target import StoredTarget, TargetPointer, cut_into_chunks
-from rebalance.core.txn import (
+from rebalance.core.assignments.target import StoredTarget, TargetPointer, cut_into_chunks
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, readable
+from rebalance.core.keyspace.txn import (
     Compare,
     DeleteRange,
     Get,
@@ -25,6 +24,7 @@ from rebalance.core.txn import (
     as_read,
     unchanged,
 )
+from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 

@@ -11,12 +11,12 @@ import structlog
 from catalog.core.level import NO_LEVEL
 from catalog.core.zone import Node
 from rebalance.controllers.clock import Clock, sleep_unless
-from rebalance.core.drain import Drain
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import NodeRecord
-from rebalance.core.topology import HoldRule, Topology, living, observe
-from rebalance.core.txn import KeyValue, Put, Txn, unchanged
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn, unchanged
+from rebalance.core.moves.drain import Drain
+from rebalance.core.topology.node_presence import HoldRule, Topology, living, observe
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError

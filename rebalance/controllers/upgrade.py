@@ -13,11 +13,11 @@ import structlog
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.level import LEVEL
 from rebalance.controllers.store_guard import StoreGuard
-from rebalance.core.epoch import level_in
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.txn import KeyValue, Put, Txn
-from rebalance.core.upgrade import OLDER_S, OlderBuild, RunningProcess, below, hindrances, running
+from rebalance.core.keyspace.epoch import level_in
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn
+from rebalance.core.keyspace.upgrade import OLDER_S, OlderBuild, RunningProcess, below, hindrances, running
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 

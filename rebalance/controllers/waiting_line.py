@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import NamedTarget
-from rebalance.core.admission import NO_LIMIT, Move, Rooms, Waiting
-from rebalance.core.bulk_write import BulkDecisions
+from rebalance.core.admission.bulk_write import BulkDecisions
+from rebalance.core.admission.move_admission import NO_LIMIT, Move, Rooms, Waiting
 from rebalance.kernels.admission import with_room
 
 FREE, CLOSED = 0, 1

@@ -22,12 +22,12 @@ from rebalance.controllers.operation_log import OperationLog
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.restored_target import restored
 from rebalance.controllers.targets import NamedTarget, TargetStore, matrix_of
-from rebalance.core.assignments import Strategy
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.target import TargetPointer, surplus_of_others
-from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, as_read, unchanged
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.assignments.target import TargetPointer, surplus_of_others
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, readable
+from rebalance.core.keyspace.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, as_read, unchanged
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement

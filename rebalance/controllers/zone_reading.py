@@ -9,16 +9,22 @@ from dataclasses import dataclass, field
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.controllers.slices import in_slices
-from rebalance.core.assignments import Assignments
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.epoch import EpochRecord, event_revision, split_event_revision
-from rebalance.core.guarded_write import Observed, decode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import PartitionView, given_up_of
-from rebalance.core.readable import read, readable
-from rebalance.core.records import ConfigurationRecord, GivenUpRecord, KeptRecord, MemberRecord, NodeRecord
-from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
-from rebalance.core.txn import Compare, Get, KeyValue, Txn, as_read
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import Observed, decode_trigger
+from rebalance.core.assignments.target import StoredTarget, TargetPointer, is_target_of
+from rebalance.core.keyspace.epoch import EpochRecord, event_revision, split_event_revision
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import read, readable
+from rebalance.core.keyspace.records import (
+    ConfigurationRecord,
+    GivenUpRecord,
+    KeptRecord,
+    MemberRecord,
+    NodeRecord,
+)
+from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Txn, as_read
+from rebalance.core.moves.move_status import PartitionView, given_up_of
+from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.ports.metastore import Metastore
 
 KEYS = 2_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rebalance.core.keys import PartitionId
-from rebalance.groups.copy_reader import CopyUnreadError
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.groups.calls.copy_reader import CopyUnreadError
 from rebalance.store.core.store_messages import CopyReadAnswer, CopyReadRequest
 from rebalance.store.shell.store_channel import StoreUnreachableError
 from rebalance.store.shell.store_client import StoreClient

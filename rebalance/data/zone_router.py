@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from catalog.core.zone import STORE_ENGINE
-from rebalance.core.keys import PartitionId
-from rebalance.core.safe_time import ReadPoint
-from rebalance.core.write_terms import ANY, WriteTerms
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.write_terms import ANY, WriteTerms
+from rebalance.core.moves.safe_time import ReadPoint
 from rebalance.data.store_copy_reads import StoreCopyReads
-from rebalance.groups.data_client import AppliedWrite, Datum
-from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum
-from rebalance.groups.router import READ_AT_LIMIT_S, TIME_LIMIT_S, Router
+from rebalance.groups.calls.data_client import AppliedWrite, Datum
+from rebalance.groups.calls.replica_reads import ReplicaChoice, ReplicaDatum
+from rebalance.groups.calls.router import READ_AT_LIMIT_S, TIME_LIMIT_S, Router
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import EndpointSource
 from rebalance.store.core.log_records import KeyChange

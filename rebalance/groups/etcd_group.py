@@ -18,19 +18,19 @@ from pathlib import Path
 import structlog
 
 from catalog.core.zone import DEFAULT_ENGINE
-from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import GroupRecord, LogPosition, MemberRole
-from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdStatus
-from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, StepProgress
-from rebalance.groups.etcd_member import EtcdMember
-from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.groups.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
-from rebalance.groups.member_list import group_identity, group_members
-from rebalance.groups.member_measures import MemberMeasures
-from rebalance.groups.reservations import Reservations
-from rebalance.groups.step_gate import StepGate
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import GroupRecord, LogPosition, MemberRole
+from rebalance.groups.calls.etcd_api import CallFailedError, EtcdApi, EtcdStatus
+from rebalance.groups.calls.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
+from rebalance.groups.calls.member_list import group_identity, group_members
+from rebalance.groups.change.etcd_change import ChangeRequest, EtcdChange, StepProgress
+from rebalance.groups.change.step_gate import StepGate
+from rebalance.groups.files.etcd_tuning import EtcdTuning
+from rebalance.groups.files.reservations import Reservations
+from rebalance.groups.process.etcd_member import EtcdMember
+from rebalance.groups.process.member_measures import MemberMeasures
 from rebalance.hosting.etcd_binary import find_etcd, remember
 from rebalance.ports.fence import MemberGuard
 from rebalance.ports.groups import (

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rebalance.core.etcd_versions import Version, is_broken, parse_version
+from rebalance.core.recovery.etcd_versions import Version, is_broken, parse_version
 from rebalance.hosting.environment import ETCD, environment
 
 MEMORY_FILE = "etcd.json"

@@ -1,5 +1,5 @@
 """Choice of the waiting moves that have room on all their nodes: array code under
-``rebalance.core.admission``."""
+``rebalance.core.admission.move_admission``."""
 
 from __future__ import annotations
 

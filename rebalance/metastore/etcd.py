@@ -22,8 +22,7 @@ import structlog
 from aetcd import rpc
 
 from rebalance.core.backoff import Backoff
-from rebalance.core.metric_rows import Metric
-from rebalance.core.txn import OPERATIONS_MAX, KeyValue, Txn, TxnResult, operation_count
+from rebalance.core.keyspace.txn import OPERATIONS_MAX, KeyValue, Txn, TxnResult, operation_count
 from rebalance.hosting.tls import TlsFiles
 from rebalance.hosting.tls_channel import TlsChannel
 from rebalance.metastore import etcd_messages
@@ -40,6 +39,7 @@ from rebalance.ports.metastore import (
     WatchBatch,
     WatchReset,
 )
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from aetcd import rpc
 
-from rebalance.core.txn import (
+from rebalance.core.keyspace.txn import (
     Compare,
     CompareOp,
     CompareTarget,

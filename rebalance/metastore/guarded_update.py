@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from rebalance.core.txn import KeyValue, Put, Txn, as_read
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn, as_read
 from rebalance.ports.metastore import ContendedError, Metastore
 
 ATTEMPTS_MAX = 20

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from rebalance.core.keys import Keyspace
-from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.self_reports import ProcessRecord
 from rebalance.hosting.background import Background, kept
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.ports.metastore import Metastore

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from catalog.core.level import LEVEL, below_level
-from rebalance.core.epoch import level_in
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.epoch import level_in
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 LOOK_S = 5.0

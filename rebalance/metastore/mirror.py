@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sortedcontainers import SortedList
 
-from rebalance.core.txn import KeyValue
+from rebalance.core.keyspace.txn import KeyValue
 from rebalance.ports.metastore import Metastore, WatchBatch, WatchReset
 
 NOTED_S, KEPT_S = 0.5, 60.0

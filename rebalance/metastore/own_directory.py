@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import structlog
 
-from rebalance.core.causes import Cause
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn, absent
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn, absent
 from rebalance.hosting.directory_owner import (
     DirectoryOwner,
     ForeignDirectoryError,

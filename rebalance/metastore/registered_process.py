@@ -11,9 +11,9 @@ from pathlib import Path
 
 import structlog
 
-from rebalance.core.keys import Keyspace
-from rebalance.core.self_reports import DISK_FULL_SHARE, ProcessRecord
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.self_reports import DISK_FULL_SHARE, ProcessRecord
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.hosting.background import Background
 from rebalance.hosting.loaded_certificate import LoadedCertificate
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError

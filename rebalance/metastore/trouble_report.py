@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import structlog
 
-from rebalance.core.self_reports import ProcessRecord
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.self_reports import ProcessRecord
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.hosting.background import Background
 from rebalance.ports.metastore import Metastore, MetastoreError
 

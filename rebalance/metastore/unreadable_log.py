@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import structlog
 
-from rebalance.core.readable import RecordNotReadableError, Unreadable
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable
 
 log = structlog.get_logger(__name__)
 

@@ -18,13 +18,13 @@ from typing import TypeVar
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from rebalance.core.admission import Limits
+from rebalance.core.admission.move_admission import Limits
 from rebalance.core.backoff import Backoff
-from rebalance.core.causes import Cause
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.failures import Failing
-from rebalance.core.keys import ASSIGNING, Keyspace, PartitionId
-from rebalance.core.readable import Unreadable, read
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.failures import Failing
+from rebalance.core.keyspace.keys import ASSIGNING, Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebalance.core.group_steps import stage_of
-from rebalance.core.keys import PartitionId
-from rebalance.core.readable import RecordNotReadableError, Unreadable
-from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole
-from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable
+from rebalance.core.keyspace.records import ConfigurationRecord, ConfiguredMember, MemberRole
+from rebalance.core.keyspace.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
+from rebalance.core.moves.group_steps import stage_of
 from rebalance.nodes.move_times import MoveTimes
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView

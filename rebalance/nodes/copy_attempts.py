@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rebalance.core.admission import Limits
+from rebalance.core.admission.limit_options import COPY_ATTEMPTS, COPY_S, JOINER_S
+from rebalance.core.admission.move_admission import Limits
 from rebalance.core.backoff import Backoff
-from rebalance.core.causes import Cause
-from rebalance.core.limit_options import COPY_ATTEMPTS, COPY_S, JOINER_S
+from rebalance.core.causes.cause import Cause
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 
 RETRY_MAX_S = 2.0

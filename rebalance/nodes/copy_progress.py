@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 
 PUBLISHED_S = 5.0
 

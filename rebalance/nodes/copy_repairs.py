@@ -17,15 +17,15 @@ from pathlib import Path
 import structlog
 
 from catalog.core.quorum import majority
-from rebalance.core.causes import Cause, cause_of
-from rebalance.core.keys import PartitionId
-from rebalance.core.metric_rows import Metric
-from rebalance.core.records import MemberRole, MemberState
-from rebalance.core.txn import Compare, Delete, Txn, unchanged
+from rebalance.core.causes.cause import Cause, cause_of
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRole, MemberState
+from rebalance.core.keyspace.txn import Compare, Delete, Txn, unchanged
 from rebalance.nodes.member_decision import Duty, MemberDecision
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberLife, MemberStatus
+from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
 

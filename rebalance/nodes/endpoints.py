@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.readable import Unreadable
-from rebalance.core.records import MemberRole, MemberState
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.readable import Unreadable
+from rebalance.core.keyspace.records import MemberRole, MemberState
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView, ParseKey
 from rebalance.ports.groups import Route
 

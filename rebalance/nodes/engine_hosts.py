@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from catalog.core.zone import Node, ZoneIntent
-from rebalance.core.causes import Cause
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import Unreadable, read
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.ports.groups import GroupHost, MemberEndpoints, NoPlaceError
 from rebalance.ports.metastore import Metastore
 

@@ -14,10 +14,19 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from rebalance.core.failures import NODE_MAX, Failing, Failure, FailureRecord, failure_after, outdated
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.txn import Compare, CompareOp, CompareTarget, Delete, Operation, Put, Txn, unchanged
+from rebalance.core.keyspace.failures import NODE_MAX, Failing, Failure, FailureRecord, failure_after, outdated
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.txn import (
+    Compare,
+    CompareOp,
+    CompareTarget,
+    Delete,
+    Operation,
+    Put,
+    Txn,
+    unchanged,
+)
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ReconfigurationFailure

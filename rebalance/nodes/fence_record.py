@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from rebalance.core.admission import Limits
+from rebalance.core.admission.limit_options import RESET_S
+from rebalance.core.admission.move_admission import Limits
 from rebalance.core.backoff import Backoff
-from rebalance.core.isolation import FenceRecord, fence_ms_of
-from rebalance.core.keys import Keyspace
-from rebalance.core.limit_options import RESET_S
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Compare, Get, KeyValue, Put, Txn, unchanged
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Put, Txn, unchanged
+from rebalance.core.topology.isolation import FenceRecord, fence_ms_of
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.node_fence import NodeFence
 from rebalance.ports.metastore import Metastore, MetastoreError

@@ -7,9 +7,9 @@ of them together could be a majority of a group that nobody counts on any more.
 
 from __future__ import annotations
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
-from rebalance.core.records import GroupRecord
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.records import GroupRecord
 
 
 def why_fenced(node: str, generation: int, pending: Assignments | None, group: GroupRecord | None) -> str:

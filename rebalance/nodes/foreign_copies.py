@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import structlog
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRecord, MemberState
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MemberState
 from rebalance.nodes.kept_copies import RUNS
 from rebalance.nodes.member_starts import StrongZones
 from rebalance.nodes.node_context import NodeContext

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
-from rebalance.core.guarded_write import Observed
-from rebalance.core.joiners import JoinerTime, decide_on_joiners_gone, is_gone, joiners_of
-from rebalance.core.keys import PartitionId
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.records import MemberRecord, MemberRole, MemberState, NodeRecord
-from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
+from rebalance.core.assignments.guarded_write import Observed
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.records import MemberRecord, MemberRole, MemberState, NodeRecord
+from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Txn, unchanged
+from rebalance.core.moves.joiners import JoinerTime, decide_on_joiners_gone, is_gone, joiners_of
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.node_context import NodeContext

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import structlog
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.operation import operation_id
-from rebalance.core.records import KeptRecord
-from rebalance.core.txn import Compare, Delete, Put, Txn, unchanged
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import KeptRecord
+from rebalance.core.keyspace.txn import Compare, Delete, Put, Txn, unchanged
+from rebalance.core.operations.operation import operation_id
 from rebalance.nodes.fences import is_given_up
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.own_records import OwnRecords

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
-from rebalance.core.change_lock import PendingLock
-from rebalance.core.guarded_write import Observed
-from rebalance.core.readable import Unreadable, readable
-from rebalance.core.records import MemberRole, MemberState
-from rebalance.core.step_checks import StepCondition
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.change_lock import PendingLock
+from rebalance.core.assignments.guarded_write import Observed
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.readable import Unreadable, readable
+from rebalance.core.keyspace.records import MemberRole, MemberState
+from rebalance.core.moves.step_checks import StepCondition
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import FailureCode, GroupMember, MemberStatus, ReconfigurationFailure
 

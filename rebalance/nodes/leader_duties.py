@@ -14,14 +14,14 @@ from collections.abc import Callable
 
 import structlog
 
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.change_lock import decode_lock
-from rebalance.core.failures import Failing
-from rebalance.core.guarded_write import Outcome, decide_on_configuration_applied
-from rebalance.core.keys import PartitionId
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import rounded_size
-from rebalance.core.txn import Txn
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.change_lock import decode_lock
+from rebalance.core.assignments.guarded_write import Outcome, decide_on_configuration_applied
+from rebalance.core.keyspace.failures import Failing
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import rounded_size
+from rebalance.core.keyspace.txn import Txn
 from rebalance.hosting.background import Background, describe
 from rebalance.metastore.guarded_update import commit_decided
 from rebalance.nodes.configuration import ConfigurationWriter

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import structlog
 
 from rebalance.core.backoff import Backoff
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRole, MemberState
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRole, MemberState
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberStatus

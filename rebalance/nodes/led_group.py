@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rebalance.core.causes import Cause
-from rebalance.core.failures import Failing
-from rebalance.core.records import MemberRole
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.failures import Failing
+from rebalance.core.keyspace.records import MemberRole
 from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
 from rebalance.nodes.leader_decision import DesiredPeers, explained
 from rebalance.nodes.partition_view import NodePartitionView

@@ -11,13 +11,13 @@ import asyncio
 import numpy as np
 import structlog
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import PartitionView as CoreView
-from rebalance.core.partition_map import CopyReport
-from rebalance.core.partition_state import copy_states
-from rebalance.core.records import rounded_size
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import rounded_size
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.core.moves.move_status import PartitionView as CoreView
+from rebalance.core.moves.partition_state import copy_states
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport
 from rebalance.kernels.partition_map import STATE_NAMES, SingleArrays, merge
 from rebalance.kernels.partition_map_codec import MapHeader, encode_map, join_maps
 from rebalance.nodes.partition_view import NodePartitionView

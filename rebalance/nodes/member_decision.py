@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
-from rebalance.core.records import GroupRecord, KeptRecord, MemberRole
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.records import GroupRecord, KeptRecord, MemberRole
 from rebalance.nodes.fences import is_given_up, why_fenced
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberLife, MemberStatus

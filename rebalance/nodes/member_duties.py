@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import structlog
 
-from rebalance.core.causes import Cause
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import GroupRecord, MemberRecord, MemberState
-from rebalance.core.txn import Compare, Put, Txn, absent, unchanged
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import GroupRecord, MemberRecord, MemberState
+from rebalance.core.keyspace.txn import Compare, Put, Txn, absent, unchanged
 from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.copy_repairs import CopyRepairs, broken_by, wall_ms
 from rebalance.nodes.fences import is_given_up

@@ -17,12 +17,12 @@ from typing import TypeVar
 import structlog
 
 from catalog.core.zone import ConsistencyMode, ZoneId, ZoneIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import Unreadable, read, unreadable_among
-from rebalance.core.records import GroupRecord, KeptRecord
-from rebalance.core.txn import Get, KeyValue, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read, unreadable_among
+from rebalance.core.keyspace.records import GroupRecord, KeptRecord
+from rebalance.core.keyspace.txn import Get, KeyValue, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fences import why_fenced

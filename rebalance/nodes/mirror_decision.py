@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from rebalance.core.causes import Cause
-from rebalance.core.records import MemberState, MirrorRecord, rounded_revision
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.records import MemberState, MirrorRecord, rounded_revision
 from rebalance.nodes.endpoints import client_urls
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberLife

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import structlog
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberState, MirrorRecord
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberState, MirrorRecord
 from rebalance.nodes.mirror_decision import MirrorDecision, MirrorDuty, decide_mirror, mirror_record
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.pace import Pace

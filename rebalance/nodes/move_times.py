@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.metric_rows import Metric
-from rebalance.core.records import Stage
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import Stage
 from rebalance.ports.measures import Measures
+from rebalance.ports.metric_rows import Metric
 
 
 @dataclass(frozen=True, slots=True)

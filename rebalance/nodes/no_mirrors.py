@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rebalance.core.causes import Cause
-from rebalance.core.keys import PartitionId
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.ports.groups import NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from catalog.core.zone import Node
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.hosting.background import Work
 from rebalance.nodes.no_mirrors import NoMirrors
 from rebalance.nodes.node_fence import NodeFence

@@ -14,11 +14,11 @@ from contextlib import suppress
 import structlog
 
 from catalog.core.zone import ZoneId
-from rebalance.core.causes import Cause
-from rebalance.core.fence_time import SECOND, FenceTime
-from rebalance.core.isolation import fence_ms_of
-from rebalance.core.keys import PartitionId
-from rebalance.core.limit_options import RESET_S
+from rebalance.core.admission.limit_options import RESET_S
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.topology.fence_time import SECOND, FenceTime
+from rebalance.core.topology.isolation import fence_ms_of
 from rebalance.ports.fence import MajorityProbe, MemberKiller, WatchLostError
 from rebalance.ports.metastore import MetastoreError
 

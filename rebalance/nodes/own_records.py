@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRecord, MirrorRecord
-from rebalance.core.txn import Compare, Delete, Put, Txn
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MirrorRecord
+from rebalance.core.keyspace.txn import Compare, Delete, Put, Txn
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import parsed
 from rebalance.nodes.recent_writes import RecentWrites

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 
 QUIET_SHARE = 0.125
 """A pause between two looks is this share of the time for which nothing has happened."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
-from rebalance.core.assignments import Assignments, nodes_of
-from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
-from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments, nodes_of
+from rebalance.core.keyspace.keys import Keyspace, PartitionId, PartitionKeys
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     GroupRecord,
     KeptRecord,
@@ -20,7 +20,7 @@ from rebalance.core.records import (
     MemberState,
     RestartRecord,
 )
-from rebalance.core.txn import KeyValue
+from rebalance.core.keyspace.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.groups import PeerSight
 from rebalance.ports.metastore import Metastore

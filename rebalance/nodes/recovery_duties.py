@@ -7,15 +7,15 @@ import asyncio
 
 import structlog
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import (
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     GroupRecord,
     LogPosition,
     Stage,
 )
-from rebalance.core.txn import Compare, Delete, Operation, Put, Txn, absent, unchanged
+from rebalance.core.keyspace.txn import Compare, Delete, Operation, Put, Txn, absent, unchanged
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberLife, MemberStatus, MemberUnavailableError

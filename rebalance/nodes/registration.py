@@ -19,13 +19,13 @@ import structlog
 
 from catalog.core.level import LEVEL
 from catalog.core.zone import NO_ZONE, ZoneId
-from rebalance.core.causes import Cause
-from rebalance.core.epoch import FIRST_EPOCH, EpochRecord, LostLife
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.records import NodeRecord
-from rebalance.core.removed_node import why_removed
-from rebalance.core.txn import Delete, Get, KeyValue, Put, Txn, as_read, unchanged
+from rebalance.core.admission.removed_node import why_removed
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.epoch import FIRST_EPOCH, EpochRecord, LostLife
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Delete, Get, KeyValue, Put, Txn, as_read, unchanged
 from rebalance.hosting.directory_owner import ForeignDirectoryError
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fence_record import FenceDraft, FencePublisher

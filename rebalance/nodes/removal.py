@@ -13,14 +13,14 @@ from enum import Enum
 import structlog
 
 from catalog.core.zone import ZoneIntent
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
-from rebalance.core.epoch import FIRST_EPOCH, EpochRecord
-from rebalance.core.guarded_write import decode_trigger
-from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
-from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.records import ConfigurationRecord
-from rebalance.core.txn import Compare, Get, KeyValue, Txn, TxnResult, unchanged
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import decode_trigger
+from rebalance.core.keyspace.epoch import FIRST_EPOCH, EpochRecord
+from rebalance.core.keyspace.keys import Keyspace, PartitionId, PartitionKeys
+from rebalance.core.keyspace.readable import RecordNotReadableError, readable
+from rebalance.core.keyspace.records import ConfigurationRecord
+from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Txn, TxnResult, unchanged
 from rebalance.nodes.registration import Registration
 from rebalance.ports.metastore import Metastore
 

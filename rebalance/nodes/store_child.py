@@ -10,8 +10,8 @@ from uuid import uuid4
 import structlog
 
 from rebalance.core.backoff import Backoff
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Delete, Txn, as_read
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Delete, Txn, as_read
 from rebalance.hosting.child import spawn, stop
 from rebalance.ports.metastore import Metastore, MetastoreError
 

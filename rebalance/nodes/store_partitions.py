@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId, zone_engine
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.hosting.background import Work
 from rebalance.nodes.member_starts import StrongZones
 

@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.change_lock import (
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.change_lock import (
     decide_on_catch_up_finished,
     decide_on_change_cancelled,
     decide_on_unlock,
     decode_lock,
 )
-from rebalance.core.group_steps import stage_of
-from rebalance.core.guarded_write import Decision, Observed, Outcome, require_readable
-from rebalance.core.keys import PartitionId
-from rebalance.core.readable import RecordNotReadableError, Unreadable, readable
-from rebalance.core.records import MemberRole, Stage
-from rebalance.core.txn import Get, Txn
+from rebalance.core.assignments.guarded_write import Decision, Observed, Outcome, require_readable
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, readable
+from rebalance.core.keyspace.records import MemberRole, Stage
+from rebalance.core.keyspace.txn import Get, Txn
+from rebalance.core.moves.group_steps import stage_of
 from rebalance.metastore.guarded_update import commit_decided
 from rebalance.nodes.node_context import NodeContext
 from rebalance.ports.groups import NO_SIGHTS, CancelAnswer, GroupMember, PeerSight

@@ -8,8 +8,8 @@ from pathlib import Path
 import structlog
 
 from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
-from rebalance.core.causes import Cause
-from rebalance.core.keys import PartitionId
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 
 
 class WatchLostError(Exception):

@@ -13,9 +13,9 @@ from enum import Enum
 from typing import Protocol
 
 from catalog.core.zone import DEFAULT_ENGINE
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import GroupRecord, LogPosition, MemberRole
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import GroupRecord, LogPosition, MemberRole
 
 
 class GroupError(Exception):

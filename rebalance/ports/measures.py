@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from rebalance.core.metric_rows import Metric
+from rebalance.ports.metric_rows import Metric
 
 
 class Measures(Protocol):

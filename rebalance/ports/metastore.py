@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from rebalance.core.readable import Unreadable
-from rebalance.core.txn import KeyValue, Txn, TxnResult
+from rebalance.core.keyspace.readable import Unreadable
+from rebalance.core.keyspace.txn import KeyValue, Txn, TxnResult
 
 
 class MetastoreError(Exception):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments.assignment import Assignments
 
 
 class PlacementError(ValueError):

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Observed, decide_on_configuration_applied
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import Observed, decide_on_configuration_applied
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, TxnResult
 from rebalance.ports.metastore import KeyEvent, LeaseLostError, MetastoreError, WatchReset
 from simulator.control.invariants import Voters
 from simulator.control.network import SimulatedClient

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from catalog.core.node_filter import may_use
 from catalog.core.zone import Node, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.operation import Operation
-from rebalance.core.records import NodeRecord
-from rebalance.core.target import is_target_of
-from rebalance.core.topology import Topology
+from rebalance.core.assignments.target import is_target_of
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.operations.operation import Operation
+from rebalance.core.topology.data_nodes import DataNodes
+from rebalance.core.topology.node_presence import Topology
 from simulator.control.invariants import (
     AppliedConfigurations,
     Auditor,

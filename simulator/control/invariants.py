@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from catalog.core.quorum import majority
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import decode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.operation import Operation, OperationState, operation_id
-from rebalance.core.records import GroupRecord, MemberRecord
-from rebalance.core.step_checks import VALID_S
-from rebalance.core.target import TargetPointer
-from rebalance.core.txn import KeyValue
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import decode_trigger
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import GroupRecord, MemberRecord
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.moves.step_checks import VALID_S
+from rebalance.core.operations.operation import Operation, OperationState, operation_id
 from rebalance.ports.metastore import KeyEvent, MetastoreUnavailableError, Snapshot
 from simulator.control.simulated_raft import KNOWN_DOWN_S, SimulatedGroup, SimulatedMirror, SimulatedReplica
 from simulator.control.trace import Trace

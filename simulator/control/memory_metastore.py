@@ -11,7 +11,7 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from rebalance.core.txn import (
+from rebalance.core.keyspace.txn import (
     OPERATIONS_MAX,
     Compare,
     CompareOp,

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits, Move, Pause, move_of
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Put, Txn
+from rebalance.core.admission.move_admission import Limits, Move, Pause, move_of
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.ports.metastore import KeyEvent, MetastoreUnavailableError
 from simulator.control.invariants import ObservedStore
 from simulator.control.processes import Environment

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rebalance.core.txn import KeyValue, Txn, TxnResult
+from rebalance.core.keyspace.txn import KeyValue, Txn, TxnResult
 from rebalance.ports.metastore import (
     KeyEvent,
     MetastoreError,

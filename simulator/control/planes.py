@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from catalog.core.zone import Node
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from simulator.control.invariants import Voters, assignments_at
 from simulator.control.processes import Environment, NodeProcess, SimulatedProcess
 from simulator.control.simulated_raft import SimulatedMirror, SimulatedReplica

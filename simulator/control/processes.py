@@ -15,9 +15,9 @@ from rebalance.controllers.clock import LONGEST_SLEEP_S, Clocks
 from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.runtime import ControllerRuntime
-from rebalance.core.assignments import Strategy
-from rebalance.core.keys import Keyspace
-from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.groups.files.etcd_tuning import EtcdTuning
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.node_context import NodeHosts, NodeStart
 from rebalance.ports.placement import EngineState, EngineStatus, PlacementRequest, PlacementResult

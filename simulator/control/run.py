@@ -17,8 +17,8 @@ from pathlib import Path
 
 import structlog
 
-from rebalance.core.assignments import Strategy
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from simulator.control.bulk import BulkPlane
 from simulator.control.convergence import not_joined, not_over, unfinished
 from simulator.control.invariants import Auditor, InvariantBrokenError

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rebalance.core.keys import PartitionId
-from rebalance.groups.etcd_api import EtcdMemberEntry
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.groups.calls.etcd_api import EtcdMemberEntry
 from rebalance.ports.groups import MemberEndpoints
 from simulator.control.simulated_raft import (
     GroupObserver,

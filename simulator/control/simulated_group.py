@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import LogPosition
-from rebalance.groups.etcd_api import (
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import LogPosition
+from rebalance.groups.calls.etcd_api import (
     MEMBERSHIP_TIMEOUT_S,
     CallFailedError,
     EtcdMemberEntry,
@@ -22,7 +22,7 @@ from rebalance.groups.etcd_api import (
     FailureKind,
 )
 from rebalance.groups.etcd_group import SteppedGroupHost
-from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.groups.files.etcd_tuning import EtcdTuning
 from rebalance.ports.groups import MemberLife, MemberUnavailableError
 from simulator.control.simulated_cluster import SimulatedCluster
 from simulator.control.simulated_raft import CALL_TIMEOUT_S, SimulatedGroup, SimulatedReplica

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
 from simulator.control.simulated_cluster import SimulatedCluster

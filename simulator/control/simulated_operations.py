@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.zone_reading import ZoneReading
-from rebalance.core.assignments import Assignments
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.guarded_write import decode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import MoveState, PartitionView, partition_status
-from rebalance.core.operation import STATES, Operation, OperationKind, OperationState
-from rebalance.core.operation_progress import PartitionStep, step_of
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import decode_trigger
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.moves.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.operations.operation import STATES, Operation, OperationKind, OperationState
+from rebalance.core.operations.operation_progress import PartitionStep, step_of
 from rebalance.ports.metastore import KeyEvent
 from simulator.control.invariants import (
     AppliedConfigurations,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from catalog.core.quorum import majority
-from rebalance.core.keys import PartitionId
-from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, FailureKind
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.groups.calls.etcd_api import CallFailedError, EtcdMemberEntry, FailureKind
 from rebalance.ports.groups import MemberEndpoints, MemberLife
 
 CALL_TIMEOUT_S = 2.0

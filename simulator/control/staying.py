@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from catalog.core.quorum import majority
 from catalog.core.zone import ZoneId
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.keys import PartitionId
-from rebalance.core.operation import Operation
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.operations.operation import Operation
+from rebalance.core.topology.data_nodes import DataNodes
 from simulator.control.invariants import Auditor, ZoneFacts, assignments_at
 from simulator.control.planes import DataPlane
 from simulator.control.processes import ControllerProcess, Environment, SimulatedProcess

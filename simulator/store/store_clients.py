@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
-from rebalance.core.write_terms import ABANDONED_MAX
+from rebalance.core.keyspace.write_terms import ABANDONED_MAX
 from rebalance.store.core.log_records import KeyChange, PartitionKey, WriteId
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
 from simulator.store.store_history import StoreHistory, StoreOperation

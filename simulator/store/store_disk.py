@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import StorePosition
 from rebalance.store.core.disk_changes import (
     ClearBatch,
     CutLog,

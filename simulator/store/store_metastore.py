@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.partition_maps.topology_version import (
+    NO_VERSION,
+    DiscoveryEvent,
+    TopologyVersion,
+    Trigger,
+    ZoneSpec,
+)
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.exchange.core.result_record import ResultRecord, ResultState
 from rebalance.store.core.ring_keeper import (

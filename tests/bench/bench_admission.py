@@ -7,11 +7,11 @@ import random
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import NamedTarget
 from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
-from rebalance.core.admission import Limits, Loads, Rooms, admit, move_of
-from rebalance.core.assignments import Assignments
-from rebalance.core.bulk_write import BulkDecisions
-from rebalance.core.limit_options import CAPS
-from rebalance.core.target import StoredTarget, TargetPointer
+from rebalance.core.admission.bulk_write import BulkDecisions
+from rebalance.core.admission.limit_options import CAPS
+from rebalance.core.admission.move_admission import Limits, Loads, Rooms, admit, move_of
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.target import StoredTarget, TargetPointer
 from tests.bench.figures import report, timed
 
 PARTITIONS, NODES = 65_000, 100

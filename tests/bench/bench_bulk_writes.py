@@ -17,9 +17,9 @@ from aetcd import rpc
 from app.supervision.child_plan import etcd_command, zonectl
 from app.supervision.installation_state import Ports
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
-from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace, PartitionId, PartitionKeys
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.metastore.etcd import EtcdMetastore

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.keys import Keyspace
-from rebalance.groups.router import Router
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.groups.calls.router import Router
 from tests.bench.figures import percentile
 from tests.bench.group_moves import P0, AgentGroup, BareGroup
 from tests.fixtures.etcd_server import Etcd

@@ -9,10 +9,10 @@ from aetcd import rpc
 from catalog.core.zone import ZoneId
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST, PartitionWriter
 from rebalance.controllers.targets import NamedTarget
-from rebalance.core.bulk_write import BulkDecisions, ZoneKeys
-from rebalance.core.keys import Keyspace
-from rebalance.core.target import StoredTarget, TargetPointer, cut_into_chunks
-from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.core.admission.bulk_write import BulkDecisions, ZoneKeys
+from rebalance.core.assignments.target import StoredTarget, TargetPointer, cut_into_chunks
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn, unchanged
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.etcd_messages import txn_request
 from tests.bench.figures import ratio, report

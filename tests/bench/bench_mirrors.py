@@ -12,10 +12,10 @@ import psutil
 import pytest
 from aetcd import rpc
 
-from rebalance.core.source_revisions import RevisionChange, SourceRevision
-from rebalance.groups.mirror_source import MirrorSource
-from rebalance.groups.mirror_store import MirrorStore
-from rebalance.groups.safe_time import SafeTimeWriter
+from rebalance.core.moves.source_revisions import RevisionChange, SourceRevision
+from rebalance.groups.calls.safe_time import SafeTimeWriter
+from rebalance.groups.copies.mirror_source import MirrorSource
+from rebalance.groups.copies.mirror_store import MirrorStore
 from rebalance.ports.groups import MemberEndpoints
 from tests.bench.figures import percentile
 from tests.fixtures.group_hosts import P0, member_process

@@ -7,8 +7,8 @@ import itertools
 import time
 from pathlib import Path
 
-from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.groups.router import Router
+from rebalance.groups.calls.router import Router
+from rebalance.groups.files.etcd_tuning import EtcdTuning
 from tests.bench.figures import ratio, report
 from tests.fixtures.group_hosts import P0, Fixed, Hosts
 

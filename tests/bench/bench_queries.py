@@ -12,12 +12,12 @@ from statistics import median
 
 import pytest
 
-from app.sql.results import SessionContext
-from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.statements.results import SessionContext
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.txn import Operation, Put, Txn
+from rebalance.core.keyspace.txn import Operation, Put, Txn
+from rebalance.core.topology.data_nodes import DataNodes
 from tests.fixtures.script_runner import new_version
 from tests.unit.sql_world import World, opened
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from parser.text_limits import STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.bench.figures import percentile
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd

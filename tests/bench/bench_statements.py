@@ -26,7 +26,7 @@ from catalog.service import CatalogService
 from catalog.store.catalog_store import CatalogStore
 from catalog.store.migrate import migrate
 from parser.to_command import parse_ddl
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.bench.figures import ratio, report, timed
 from tests.fixtures.api_server import serving
 from tests.fixtures.databases import new_database

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.bench.group_moves import P0, TUNING, AgentGroup, BareGroup
 from tests.e2e.installation import Installation, wait_for, without_spark
 from tests.fixtures.etcd_server import Etcd

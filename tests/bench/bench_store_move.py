@@ -12,9 +12,9 @@ from time import perf_counter
 
 import pytest
 
-from rebalance.core.admission import Limits
-from rebalance.core.keys import PartitionId
-from rebalance.core.txn import Put, Txn
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.store.core.log_records import KeyChange
 from rebalance.store.shell.lmdb_disk import stored
 from rebalance.store.shell.store_client import StoreClient

@@ -12,7 +12,7 @@ import lmdb
 import psutil
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.store_messages import AnswerCode, WriteRequest

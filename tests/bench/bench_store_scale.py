@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from catalog.core.zone import STORE_ENGINE, ZoneId
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import DeletePrefix, Txn
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import DeletePrefix, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.groups import Route
 from rebalance.store.core.log_records import KeyChange

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.store_messages import AnswerCode, StoreAnswer, WriteRequest
 from rebalance.store.shell.frame_connection import FrameConnection

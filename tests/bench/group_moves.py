@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.groups.etcd_api import CallFailedError, EtcdApi
-from rebalance.groups.etcd_tuning import MEMBER_ENVIRONMENT, EtcdTuning, InitialCluster, member_command
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.groups.calls.etcd_api import CallFailedError, EtcdApi
+from rebalance.groups.files.etcd_tuning import MEMBER_ENVIRONMENT, EtcdTuning, InitialCluster, member_command
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.ports.groups import MemberEndpoints

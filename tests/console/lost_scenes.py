@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.guarded_write import Observed, decide_on_configuration_applied
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import LogPosition, MemberRecord
-from rebalance.core.txn import Get, Txn
+from rebalance.core.assignments.guarded_write import Observed, decide_on_configuration_applied
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import LogPosition, MemberRecord
+from rebalance.core.keyspace.txn import Get, Txn
 from tests.console.scenes import NASTY_NODE, NASTY_ZONES, SMALL_NODES, Scene, empty, kill_node
 from tests.unit.sql_world import World
 

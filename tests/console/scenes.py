@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from app.actor import acting
+from app.requests.actor import acting
 from catalog.core.audit import Actor, Channel
 from catalog.core.snapshot import EntryKind, ZoneEntry
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from rebalance.core.admission import Limits, Pause
-from rebalance.core.assignments import Assignments
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.drain import Drain
-from rebalance.core.guarded_write import encode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import (
+from rebalance.core.admission.move_admission import Limits, Pause
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import encode_trigger
+from rebalance.core.assignments.target import TargetPointer, cut_into_chunks
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     MemberRecord,
@@ -23,9 +22,10 @@ from rebalance.core.records import (
     MemberState,
     Stage,
 )
-from rebalance.core.self_reports import EngineRecord
-from rebalance.core.target import TargetPointer, cut_into_chunks
-from rebalance.core.txn import Delete, Operation, Put, Txn
+from rebalance.core.keyspace.self_reports import EngineRecord
+from rebalance.core.keyspace.txn import Delete, Operation, Put, Txn
+from rebalance.core.moves.drain import Drain
+from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.kernels.rendezvous import place
 from tests.fixtures.committed_ring import outcome

@@ -28,19 +28,19 @@ from starlette.types import ASGIApp
 from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.alerts.readiness_probe import ReadinessProbe
-from app.application import build_app
+from app.api.services import Services
+from app.bootstrap.application import build_app
 from app.console.mount import Console
 from app.counts.partition_count import PartitionCount
 from app.counts.serving_watch import ServingWatch
 from app.edge.uvicorn_server import listen, serve_http
-from app.log_levels import LogLevelKeeper
-from app.logs import configure
-from app.request_audit import Audit
+from app.process.level_changes import LogLevelKeeper
+from app.process.stderr_lines import configure
+from app.requests.request_audit import Audit
 from app.security.administrator import LOCAL_ADMIN
-from app.services import Services
-from app.sql.jobs import StatementJobs
-from app.sql.operation_reverse import OperationReverse
-from app.sql.trino_names import LowerCaseNames
+from app.sql.engine.operation_reverse import OperationReverse
+from app.sql.jobs.statement_runner import StatementJobs
+from app.sql.trino.column_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
 from app.views.routing_view import RoutingView
 from app.views.sight import AskSilence, PartitionSight
@@ -54,10 +54,10 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.upgrade import UpgradeKeeper
-from rebalance.core.failures import Failing, FailureRecord, failure_after
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.failures import Failing, FailureRecord, failure_after
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.data.zone_router import ZoneRouter
-from rebalance.groups.copy_reader import CopyReader
+from rebalance.groups.calls.copy_reader import CopyReader
 from rebalance.hosting.background import Background
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors

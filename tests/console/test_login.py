@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from app.security.console_door import SESSION_COOKIE
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.console_stage import WAIT_MS, Chromium
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.secure_server import SecureServer, password_of, serving_securely

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error, Page, expect
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.e2e.installation import wait_for
 from tests.fixtures.console_stage import WAIT_MS, Chromium
 from tests.fixtures.databases import new_postgres

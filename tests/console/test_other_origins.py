@@ -15,7 +15,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, Request, Route, expect, sync_playwright
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.console_stage import (
     CHROMIUM_FLAGS,

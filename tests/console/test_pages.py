@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from app.security.administrator import LOCAL_ADMIN
-from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind
 from tests.fixtures.console_pages import click_a_cell, faults, settled, tab_to, type_into_editor
 from tests.fixtures.console_stage import Chromium, Stage, Theme, Visit
 from tests.fixtures.slices import in_every_run

@@ -9,16 +9,16 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
-from rebalance.core.admission import Limits, Pause
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import (
+from rebalance.core.admission.move_admission import Limits, Pause
+from rebalance.core.admission.windows import Window
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import (
     decide_on_forced_move,
     decode_trigger,
 )
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import ConfigurationRecord, Stage
-from rebalance.core.txn import Put, Txn, TxnResult
-from rebalance.core.windows import Window
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import ConfigurationRecord, Stage
+from rebalance.core.keyspace.txn import Put, Txn, TxnResult
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.admission_world import DEADLINE_S, IDS, NODES, ZONES, World, altered, eventually
 

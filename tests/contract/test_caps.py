@@ -13,9 +13,9 @@ import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId
 from rebalance.controllers.clock import WallClock
-from rebalance.core.admission import Limits, Pause
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace
+from rebalance.core.admission.move_admission import Limits, Pause
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from simulator.control.invariants import Auditor
 from simulator.control.moves import MovesAuditor

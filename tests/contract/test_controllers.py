@@ -17,12 +17,12 @@ from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_R
 from rebalance.controllers.targets import TargetStore
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.guarded_write import decode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.target import TargetPointer
-from rebalance.core.txn import Compare, Put, Txn, TxnResult
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.guarded_write import decode_trigger
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Compare, Put, Txn, TxnResult
+from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
 from rebalance.ports.placement import Engine, PlacementRequest, PlacementResult
 from tests.fixtures.local_engine import LocalPlacementEngine

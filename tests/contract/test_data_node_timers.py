@@ -16,11 +16,11 @@ from rebalance.controllers.clock import Clocks
 from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.runtime import ControllerRuntime
-from rebalance.core.assignments import Assignments
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.drain import Drain
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.topology import NO_HOLD
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.moves.drain import Drain
+from rebalance.core.topology.data_nodes import DataNodes
+from rebalance.core.topology.node_presence import NO_HOLD
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 from simulator.control.memory_metastore import MemoryMetastore

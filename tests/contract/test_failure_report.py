@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.failures import ALL_MAX, NODE_MAX, Failing, FailureRecord
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.failures import ALL_MAX, NODE_MAX, Failing, FailureRecord
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.failure_report import FailureReport
 from rebalance.ports.metastore import Metastore

@@ -12,16 +12,16 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.joiners import JoinersAgain
 from rebalance.controllers.zone import ZoneController
-from rebalance.core.assignments import Assignments
-from rebalance.core.cause_table import row_of
-from rebalance.core.drain import Drain
-from rebalance.core.keys import Keyspace
-from rebalance.core.move_status import shortfall_of
-from rebalance.core.operation import Operation
-from rebalance.core.records import GivenUpRecord
-from rebalance.core.recovery import ResetTerms
-from rebalance.core.txn import Delete, Put, Txn
-from rebalance.core.withdrawal import decide_on_call_back
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.withdrawal import decide_on_call_back
+from rebalance.core.causes.cause_table import row_of
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import GivenUpRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.moves.drain import Drain
+from rebalance.core.moves.move_status import shortfall_of
+from rebalance.core.operations.operation import Operation
+from rebalance.core.recovery.recovery_plan import ResetTerms
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.admission_world import eventually

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace
-from rebalance.core.operation import Operation, OperationKind
-from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, MirrorRecord
-from rebalance.core.topology import HoldRule
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import ConfigurationRecord, MemberRecord, MemberState, MirrorRecord
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.core.operations.operation import Operation, OperationKind
+from rebalance.core.topology.node_presence import HoldRule
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.recovery_world import P0, STRONG, ZONE, RecoveryWorld
 

@@ -11,14 +11,14 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.joiners import JoinersAgain
-from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
-from rebalance.core.guarded_write import Observed, Outcome
-from rebalance.core.joiners import decide_on_joiners_gone, joiners_of
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.operation import OperationKind, OperationState, Step
-from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import Observed, Outcome
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.moves.joiners import decide_on_joiners_gone, joiners_of
+from rebalance.core.operations.operation import OperationKind, OperationState, Step
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.admission_world import NODES, eventually

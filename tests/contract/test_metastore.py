@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 
 from catalog.core.zone import Node
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import (
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import (
     OPERATIONS_MAX,
     Compare,
     CompareOp,

@@ -11,12 +11,12 @@ from catalog.core.zone import Node
 from rebalance.controllers import operation_keeper
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_keeper import OperationKeeper
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace
-from rebalance.core.operation import OperationState
-from rebalance.core.records import NodeRecord
-from rebalance.core.withdrawal import CancelledPartitions
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.withdrawal import CancelledPartitions
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.operations.operation import OperationState
 from rebalance.ports.metastore import Metastore, Snapshot
 from tests.fixtures.admission_world import DEADLINE_S, eventually
 from tests.fixtures.operation_groups import ZONE_ID, OperationsWorld, operations_world

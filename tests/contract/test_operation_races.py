@@ -15,11 +15,11 @@ from catalog.core.zone import Origin
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.operation_keeper import OperationKeeper
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.operation import Operation, OperationKind, OperationState
-from rebalance.core.txn import KeyValue, Txn, TxnResult
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import KeyValue, Txn, TxnResult
+from rebalance.core.operations.operation import Operation, OperationKind, OperationState
 from rebalance.ports.metastore import Metastore, Snapshot
 from tests.fixtures.admission_world import DEADLINE_S
 from tests.fixtures.operation_groups import ZONE_ID, OperationsWorld, operations_world

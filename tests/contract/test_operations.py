@@ -12,18 +12,18 @@ from catalog.core.zone import Origin, ZoneIntent
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
-from rebalance.core.admission import Limits, Pause
-from rebalance.core.assignments import Assignments
-from rebalance.core.drain import Drain
-from rebalance.core.guarded_write import decide_on_forced_move
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.operation import KEPT_MAX, Operation, OperationKind, OperationState
-from rebalance.core.records import (
+from rebalance.core.admission.move_admission import Limits, Pause
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import decide_on_forced_move
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.assignments.withdrawal import CancelledPartitions
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     Stage,
 )
-from rebalance.core.target import TargetPointer
-from rebalance.core.withdrawal import CancelledPartitions
+from rebalance.core.moves.drain import Drain
+from rebalance.core.operations.operation import KEPT_MAX, Operation, OperationKind, OperationState
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.admission_world import DEADLINE_S, IDS, ZONES, altered
 from tests.fixtures.operation_groups import SIZE, ZONE, ZONE_ID, OperationsWorld, operations_world

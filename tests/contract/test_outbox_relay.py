@@ -10,8 +10,8 @@ import pytest
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.controllers.outbox_relay import WAVE_MAX, OutboxRelay
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn, TxnResult
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn, TxnResult
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
 
 

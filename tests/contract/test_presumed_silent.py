@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace
-from rebalance.core.topology import HoldRule
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.topology.node_presence import HoldRule
 from rebalance.ports.metastore import Metastore, Snapshot
 from tests.fixtures.recovery_world import ZONE, RecoveryWorld
 

@@ -10,12 +10,12 @@ import pytest
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Node, ZoneIntent
 from rebalance.controllers.planned_resets import ShownReset
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import MemberRecord, MemberState, MirrorRecord, NodeRecord, RestartRecord
-from rebalance.core.recovery import ResetTerms
-from rebalance.core.recovery_candidates import CandidateKind
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import MemberRecord, MemberState, MirrorRecord, NodeRecord, RestartRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.recovery.recovery_candidates import CandidateKind
+from rebalance.core.recovery.recovery_plan import ResetTerms
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.recovery_world import P0, ZONE, RecoveryWorld, strong_world
 

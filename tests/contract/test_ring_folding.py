@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.ports.metastore import MetastoreHistory
 from rebalance.store.shell.store_ring import RingGapError, StoreRing

@@ -10,10 +10,10 @@ import pytest
 
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.ring_standby import RingStandby
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import Keyspace
-from rebalance.core.topology_version import Trigger
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import MetastoreHistory
 from tests.fixtures.ring_world import LIMIT_S, TTL_MS, RingWorld

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from catalog.store.migrate import migrate
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.e2e.installation import wait_for
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd

@@ -11,14 +11,14 @@ import pytest
 from catalog.core.zone import Node, Zone, ZoneId, zone_engine
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.store_control import LOOK_MS
-from rebalance.core.assignments import Strategy
-from rebalance.core.epoch import EpochRecord, first_major
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.limit_options import JOINER_S
-from rebalance.core.operation import OperationKind, OperationState
-from rebalance.core.records import GivenUpRecord
-from rebalance.core.topology_version import TopologyVersion, Trigger
-from rebalance.core.txn import KeyValue, Put, Txn, TxnResult
+from rebalance.core.admission.limit_options import JOINER_S
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.keyspace.epoch import EpochRecord, first_major
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import GivenUpRecord
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn, TxnResult
+from rebalance.core.operations.operation import OperationKind, OperationState
+from rebalance.core.partition_maps.topology_version import TopologyVersion, Trigger
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, Snapshot
 from rebalance.store.core.ring_codec import decode_event
 from tests.fixtures.ring_world import LIMIT_S, TTL_MS, ZONE, RingWorld, owned

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.disk_changes import (
     ClearBatch,
     CutLog,

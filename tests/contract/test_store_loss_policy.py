@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from catalog.core.zone import LossPolicy
-from rebalance.core.keys import Keyspace
-from rebalance.core.topology_version import Trigger
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.ports.metastore import MetastoreHistory
 from tests.fixtures.ring_world import ZONE, RingWorld
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits, Loads, Move, Pause, Rooms, Waiting, admit
-from rebalance.core.bandwidth import TokenBuckets
-from rebalance.core.windows import Window
+from rebalance.core.admission.bandwidth import TokenBuckets
+from rebalance.core.admission.move_admission import Limits, Loads, Move, Pause, Rooms, Waiting, admit
+from rebalance.core.admission.windows import Window
 from tests.datadriven.runner import Block, run_script
 
 CAPS = {"cluster": "cluster_moves", "zone": "zone_moves", "donor": "donor_moves", "receiver": "receiver_moves"}

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import EVERY_NODE, TIMER_OFF
-from rebalance.core.keys import Keyspace
-from rebalance.core.topology import NO_HOLD, HoldRule
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.topology.node_presence import NO_HOLD, HoldRule
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
 from tests.fixtures.timer_world import ZONE, TimerWorld

@@ -6,11 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.isolation import FenceRecord
-from rebalance.core.loss_clock import AbsentNode, Hearing, LossClock, ResetRule, judge
-from rebalance.core.move_status import PartitionView
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     LogPosition,
@@ -19,6 +16,9 @@ from rebalance.core.records import (
     MemberState,
     Stage,
 )
+from rebalance.core.moves.move_status import PartitionView
+from rebalance.core.recovery.loss_clock import AbsentNode, Hearing, LossClock, ResetRule, judge
+from rebalance.core.topology.isolation import FenceRecord
 from tests.datadriven.runner import Block, run_script
 
 PROBE_S = 0.5

@@ -7,9 +7,9 @@ import csv
 import json
 from pathlib import Path
 
-from app.sql.results import SessionContext
-from app.sql.trino_names import LowerCaseNames
-from app.sql.trino_pages import wire_value
+from app.sql.statements.results import SessionContext
+from app.sql.trino.column_names import LowerCaseNames
+from app.sql.trino.pages import wire_value
 from tests.unit.sql_world import opened
 
 DATA = Path(__file__).parents[1] / "data" / "trino_answers.tsv"

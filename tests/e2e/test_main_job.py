@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.e2e.installation import WITH_SPARK, Installation, wait_for, writing
 from tests.fixtures.installation_dumps import (
     all_over,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from tests.e2e.installation import wait_for
 from tests.fixtures.cut_installation import NODES, CutInstallation
 from tests.fixtures.fenced_trial import RESET_S

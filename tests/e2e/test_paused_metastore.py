@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Node, Zone
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import NodeRecord
-from rebalance.core.topology import EventKind, Topology
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.topology.node_presence import EventKind, Topology
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import Registration

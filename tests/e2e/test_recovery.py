@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, writing
 from tests.fixtures.installation_dumps import endpoint

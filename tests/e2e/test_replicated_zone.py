@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from rebalance.groups.data_client import DATUM_PREFIX
+from rebalance.groups.calls.data_client import DATUM_PREFIX
 from rebalance.kernels.rendezvous import place
 from tests.e2e.installation import (
     ANSWER_S,

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.e2e.installation import ANSWER_S, Installation, without_spark
 from tests.fixtures.caller_fuzz import caller_fuzz
 from tests.fixtures.etcd_server import Etcd

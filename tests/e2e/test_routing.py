@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.key_hash import partition_of
 from tests.e2e.installation import Installation
 from zonekeeper_client import BlockingZoneClient, Mode, ZoneNotFoundError
 

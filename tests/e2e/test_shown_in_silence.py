@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.key_hash import partition_of
 from tests.e2e.installation import Installation, wait_for
 from tests.fixtures.fault_scenes import held_down, metastore, suspended
 

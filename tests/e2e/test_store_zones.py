@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import MemberRecord, MemberState
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MemberState
 from tests.e2e.installation import Installation, wait_for, writing
 from tests.fixtures.installation_dumps import etcdctl
 from zonekeeper_client import BlockingZoneClient, Mode

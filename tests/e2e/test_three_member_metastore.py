@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Zone
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.etcd_cluster import MEMBERS, EtcdCluster
 from tests.fixtures.fault_rig import ZONE_ID, fault_rig
 

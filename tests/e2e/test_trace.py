@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, Stage
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import ConfigurationRecord, MemberRecord, MemberState, Stage
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import KeyEvent, WatchReset
 from tests.e2e.installation import Installation, wait_for

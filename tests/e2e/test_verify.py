@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aetcd import rpc
 
-from rebalance.groups.data_client import DATUM_PREFIX
-from rebalance.groups.etcd_api import open_channel
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.data_client import DATUM_PREFIX
+from rebalance.groups.calls.etcd_api import open_channel
+from rebalance.groups.calls.key_hash import partition_of
 from rebalance.hosting.tls import TlsFiles
 from tests.e2e.installation import ANSWER_S, Installation, wait_for
 

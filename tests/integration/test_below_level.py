@@ -19,9 +19,9 @@ from app.security.local_authority import LocalAuthority
 from catalog.core.level import LEVEL
 from catalog.core.zone import Node
 from catalog.store.migrate import known_schemas, migrate
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import NodeRecord
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import NodeRecord
 from tests.e2e.installation import without_spark
 from tests.fixtures.api_server import PLAIN, ApiServer, serving
 from tests.fixtures.etcd_server import EtcdServer

@@ -19,8 +19,8 @@ import pytest
 import trino
 from trino.auth import BasicAuthentication
 
-from app.sql.statement_line import RUNNING_MAX
-from rebalance.core.keys import Keyspace
+from app.sql.statements.statement_line import RUNNING_MAX
+from rebalance.core.keyspace.keys import Keyspace
 from tests.bench.figures import percentile
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.secure_server import SecureServer, password_of, serving_securely

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 from catalog.store.connections import parse_url
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, register_nodes
 from tests.fixtures.databases import postgres
 from tests.fixtures.etcd_server import Etcd

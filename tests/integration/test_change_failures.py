@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments.assignment import Assignments
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.ports.groups import ChangeAnswer, FailureCode
 from tests.fixtures.group_hosts import P0, TUNING, Hosts, etcd_processes

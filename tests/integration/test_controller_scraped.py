@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.security.scrape_token import keep_scrape_token
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.controller_process import controlling
 from tests.fixtures.etcd_server import EtcdServer

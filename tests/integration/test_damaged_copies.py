@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.causes import Cause, cause_of
-from rebalance.core.records import MemberRecord, MemberState, RestartRecord
+from rebalance.core.causes.cause import Cause, cause_of
+from rebalance.core.keyspace.records import MemberRecord, MemberState, RestartRecord
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 from tests.fixtures.survivors import P0, founded
 

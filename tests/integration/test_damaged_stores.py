@@ -10,10 +10,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from rebalance.core.causes import Cause, cause_of
-from rebalance.core.keys import Keyspace
-from rebalance.core.self_reports import ProcessRecord
-from rebalance.core.topology_version import Trigger
+from rebalance.core.causes.cause import Cause, cause_of
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.self_reports import ProcessRecord
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.store_messages import AnswerCode
 from rebalance.store.shell.lmdb_disk import stored

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rebalance.core.write_terms import WriteTerms
-from rebalance.groups.router import Router
+from rebalance.core.keyspace.write_terms import WriteTerms
+from rebalance.groups.calls.router import Router
 from tests.fixtures.group_hosts import P0, Fixed, Hosts, member_process
 from tests.unit.test_client.servers import URL, Network, routing
 from zonekeeper_client import (

@@ -25,8 +25,8 @@ import pytest
 
 from app.security.local_authority import LocalAuthority
 from catalog.store.migrate import migrate
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from tests.e2e.installation import without_spark
 from tests.fixtures.etcd_server import CALL_S, EtcdServer, running_etcd

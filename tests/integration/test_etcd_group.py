@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRole
-from rebalance.groups.data_client import Connections, PartitionClient
-from rebalance.groups.group_guard import WrongGroupError
-from rebalance.groups.reservations import Reservations
-from rebalance.groups.router import Router
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRole
+from rebalance.groups.calls.data_client import Connections, PartitionClient
+from rebalance.groups.calls.group_guard import WrongGroupError
+from rebalance.groups.calls.router import Router
+from rebalance.groups.files.reservations import Reservations
 from rebalance.ports.groups import (
     CancelAnswer,
     ChangeAnswer,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments.assignment import Assignments
 from rebalance.ports.groups import ChangeAnswer
 from tests.fixtures.group_hosts import IMPATIENT, P0, Hosts, url
 

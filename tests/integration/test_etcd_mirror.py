@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.assignments import Assignments
-from rebalance.groups.router import Router
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.groups.calls.router import Router
 from rebalance.ports.groups import MemberLife
 from tests.fixtures.group_hosts import P0, Fixed, member_process
 from tests.fixtures.mirror_rig import MirrorRig

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rebalance.core.admission import Limits
-from rebalance.core.isolation import FenceRecord
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import NodeRecord
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.topology.isolation import FenceRecord
 from tests.fixtures.cut_networks import cut_networks, missing
 from tests.fixtures.fenced_node import (
     AVAILABLE,

@@ -12,7 +12,7 @@ from types import FrameType
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
 P0 = PartitionId(ZoneId(7), 0)
@@ -22,9 +22,9 @@ TAKEN, SWITCHED = "changed the members", "switched stable"
 LANDMARKS = {
     ("rebalance/nodes/agent.py", "_on_partition_keys"): SEEN,
     ("rebalance/groups/etcd_group.py", "change_peers_and_learners"): ASKED,
-    ("rebalance/groups/etcd_change.py", "advance"): ADVANCED,
-    ("rebalance/groups/etcd_api.py", "promote"): TAKEN,
-    ("rebalance/core/guarded_write.py", "decide_on_configuration_applied"): SWITCHED,
+    ("rebalance/groups/change/etcd_change.py", "advance"): ADVANCED,
+    ("rebalance/groups/calls/etcd_api.py", "promote"): TAKEN,
+    ("rebalance/core/assignments/guarded_write.py", "decide_on_configuration_applied"): SWITCHED,
 }
 ABOVE, BELOW = "rebalance/nodes/", ("rebalance/groups/", "rebalance/ports/")
 
@@ -109,10 +109,10 @@ def test_a_call_back_up_would_be_seen() -> None:
     """What the record says of a stack in which the host's file calls the agent's."""
     flow = Flow()
     agent = compile("def seen(): pass", f"{ROOT}/rebalance/nodes/agent.py", "exec")
-    host = compile("def told(seen): seen()", f"{ROOT}/rebalance/groups/etcd_change.py", "exec")
+    host = compile("def told(seen): seen()", f"{ROOT}/rebalance/groups/change/etcd_change.py", "exec")
     names: dict[str, object] = {}
     exec(agent, names)
     exec(host, names)
     with flow.recorded():
         names["told"](names["seen"])  # type: ignore[operator]  # compiled above
-    assert flow.calls_up == {("rebalance/groups/etcd_change.py:told", "rebalance/nodes/agent.py:seen")}
+    assert flow.calls_up == {("rebalance/groups/change/etcd_change.py:told", "rebalance/nodes/agent.py:seen")}

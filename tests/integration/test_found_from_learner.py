@@ -13,13 +13,13 @@ from aetcd import rpc
 
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_control import OperationControl
-from rebalance.core.assignments import Assignments
-from rebalance.core.operation import Operation, OperationKind
-from rebalance.core.records import MirrorRecord
-from rebalance.groups.data_client import LEASE_TTL_S, MARKER_PREFIX, OPERATION_PREFIX
-from rebalance.groups.etcd_api import GENERATION_KEY, open_channel
-from rebalance.groups.replica_reads import NOW, ReplicaChoice
-from rebalance.groups.router import Router
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import MirrorRecord
+from rebalance.core.operations.operation import Operation, OperationKind
+from rebalance.groups.calls.data_client import LEASE_TTL_S, MARKER_PREFIX, OPERATION_PREFIX
+from rebalance.groups.calls.etcd_api import GENERATION_KEY, open_channel
+from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice
+from rebalance.groups.calls.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.fixtures.group_hosts import etcd_processes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from tests.fixtures.etcd_cluster import EtcdCluster

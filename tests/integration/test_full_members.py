@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import MemberState
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import MemberState
 from rebalance.ports.groups import GroupFullError
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing

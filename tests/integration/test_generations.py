@@ -15,13 +15,13 @@ import pytest
 from aetcd import rpc
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import GroupRecord
-from rebalance.groups.data_client import Connections, PartitionClient
-from rebalance.groups.etcd_api import GENERATION_KEY, IDENTITY_KEY, open_channel
-from rebalance.groups.group_guard import WrongGenerationError
-from rebalance.groups.router import Router
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import GroupRecord
+from rebalance.groups.calls.data_client import Connections, PartitionClient
+from rebalance.groups.calls.etcd_api import GENERATION_KEY, IDENTITY_KEY, open_channel
+from rebalance.groups.calls.group_guard import WrongGenerationError
+from rebalance.groups.calls.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import GenerationRefusedError, MemberUnavailableError, OutcomeUnknownError, Route
 from tests.fixtures.group_hosts import P0, Fixed, Hosts

@@ -11,11 +11,11 @@ import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.core.move_status import PartitionView, partition_status
-from rebalance.core.records import MemberRole
-from rebalance.core.recovery import plan_reset
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRole
+from rebalance.core.moves.move_status import PartitionView, partition_status
+from rebalance.core.recovery.recovery_plan import plan_reset
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.ports.groups import GroupChange, GroupMember
 from tests.fixtures.etcd_server import EtcdServer

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import GroupRecord
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import GroupRecord
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.ports.fence import NoGuard
 from rebalance.ports.groups import MemberLife

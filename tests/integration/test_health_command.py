@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from tests.fixtures.api_stub import ApiStub, serve
 from tests.fixtures.etcd_server import CALL_S, EtcdServer

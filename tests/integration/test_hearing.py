@@ -12,12 +12,12 @@ from rebalance.controllers.clock import Clocks
 from rebalance.controllers.contact import Contact
 from rebalance.controllers.controller_rules import ControllerRules, OptionalDuties
 from rebalance.controllers.runtime import ControllerRuntime
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace
-from rebalance.core.operation import Operation, OperationKind
-from rebalance.core.topology import NO_HOLD, HoldRule
-from rebalance.core.txn import Put, Txn
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.core.operations.operation import Operation, OperationKind
+from rebalance.core.topology.node_presence import NO_HOLD, HoldRule
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import Snapshot
 from tests.fixtures.etcd_server import CALL_S, Etcd, EtcdServer

@@ -14,8 +14,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from app.build import own_version
-from rebalance.core.keys import Keyspace
+from app.process.build import own_version
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import PLAIN, ApiServer, serving
 from tests.fixtures.databases import new_database
 from tests.fixtures.etcd_server import Etcd

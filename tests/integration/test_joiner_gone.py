@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.admission import Limits
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import GivenUpRecord, MemberRole, MemberState, Stage
-from rebalance.groups.etcd_api import CallFailedError, FailureKind
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import GivenUpRecord, MemberRole, MemberState, Stage
+from rebalance.groups.calls.etcd_api import CallFailedError, FailureKind
 from tests.fixtures.held_joiner import TUNING, HeldHost
 from tests.fixtures.joiners import CELLS, FOUNDERS, JOINER, OTHER, SECOND, Cell, Joiners, partition_of
 from tests.fixtures.node_cluster import NodeCluster, Writer, node_cluster

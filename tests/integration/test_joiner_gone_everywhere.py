@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import TIMER_OFF, Zone, ZoneId, ZoneIntent
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Strategy
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRole, MemberState
-from rebalance.core.records import Stage as MoveStage
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRole, MemberState
+from rebalance.core.keyspace.records import Stage as MoveStage
 from tests.fixtures.fault_rig import Controllers
 from tests.fixtures.held_joiner import TUNING, gate
 from tests.fixtures.joiners import Joiners

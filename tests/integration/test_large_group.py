@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.groups.files.etcd_tuning import EtcdTuning
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 from tests.fixtures.node_processes import members_below
 from tests.fixtures.strict_steps import STRICT_STEPS

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from parser.text_limits import STATEMENTS_MAX, TOKENS_MAX
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import PLAIN, ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
 

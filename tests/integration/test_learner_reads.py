@@ -13,16 +13,16 @@ import httpx
 import pytest
 from aetcd import rpc
 
-from app.application import build_app
-from rebalance.core.keys import PartitionId
-from rebalance.core.safe_time import ReadPoint
+from app.bootstrap.application import build_app
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.moves.safe_time import ReadPoint
 from rebalance.data.zone_router import ZoneRouter
-from rebalance.groups.data_client import Connections, PartitionClient
-from rebalance.groups.etcd_api import CallFailedError
-from rebalance.groups.group_guard import WrongGroupError
-from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
-from rebalance.groups.router import Router
-from rebalance.groups.safe_time import SafeTimeWriter
+from rebalance.groups.calls.data_client import Connections, PartitionClient
+from rebalance.groups.calls.etcd_api import CallFailedError
+from rebalance.groups.calls.group_guard import WrongGroupError
+from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice, ReplicaDatum
+from rebalance.groups.calls.router import Router
+from rebalance.groups.calls.safe_time import SafeTimeWriter
 from rebalance.ports.groups import MemberLife, ReplicaBehindError, RevisionGoneError
 from tests.fixtures.checked_answers import CheckedTransport
 from tests.fixtures.group_hosts import P0, P1, Fixed

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rebalance.core.assignments import Strategy
-from rebalance.core.change_lock import PendingLock, decode_lock
-from rebalance.core.guarded_write import Outcome
-from rebalance.core.records import ConfigurationRecord, MemberRole
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.assignments.change_lock import PendingLock, decode_lock
+from rebalance.core.assignments.guarded_write import Outcome
+from rebalance.core.keyspace.records import ConfigurationRecord, MemberRole
 from rebalance.ports.metastore import KeyEvent
 from tests.fixtures.node_cluster import P0, QUICK, NodeCluster, node_cluster, writing
 from tests.fixtures.node_processes import members_below

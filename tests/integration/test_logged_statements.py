@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving, with_data
 from tests.fixtures.databases import PRODUCTS, new_database
 from tests.fixtures.etcd_server import Etcd

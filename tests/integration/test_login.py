@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.access_world import basic, bearer
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.secure_server import READER, STRANGER, SecureServer, password_of, serving_securely

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app.cli.main import main
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.access_world import bearer
 from tests.fixtures.console_browser import csrf_in
 from tests.fixtures.etcd_server import Etcd

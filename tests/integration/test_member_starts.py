@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ConsistencyMode, Zone, ZoneId, ZoneIntent
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.node_processes import members_below
 from tests.fixtures.puts import is_applied_once

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments.assignment import Assignments
 from rebalance.ports.groups import ChangeAnswer, FailureCode, ReconfigurationFailure
 from tests.fixtures.group_hosts import P0, TUNING, WAIT_S, Hosts, etcd_processes, member_process
 

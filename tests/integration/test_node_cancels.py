@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Strategy
-from rebalance.core.guarded_write import Observed, Outcome, encode_trigger
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRole
-from rebalance.core.withdrawal import decide_on_call_back
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.assignments.guarded_write import Observed, Outcome, encode_trigger
+from rebalance.core.assignments.withdrawal import decide_on_call_back
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRole
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
 from tests.fixtures.recorded_host import RecordedHost
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import NodeRecord
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import NodeRecord
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.puts import is_applied_once
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits
-from rebalance.core.causes import Cause
-from rebalance.core.keys import PartitionId
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
 from tests.fixtures.frozen_members import IMPATIENT, frozen_member, with_a_member_that_freezes
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import PartitionId
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.txn import Delete, Put, Txn
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
 P0, P1 = PartitionId(ZoneId(7), 0), PartitionId(ZoneId(7), 1)

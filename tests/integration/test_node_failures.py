@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import DeletePrefix, Txn
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import DeletePrefix, Txn
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.frozen_members import IMPATIENT, frozen_member, with_a_member_that_freezes

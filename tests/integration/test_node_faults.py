@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.admission import Limits
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import ConfigurationRecord, MemberRole, MemberState, NodeRecord, Stage
-from rebalance.core.txn import Delete, Txn
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import ConfigurationRecord, MemberRole, MemberState, NodeRecord, Stage
+from rebalance.core.keyspace.txn import Delete, Txn
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import NodeNameTakenError, Registration
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure

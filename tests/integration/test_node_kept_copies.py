@@ -12,12 +12,12 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_control import OperationControl
-from rebalance.core.admission import Limits
-from rebalance.core.guarded_write import encode_trigger
-from rebalance.core.keys import PartitionId
-from rebalance.core.operation import Operation, OperationKind
-from rebalance.core.records import KeptRecord
-from rebalance.core.txn import DeletePrefix, Txn
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.guarded_write import encode_trigger
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import KeptRecord
+from rebalance.core.keyspace.txn import DeletePrefix, Txn
+from rebalance.core.operations.operation import Operation, OperationKind
 from rebalance.ports.groups import MemberLife
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing

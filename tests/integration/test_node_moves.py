@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRole, MemberState, Stage
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRole, MemberState, Stage
 from rebalance.ports.groups import FailureCode
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing, written
 from tests.fixtures.node_processes import members_below

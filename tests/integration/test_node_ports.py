@@ -14,7 +14,7 @@ import trustme
 
 from app.views.scrape_targets import scrape_targets
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.metastore.mirror import KeyspaceMirror
 from tests.fixtures.cut_networks import CutNetworks, cut_networks, missing
 from tests.fixtures.fenced_node import NODE, START_S, STORE, FencedNode

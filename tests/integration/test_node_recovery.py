@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import RestartRecord
-from rebalance.groups.router import Router
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import RestartRecord
+from rebalance.groups.calls.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing

@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
-from rebalance.core.causes import Cause
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRole
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRole
 from rebalance.ports.groups import ChangeAnswer, FailureCode
 from tests.fixtures.group_hosts import etcd_processes
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing

@@ -15,11 +15,11 @@ from aetcd import rpc
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.runtime import ControllerRuntime
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.keys import PartitionId
-from rebalance.core.topology import HoldRule
-from rebalance.groups.data_client import DATUM_PREFIX
-from rebalance.groups.etcd_api import open_channel
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.topology.data_nodes import DataNodes
+from rebalance.core.topology.node_presence import HoldRule
+from rebalance.groups.calls.data_client import DATUM_PREFIX
+from rebalance.groups.calls.etcd_api import open_channel
 from rebalance.metastore.etcd import EtcdMetastore
 from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Put, Txn
-from rebalance.groups.reservations import Reservations
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.groups.files.reservations import Reservations
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import MemberLife
 from tests.fixtures.etcd_server import Etcd

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from catalog.core.zone import STORE_ENGINE, Node, Zone, ZoneId, ZoneIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import MemberRecord, MemberState
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MemberState
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent

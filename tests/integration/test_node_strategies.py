@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.guarded_write import Outcome
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import Stage
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.guarded_write import Outcome
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import Stage
+from rebalance.groups.calls.member_calls import GroupCalls
 from rebalance.groups.etcd_group import EtcdGroupHost
-from rebalance.groups.member_calls import GroupCalls
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import CancelAnswer
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing, written

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.npm_client import answers, npm_client
 from tests.fixtures.secure_server import STRANGER, SecureServer, password_of, serving_securely

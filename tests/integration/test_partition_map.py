@@ -11,13 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.application import build_app
+from app.bootstrap.application import build_app
 from app.views.keyspace_views import KeyspaceViews
 from app.views.published_map import MAP_MEDIA_TYPE, published_map
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.partition_map import PartitionMapKeeper
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.topology import Topology
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.topology.node_presence import Topology
 from rebalance.kernels.partition_map import OWNING
 from rebalance.kernels.partition_map_codec import decode_map
 from rebalance.metastore.mirror import KeyspaceMirror

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.cli.main import main
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.databases import new_postgres
 from tests.fixtures.etcd_server import Etcd

@@ -15,8 +15,8 @@ import httpx
 import pytest
 import trino
 
-from app.sql.query_line import LineLimits
-from rebalance.core.keys import Keyspace
+from app.sql.statements.query_line import LineLimits
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.waiting import until

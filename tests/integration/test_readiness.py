@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.controller_process import controlling
 from tests.fixtures.etcd_server import EtcdServer

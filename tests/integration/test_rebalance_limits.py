@@ -18,11 +18,11 @@ import pytest
 
 from app.cli.main import main
 from catalog.core.zone import Node
-from rebalance.core.isolation import FenceRecord
-from rebalance.core.keys import Keyspace
-from rebalance.core.limit_options import LIMIT_OPTIONS
-from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.topology.isolation import FenceRecord
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd

@@ -9,12 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Observed, decide_on_forced_move
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Delete, Put, Txn
-from rebalance.groups.serving_probe import LinearizableProbe
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import Observed, decide_on_forced_move
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.groups.calls.serving_probe import LinearizableProbe
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.node_processes import members_below
 from tests.fixtures.survivors import P0, founded, kill

@@ -15,7 +15,7 @@ from catalog.store import CatalogStore
 from catalog.store.catalog_store import utc_now_us
 from catalog.store.migrate import migrate
 from catalog.store.retention import DAY_US
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import serving
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.script_runner import ScriptRunner

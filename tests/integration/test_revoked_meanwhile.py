@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from catalog.store.connections import parse_url
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.access_world import bearer
 from tests.fixtures.api_server import with_data
 from tests.fixtures.databases import new_postgres

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.console_browser import csrf_in
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.privilege_model import HELD, Verdict, expected, rows_of

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Strategy
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRole
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRole
 from rebalance.ports.groups import FailureCode, GroupMember, MemberUnavailableError
 from tests.fixtures.etcd_server import EtcdServer
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing

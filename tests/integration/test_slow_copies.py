@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Strategy
-from rebalance.core.causes import Cause
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import MemberRole, MemberState
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import MemberRole, MemberState
 from rebalance.nodes.copy_attempts import FAILED_RETRY_S
 from tests.fixtures.cut_networks import CutNetworks, cut_networks, missing
 from tests.fixtures.cut_nodes import STORE, CutNodes

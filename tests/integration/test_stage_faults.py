@@ -20,8 +20,8 @@ import pytest
 import pytest_asyncio
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import Stage
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import Stage
 from rebalance.hosting.child import guarded_command
 from rebalance.hosting.free_ports import is_free
 from tests.fixtures.etcd_server import Etcd

@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.moves.move_status import MoveState, PartitionView, partition_status
 from tests.fixtures.group_hosts import etcd_processes
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 

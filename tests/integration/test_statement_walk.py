@@ -16,11 +16,11 @@ import pytest
 
 from app.cli.main import COMMANDS as PARTS
 from app.cli.main import main
-from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.views.system_views import SYSTEM_VIEWS
 from catalog.core.messages import Command
 from parser.calls import Procedure
 from parser.queries import ShowKind
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.privilege_model import HELD, Verdict, expected, rows_of
 from tests.fixtures.secure_server import SecureServer, password_of, serving_securely

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rebalance.controllers.clock import SteadyClock
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.store_child import StoreChild
 from tests.fixtures.etcd_server import Etcd

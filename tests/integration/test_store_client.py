@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.partition_maps.store_positions import StorePosition
 from rebalance.data.store_copy_reads import StoreCopyReads
 from rebalance.data.zone_router import ZoneRouter
-from rebalance.groups.copy_reader import CopyReader, Samples
+from rebalance.groups.calls.copy_reader import CopyReader, Samples
 from rebalance.ports.groups import GroupFullError, OutcomeUnknownError, ValueRefusedError
 from rebalance.store.core.log_records import KeyChange
 from rebalance.store.core.store_messages import (

@@ -15,7 +15,7 @@ import lmdb
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.partition_maps.store_positions import StorePosition
 from rebalance.store.core.disk_changes import ClearBatch, KeepMark, KeepRows
 from rebalance.store.core.log_records import PartitionKey, StoredRow, WriteId
 from rebalance.store.core.store_check import check_copy

@@ -11,9 +11,9 @@ import pytest
 
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.store_control import StoreControl
-from rebalance.core.admission import Limits
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.store_messages import AnswerCode
 from tests.fixtures.ring_world import ZONE, RingWorld

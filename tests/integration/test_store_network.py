@@ -15,8 +15,8 @@ import trustme
 import uvloop
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.core.topology_version import Cluster, TopologyVersion
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.partition_maps.topology_version import Cluster, TopologyVersion
 from rebalance.hosting.tls import TlsFiles
 from rebalance.store.core.ring_records import RingState
 from rebalance.store.core.store_effects import Reply

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.cli.main import main
-from rebalance.core.keys import Keyspace
-from rebalance.core.topology_version import Trigger
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.store_messages import AnswerCode
 from tests.fixtures.etcd_server import Etcd

@@ -16,8 +16,8 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Zone, ZoneId
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_requests import StoreRequests
-from rebalance.core.keys import Keyspace
-from rebalance.core.topology_version import Trigger
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror

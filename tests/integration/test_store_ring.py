@@ -10,11 +10,11 @@ from shutil import copytree, rmtree
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.store_positions import StorePosition
-from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.result_record import PartitionOutcome, ResultRecord
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.ring_codec import CHUNK_ROWS, encode_event, encode_ring

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.store_check import check_copy
 from rebalance.store.core.store_messages import AnswerCode

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from rebalance.core.keys import Keyspace
-from rebalance.core.self_reports import ProcessRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.self_reports import ProcessRecord
 from rebalance.hosting.child import guarded_command, stop
 from rebalance.hosting.loaded_certificate import ends_of
 from rebalance.hosting.tls import TlsFiles

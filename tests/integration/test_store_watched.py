@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.keys import Keyspace
-from rebalance.core.topology_version import Trigger
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import FullMessage, LatchCount, LatchOpen, SingleMessage
 from rebalance.exchange.core.late_affinity import ZoneAffinity
 from rebalance.store.core.store_messages import AppendRecords, RecordsStored, SupplyBatch, SupplyRequest

@@ -13,12 +13,12 @@ import pytest
 import trustme
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import MemberState
-from rebalance.core.txn import Put, Txn
-from rebalance.groups.etcd_api import CallFailedError, EtcdApi
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import MemberState
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.groups.calls.etcd_api import CallFailedError, EtcdApi
+from rebalance.groups.calls.router import Router
 from rebalance.groups.etcd_group import EtcdGroupHost
-from rebalance.groups.router import Router
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.hosting.tls import TlsFiles

@@ -18,7 +18,7 @@ import pytest
 import trino
 from sqlalchemy import create_engine, inspect, text
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving, with_data
 from tests.fixtures.databases import new_database
 from tests.fixtures.etcd_server import Etcd

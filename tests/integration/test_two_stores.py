@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.sql.executor import CatalogExecutor
-from app.sql.member_counts import MemberCounts
+from app.sql.engine.executor import CatalogExecutor
+from app.sql.plan.member_counts import MemberCounts
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.level import LEVEL
 from catalog.core.snapshot import ZoneDefaults
@@ -25,12 +25,12 @@ from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.controllers.store_guard import ShownState, StoreGuard
-from rebalance.core.epoch import DivergenceKind, EpochRecord, split_event_revision
-from rebalance.core.guarded_write import decode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import NodeRecord
-from rebalance.core.target import TargetPointer
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.guarded_write import decode_trigger
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.keyspace.epoch import DivergenceKind, EpochRecord, split_event_revision
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import MetastoreUnavailableError

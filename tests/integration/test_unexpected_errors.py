@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from app.cli.main import main
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.background import Background
 from rebalance.metastore.etcd import EtcdMetastore

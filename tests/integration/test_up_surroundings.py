@@ -63,7 +63,7 @@ WORKERS = (
     " store serve ",
     "etcd",
     "java",
-    "app.sql.sandbox",
+    "app.sql.query.sandbox",
     "spark.driver",
     "pyspark.daemon",
     " serve ",

@@ -12,7 +12,7 @@ import trino
 from sqlalchemy import create_engine, text
 from trino.auth import BasicAuthentication, JWTAuthentication
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.issuer import AUDIENCE, ISSUER, JwtIssuerServer, issuing
 from tests.fixtures.jdbc_driver import QUICK_JVM, jdbc_driver

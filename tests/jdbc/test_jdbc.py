@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.jdbc_driver import QUICK_JVM, jdbc_driver

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rebalance.core.topology_version import NO_VERSION, TopologyVersion
+from rebalance.core.partition_maps.topology_version import NO_VERSION, TopologyVersion
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from tests.linearizability.store_judgement import Served, second_primaries
 
 V5, V6 = TopologyVersion(5), TopologyVersion(6)

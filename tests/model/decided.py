@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.group_steps import GroupView, ObservedMember, Step, stage_of
-from rebalance.core.guarded_write import Decision
-from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, Stage
-from rebalance.core.txn import KeyValue
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import Decision
+from rebalance.core.keyspace.records import ConfigurationRecord, ConfiguredMember, MemberRole, Stage
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.moves.group_steps import GroupView, ObservedMember, Step, stage_of
 from tests.model.store import (
     GIVEN_UP,
     KEYS,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from rebalance.core import change_lock, guarded_write, joiners, withdrawal
+from rebalance.core.assignments import change_lock, guarded_write, withdrawal
+from rebalance.core.moves import joiners
 from tests.model.world import Decisions
 
 WRITES = guarded_write.__name__

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalance.core.group_steps import (
+from rebalance.core.assignments.guarded_write import Outcome
+from rebalance.core.moves.group_steps import (
     AddLearner,
     Done,
     MoveLeader,
@@ -17,7 +18,6 @@ from rebalance.core.group_steps import (
     Step,
     touches_voters,
 )
-from rebalance.core.guarded_write import Outcome
 from tests.model.decided import Decided, stage_in, view_of
 from tests.model.rules import assigned, broken_rest, broken_rule, learning
 from tests.model.store import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments.assignment import Assignments
 from tests.model.store import LOCK, PENDING, PLANNED, STABLE, Nodes, Store, learners_in, trigger_in, voters_in
 from tests.model.world import CallBack, Scope, State
 

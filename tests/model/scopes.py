@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rebalance.core.assignments import Assignments, Strategy
+from rebalance.core.assignments.assignment import Assignments, Strategy
 from tests.model.world import CallBack, Scope
 
 S, A, B = (Assignments(tuple(nodes)) for nodes in ("a", "b", "ab"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-from rebalance.core import step_checks
+from rebalance.core.moves import step_checks
 from tests.model.mutants import loaded_from, places_in, source_of
 
 CHECKS = step_checks.__name__
@@ -23,7 +23,7 @@ class StepMutant:
     is_condition: bool
 
     def checks(self) -> ModuleType:
-        """Stands in for ``rebalance.core.step_checks``."""
+        """Stands in for ``rebalance.core.moves.step_checks``."""
         tree = source_of(step_checks)
         if self.is_condition:
             _conditions(tree)[self.number][1].test = ast.Constant(value=False)

@@ -10,12 +10,12 @@ from functools import cache
 from typing import NamedTuple
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.change_lock import PendingLock, decode_lock, encode_lock
-from rebalance.core.guarded_write import Decision, Observed, Outcome, decode_trigger, encode_trigger
-from rebalance.core.joiners import joiners_of
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Compare, CompareOp, CompareTarget, Delete, KeyValue, Put
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.change_lock import PendingLock, decode_lock, encode_lock
+from rebalance.core.assignments.guarded_write import Decision, Observed, Outcome, decode_trigger, encode_trigger
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Compare, CompareOp, CompareTarget, Delete, KeyValue, Put
+from rebalance.core.moves.joiners import joiners_of
 
 KEYS = Keyspace().partition(PartitionId(ZoneId(1), 0))
 GIVEN_UP = Keyspace().given_up(PartitionId(ZoneId(1), 0))

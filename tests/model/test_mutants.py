@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from rebalance.core.assignments import Strategy
+from rebalance.core.assignments.assignment import Strategy
 from tests.datadriven.runner import SCRIPTS, Block, read_blocks
 from tests.fixtures.guarded_write_script import ENDING_SCRIPTS, PROTOCOL_SCRIPTS, execute
 from tests.fixtures.model_exploration import explore

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.change_lock import decide_on_unlock
-from rebalance.core.group_steps import GroupView, Step, next_step
-from rebalance.core.guarded_write import Decision, Observed, Outcome
-from rebalance.core.joiners import decide_on_joiners_gone
-from rebalance.core.records import Stage
-from rebalance.core.txn import Delete, Put, Txn
-from rebalance.core.withdrawal import decide_on_call_back
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.change_lock import decide_on_unlock
+from rebalance.core.assignments.guarded_write import Decision, Observed, Outcome
+from rebalance.core.assignments.withdrawal import decide_on_call_back
+from rebalance.core.keyspace.records import Stage
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.moves.group_steps import GroupView, Step, next_step
+from rebalance.core.moves.joiners import decide_on_joiners_gone
 from tests.fixtures.model_exploration import explore
 from tests.model.explorer import Explorer
 from tests.model.protocol import Move, Protocol

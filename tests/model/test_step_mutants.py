@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core import step_checks
+from rebalance.core.moves import step_checks
 from tests.datadriven.runner import SCRIPTS, read_blocks
 from tests.fixtures.membership_steps_script import SCRIPT, execute
 from tests.model.step_mutants import StepMutant, step_mutants

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from rebalance.core import change_lock, group_steps, guarded_write, joiners, withdrawal
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.guarded_write import Decision
+from rebalance.core.assignments import change_lock, guarded_write, withdrawal
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.guarded_write import Decision
+from rebalance.core.moves import group_steps, joiners
 from tests.model.store import Nodes, Store, Write, initial_store, renumber
 
 

@@ -11,10 +11,20 @@ from hypothesis import strategies as st
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import NamedTarget
 from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
-from rebalance.core.admission import Limits, Loads, Move, Pause, Rooms, Waiting, admit, load_of, move_of
-from rebalance.core.assignments import Assignments
-from rebalance.core.bulk_write import BulkDecisions
-from rebalance.core.target import StoredTarget, TargetPointer
+from rebalance.core.admission.bulk_write import BulkDecisions
+from rebalance.core.admission.move_admission import (
+    Limits,
+    Loads,
+    Move,
+    Pause,
+    Rooms,
+    Waiting,
+    admit,
+    load_of,
+    move_of,
+)
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.target import StoredTarget, TargetPointer
 from tests.fixtures.examples import examples
 
 NODES = ("n1", "n2", "n3")

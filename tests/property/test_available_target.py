@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.bulk_write import BulkDecisions, ZoneKeys
-from rebalance.core.guarded_write import Observed, decide_on_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.target import StoredTarget, TargetPointer, available_target
-from rebalance.core.txn import KeyValue
+from rebalance.core.admission.bulk_write import BulkDecisions, ZoneKeys
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import Observed, decide_on_trigger
+from rebalance.core.assignments.target import StoredTarget, TargetPointer, available_target
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import KeyValue
 
 NAMES = "abcde"
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.partitions import observe
-from rebalance.core.assignments import Assignments
-from rebalance.core.bulk_write import BulkDecisions, ZoneKeys
-from rebalance.core.guarded_write import Decision, Observed, decide_on_trigger, encode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.core.txn import Put, Txn
+from rebalance.core.admission.bulk_write import BulkDecisions, ZoneKeys
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import Decision, Observed, decide_on_trigger, encode_trigger
+from rebalance.core.assignments.target import StoredTarget, TargetPointer
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Put, Txn
 from simulator.control.memory_metastore import MemoryMetastore
 
 NODES = ("n1", "n2", "n3", "n4")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalance.core.copy_samples import CopyVerdict, chosen, digest_of, judge
+from rebalance.core.recovery.copy_samples import CopyVerdict, chosen, digest_of, judge
 
 KEYS = st.lists(st.text(max_size=8), max_size=40)
 STORES = st.dictionaries(st.text(max_size=4), st.binary(max_size=3), min_size=1, max_size=12)

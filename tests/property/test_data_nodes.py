@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from catalog.core.zone import EVERY_NODE, TIMER_OFF
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.examples import examples
 from tests.fixtures.timer_world import ZONE, TimerWorld

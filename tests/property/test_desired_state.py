@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.sql.ddl_files import DdlFile, DdlFileError, read_files
-from app.sql.desired_state import (
+from app.sql.plan.ddl_files import DdlFile, DdlFileError, read_files
+from app.sql.plan.desired_state import (
     CatalogPlan,
     DesiredAction,
     desired_catalog,

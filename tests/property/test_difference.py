@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.moved_copies import PlacedRows, moved_copies
 from rebalance.controllers.restored_target import restored, why_not_restorable
-from rebalance.core.assignments import Assignments
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.target import StoredTarget, TargetPointer
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.target import StoredTarget, TargetPointer
+from rebalance.core.topology.data_nodes import DataNodes
 
 NAMES = ("a", "b", "c", "d")
 ROWS = 3

@@ -17,19 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.console.plan import PlanGoal, PlanPage, Wish, make_plan
-from app.sql.change_plan import ChangePlan, plan_of
-from app.sql.forecast import PlannedStatement
-from app.sql.view_snapshot import SystemSnapshot
+from app.sql.plan.change_plan import ChangePlan, plan_of
+from app.sql.plan.forecast import PlannedStatement
+from app.sql.views.view_snapshot import SystemSnapshot
 from catalog.core.errors import StatementError
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry, apply_command
 from catalog.core.zone import ZoneId
 from catalog.filters.json_path import JSON_PATH
 from parser.to_command import parse_ddl
-from rebalance.core.assignments import Assignments
-from rebalance.core.drain import Drain
-from rebalance.core.keys import Keyspace
-from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.target import StoredTarget, TargetPointer
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.moves.drain import Drain
 from rebalance.metastore.mirror import KeyspaceMirror
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.examples import examples

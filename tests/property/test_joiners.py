@@ -8,13 +8,13 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.change_lock import PendingLock, encode_lock
-from rebalance.core.guarded_write import Observed, Outcome, encode_trigger
-from rebalance.core.joiners import decide_on_joiners_gone, joiners_of, target_without
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import GivenUpRecord
-from rebalance.core.txn import Delete, KeyValue, Put, unchanged
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.change_lock import PendingLock, encode_lock
+from rebalance.core.assignments.guarded_write import Observed, Outcome, encode_trigger
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import GivenUpRecord
+from rebalance.core.keyspace.txn import Delete, KeyValue, Put, unchanged
+from rebalance.core.moves.joiners import decide_on_joiners_gone, joiners_of, target_without
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)

@@ -9,26 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import (
     Observed,
     decide_on_configuration_applied,
     decide_on_trigger,
     decode_trigger,
     encode_trigger,
 )
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import MoveState, PartitionView
-from rebalance.core.operation_progress import (
-    PartitionStep,
-    Tally,
-    advance,
-    estimate,
-    is_finished,
-    step_of,
-    stuck,
-)
-from rebalance.core.records import (
+from rebalance.core.assignments.withdrawal import decide_on_withdrawal
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     MemberRecord,
@@ -37,8 +28,17 @@ from rebalance.core.records import (
     MirrorRecord,
     Stage,
 )
-from rebalance.core.txn import Delete, KeyValue, Operation, Put
-from rebalance.core.withdrawal import decide_on_withdrawal
+from rebalance.core.keyspace.txn import Delete, KeyValue, Operation, Put
+from rebalance.core.moves.move_status import MoveState, PartitionView
+from rebalance.core.operations.operation_progress import (
+    PartitionStep,
+    Tally,
+    advance,
+    estimate,
+    is_finished,
+    step_of,
+    stuck,
+)
 from tests.fixtures.examples import examples
 
 PARTITIONS = 3

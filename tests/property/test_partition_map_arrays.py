@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport, SingleMap, union
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap, union
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference, owners_of
 from rebalance.kernels.partition_map import (
     STATE_NAMES,

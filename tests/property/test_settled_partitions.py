@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState, PrimaryStrategy
-from rebalance.core.partition_map import CopyReport, FullMap, MapStamp
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.affinity import CopyState, PrimaryStrategy
+from rebalance.core.partition_maps.partition_map import CopyReport, FullMap, MapStamp
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.in_sync_sets import agreed_set, can_agree, partition_outcome
 from rebalance.exchange.core.late_affinity import ZoneAffinity, late_effective
 from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalance.core.source_revisions import (
+from rebalance.core.moves.source_revisions import (
     RevisionChange,
     SourceRevision,
     batches,

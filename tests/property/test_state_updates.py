@@ -12,9 +12,21 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport, Reception, SingleMap, with_changes, with_single
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import (
+    CopyReport,
+    Reception,
+    SingleMap,
+    with_changes,
+    with_single,
+)
+from rebalance.core.partition_maps.topology_version import (
+    Cluster,
+    DiscoveryEvent,
+    TopologyVersion,
+    Trigger,
+    ZoneSpec,
+)
 from rebalance.exchange.core import held_maps
 from rebalance.exchange.core.exchange_effects import AwaitUpdates, Effect, Prepare, Send, TakeTopology
 from rebalance.exchange.core.exchange_messages import FullMessage, Lists, Message, SingleMessage

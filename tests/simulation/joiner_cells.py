@@ -15,9 +15,9 @@ from catalog.core.errors import RefusedError
 from catalog.core.zone import EVERY_NODE
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_control import OperationControl
-from rebalance.core.assignments import Strategy
-from rebalance.core.operation import Operation
-from rebalance.core.records import ConfigurationRecord
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.keyspace.records import ConfigurationRecord
+from rebalance.core.operations.operation import Operation
 from simulator.control.simulated_operations import OperationAuditor
 from simulator.control.simulated_raft import SimulatedReplica
 from simulator.control.staying import PUT_S, put_for_ever

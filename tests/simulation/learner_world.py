@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from catalog.core.zone import EVERY_NODE, DistributionAlgorithm, Zone, ZoneId, ZoneIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import ConfigurationRecord, MemberRecord
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import ConfigurationRecord, MemberRecord
+from rebalance.core.keyspace.txn import Put, Txn
 from simulator.control.invariants import Auditor, Voters
 from simulator.control.memory_metastore import MemoryMetastore
 from simulator.control.network import NO_FAULTS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.key_hash import partition_of
 from simulator.control.virtual_time import run_virtually
 from simulator.stealing.core.steal_checks import RebalanceOptions, ServerOptions, ServerState
 from simulator.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind

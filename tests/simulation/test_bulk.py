@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import DistributionAlgorithm, Zone, ZoneId, ZoneIntent
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from simulator.control.bulk import BulkPlane
 from simulator.control.convergence import unfinished
 from simulator.control.invariants import Auditor

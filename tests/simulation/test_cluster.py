@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rebalance.groups.etcd_api import FailureKind
+from rebalance.groups.calls.etcd_api import FailureKind
 from simulator.control.simulated_cluster import SimulatedCluster
 from tests.fixtures.simulated_group import CALM, P0, Removals, founded, refused, virtually
 

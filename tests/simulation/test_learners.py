@@ -10,10 +10,10 @@ import pytest
 
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import DistributionAlgorithm, Node
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRecord, MemberState
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MemberState
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.nodes.endpoints import client_urls, learner_urls
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict

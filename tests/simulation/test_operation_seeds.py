@@ -10,11 +10,12 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers import admission, operation_keeper
-from rebalance.core import move_status, operation_progress
-from rebalance.core.admission import Limits, Loads, Rooms
-from rebalance.core.move_status import MoveState, MoveStatus
-from rebalance.core.operation import Operation, OperationKind, OperationState, Step
-from rebalance.core.operation_progress import PartitionStep, Tally
+from rebalance.core.admission.move_admission import Limits, Loads, Rooms
+from rebalance.core.moves import move_status
+from rebalance.core.moves.move_status import MoveState, MoveStatus
+from rebalance.core.operations import operation_progress
+from rebalance.core.operations.operation import Operation, OperationKind, OperationState, Step
+from rebalance.core.operations.operation_progress import PartitionStep, Tally
 from simulator.control.run import Simulation, simulate
 from simulator.control.simulated_operations import (
     CAUSE,

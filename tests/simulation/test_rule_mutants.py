@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from rebalance.controllers import joiners as asking
-from rebalance.core import group_steps
-from rebalance.core.assignments import Strategy
-from rebalance.core.group_steps import GroupView, Step
-from rebalance.core.guarded_write import Outcome
-from rebalance.core.joiners import JoinerTime
-from rebalance.core.records import MemberRecord, MemberState
-from rebalance.core.step_checks import SENT_S, VALID_S, MaySend, StepEvidence
-from rebalance.groups import etcd_change, step_gate
+from rebalance.core.assignments.assignment import Strategy
+from rebalance.core.assignments.guarded_write import Outcome
+from rebalance.core.keyspace.records import MemberRecord, MemberState
+from rebalance.core.moves import group_steps
+from rebalance.core.moves.group_steps import GroupView, Step
+from rebalance.core.moves.joiners import JoinerTime
+from rebalance.core.moves.step_checks import SENT_S, VALID_S, MaySend, StepEvidence
+from rebalance.groups.change import etcd_change, step_gate
 from rebalance.nodes import joiner_watch
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.strategy_duties import StrategyDuties

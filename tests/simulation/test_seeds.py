@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from rebalance.core import bulk_write, guarded_write
-from rebalance.core.txn import Compare
+from rebalance.core.admission import bulk_write
+from rebalance.core.assignments import guarded_write
+from rebalance.core.keyspace.txn import Compare
 from simulator.control.run import Simulation, simulate
 from tests.simulation.seeds import first_broken, in_soak
 

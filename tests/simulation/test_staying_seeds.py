@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rebalance.groups.etcd_api import FailureKind
+from rebalance.groups.calls.etcd_api import FailureKind
 from simulator.control.run import Simulation, simulate
 from simulator.control.simulated_cluster import SimulatedCluster
 from simulator.control.staying import GONE_VOTER, KINDS, REMOVED_VOTER

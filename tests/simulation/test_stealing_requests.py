@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.key_hash import partition_of
 from simulator.stealing.core.steal_checks import RebalanceOptions
 from simulator.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
 from simulator.stealing.core.vector_clock import ObsoleteVersionError, VectorClock, Versioned

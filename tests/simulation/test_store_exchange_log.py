@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.topology_version import Trigger
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import SingleMessage
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.store.core.exchange_log import AGAIN_MS, LONG_MS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.topology_version import Trigger
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_effects import Effect
 from rebalance.exchange.core.exchange_messages import FullMessage, LatchCount, LatchOpen, SingleMessage
 from rebalance.exchange.core.exchange_states import Phase

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import NO_RECORD
-from rebalance.core.topology_version import Trigger
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import NO_RECORD
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import CopyId
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.core.store_messages import SupplyBatch, SupplyRequest, SupplyStage

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import LossPolicy
-from rebalance.core.affinity import CopyState
-from rebalance.core.topology_version import Trigger
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.store.core.store_messages import SupplyBatch
 from tests.fixtures.store_scene import ZONE, StoreScene
 

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from rebalance.core.topology_version import Trigger
+from rebalance.core.partition_maps.topology_version import Trigger
 from tests.fixtures.examples import examples
 from tests.fixtures.store_scene import ZONE, StoreScene
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.topology_version import ZoneSpec
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.topology_version import ZoneSpec
 from rebalance.exchange.core.exchange_messages import SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.store.core.store_messages import SupplyRequest

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import StorePosition
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.store.core.log_records import StoredRow
 from rebalance.store.core.store_inputs import CopiesAsked

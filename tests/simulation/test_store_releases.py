@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import NO_RECORD
-from rebalance.core.topology_version import Trigger
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import NO_RECORD
+from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import LatchOpen
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.store.core.log_records import KeyChange, LogRecord, WriteId

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import NO_RECORD
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import NO_RECORD
 from rebalance.exchange.core import partition_analysis
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import Trigger, ZoneSpec
+from rebalance.core.partition_maps.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.store.core.store_inputs import RoomChanged
 from rebalance.store.core.store_messages import ReadRequest

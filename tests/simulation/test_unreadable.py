@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from simulator.control.run import silent_logs
 from simulator.control.virtual_time import run_virtually
 from tests.fixtures.strange_records import STRANGE

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.core.txn import Put, Txn, absent
+from rebalance.core.keyspace.txn import Put, Txn, absent
 from rebalance.ports.metastore import MetastoreUnavailableError, WatchBatch, WatchReset
 from simulator.control.memory_metastore import MemoryMetastore
 from simulator.control.network import LATE_S, NO_FAULTS, TIMEOUT_S, FaultRates, SimulatedClient

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import encode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.target import TargetPointer
-from rebalance.core.txn import Delete, Put, Txn
-from rebalance.groups.etcd_api import EtcdMemberEntry
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import encode_trigger
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.groups.calls.etcd_api import EtcdMemberEntry
 from simulator.control.invariants import Auditor
 from simulator.control.memory_metastore import MemoryMetastore
 from simulator.control.run import Simulation, simulate

@@ -13,10 +13,10 @@ from app.views.zone_directory import ZoneDirectory
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.store_guard import NewestIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.topology import Topology
-from rebalance.core.txn import Delete, KeyValue, Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Delete, KeyValue, Put, Txn
+from rebalance.core.topology.node_presence import Topology
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors

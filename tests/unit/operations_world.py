@@ -13,12 +13,12 @@ from fastapi import FastAPI
 
 from app.alerts.alert_watch import AlertWatch
 from app.alerts.facts import InstallationFacts
-from app.application import build_app
-from app.log_levels import LogLevelKeeper
-from app.request_audit import Audit
-from app.sql.jobs import StatementJobs
-from app.sql.operation_reverse import OperationReverse
-from app.sql.trino_names import LowerCaseNames
+from app.bootstrap.application import build_app
+from app.process.level_changes import LogLevelKeeper
+from app.requests.request_audit import Audit
+from app.sql.engine.operation_reverse import OperationReverse
+from app.sql.jobs.statement_runner import StatementJobs
+from app.sql.trino.column_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
 from app.views.sight import NO_SIGHT, PartitionSight
 from app.views.zone_directory import ZoneDirectory
@@ -30,8 +30,8 @@ from rebalance.controllers.node_removal import NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partitions import observe
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import decide_on_configuration_applied
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import decide_on_configuration_applied
 from tests.fixtures.checked_answers import CheckedTransport
 from tests.fixtures.partial_services import services_with
 from tests.unit.sql_world import World, opened

@@ -19,7 +19,7 @@ from catalog.core.snapshot import CatalogSnapshot
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
-from rebalance.core.txn import Delete, Put, Txn, TxnResult
+from rebalance.core.keyspace.txn import Delete, Put, Txn, TxnResult
 from rebalance.hosting.background import Background
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
 from simulator.control.memory_metastore import MemoryMetastore

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from app.bootstrap.server_stores import member_counts
-from app.sql.calls import Procedures
-from app.sql.engine import SqlEngine
-from app.sql.executor import CatalogExecutor
-from app.sql.results import ResultSet, SessionContext
-from app.sql.sandbox_pool import QueryLimits, SandboxPool
-from app.sql.script_reader import ScriptReader
-from app.sql.statement_gate import StatementGate
-from app.sql.view_sources import ViewSources
+from app.sql.engine.calls import Procedures
+from app.sql.engine.executor import CatalogExecutor
+from app.sql.engine.sql_engine import SqlEngine
+from app.sql.engine.statement_gate import StatementGate
+from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.statements.results import ResultSet, SessionContext
+from app.sql.statements.script_reader import ScriptReader
+from app.sql.views.view_sources import ViewSources
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
@@ -31,9 +31,9 @@ from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
-from rebalance.core.assignments import Assignments, nodes_of
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments, nodes_of
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     LogPosition,
@@ -44,7 +44,7 @@ from rebalance.core.records import (
     NodeRecord,
     Stage,
 )
-from rebalance.core.txn import Delete, Operation, Put, Txn
+from rebalance.core.keyspace.txn import Delete, Operation, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.databases import migrated_file

@@ -13,7 +13,7 @@ from app.views.store_map import partition_map_of
 from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors

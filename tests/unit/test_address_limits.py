@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from app.sql.query_line import LineLimits, QueryClient, QueryLine
+from app.sql.statements.query_line import LineLimits, QueryClient, QueryLine
 from catalog.core.errors import RefusedError
 from catalog.core.principals import LOCAL, Principal
 from rebalance.hosting.client_network import network_of

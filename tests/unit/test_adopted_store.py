@@ -9,10 +9,10 @@ import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from rebalance.controllers.held_zones import HeldZones
-from rebalance.core.epoch import EpochRecord, LostLife
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, NodeRecord, Stage
-from rebalance.core.txn import Delete, KeyValue, Put, Txn
+from rebalance.core.keyspace.epoch import EpochRecord, LostLife
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import ConfigurationRecord, ConfiguredMember, MemberRole, NodeRecord, Stage
+from rebalance.core.keyspace.txn import Delete, KeyValue, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import NodeFile, Registration

@@ -10,11 +10,17 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.sql.results import SessionContext
+from app.sql.statements.results import SessionContext
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.affinity import CopyState, PrimaryStrategy, effective, preferred_primary, surplus_copies
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import ConfigurationRecord
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import ConfigurationRecord
+from rebalance.core.partition_maps.affinity import (
+    CopyState,
+    PrimaryStrategy,
+    effective,
+    preferred_primary,
+    surplus_copies,
+)
 from tests.unit.sql_world import World, opened
 
 NAMES = "abcd"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.actor import acting, current_actor
 from app.cli.main import main
-from app.request_audit import Audit
+from app.requests.actor import acting, current_actor
+from app.requests.request_audit import Audit
 from catalog.core.audit import NOBODY, Action, Actor, AuditEntry, AuditFilter, Channel
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.store import CatalogStore

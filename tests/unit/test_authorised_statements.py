@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from app.actor import acting
-from app.sql.ddl_files import DdlFile, DdlFileError
-from app.sql.executor import CatalogExecutor
-from app.sql.member_counts import MemberCounts
-from app.sql.results import SessionContext
-from app.sql.statements import ScriptError, StatementResult
+from app.requests.actor import acting
+from app.sql.engine.executor import CatalogExecutor
+from app.sql.plan.ddl_files import DdlFile, DdlFileError
+from app.sql.plan.member_counts import MemberCounts
+from app.sql.statements.results import SessionContext
+from app.sql.statements.statement_outcomes import ScriptError, StatementResult
 from catalog.core.audit import NOBODY, Actor, Channel
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.messages import CreateUser, Name

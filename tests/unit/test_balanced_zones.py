@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.sql.results import SessionContext
+from app.sql.statements.results import SessionContext
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.target import TargetPointer
+from rebalance.core.assignments.target import TargetPointer
 from tests.unit.sql_world import World, opened
 
 PARTITIONS = 21

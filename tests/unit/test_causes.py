@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.cause_rows import Normality
-from rebalance.core.cause_table import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.causes.cause import STAGES, Cause, CauseLabels, cause_of, labels_of, told_cause
+from rebalance.core.causes.cause_rows import Normality
+from rebalance.core.causes.cause_table import (
     CAUSES,
     PAGE,
     PERMITTED,
@@ -22,11 +23,7 @@ from rebalance.core.cause_table import (
     in_words,
     row_of,
 )
-from rebalance.core.causes import STAGES, Cause, CauseLabels, cause_of, labels_of, told_cause
-from rebalance.core.majority_fact import VoterCount, lacks_majority, voter_count
-from rebalance.core.move_status import PartitionView, StoreOwners
-from rebalance.core.partition_facts import PartitionFacts, facts_of
-from rebalance.core.records import (
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     MemberRecord,
@@ -34,6 +31,9 @@ from rebalance.core.records import (
     MemberState,
     Stage,
 )
+from rebalance.core.moves.majority_fact import VoterCount, lacks_majority, voter_count
+from rebalance.core.moves.move_status import PartitionView, StoreOwners
+from rebalance.core.moves.partition_facts import PartitionFacts, facts_of
 from rebalance.nodes.leader_decision import cause_of_failure
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 

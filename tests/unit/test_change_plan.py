@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.records import ConfigurationRecord
+from rebalance.core.keyspace.records import ConfigurationRecord
 from tests.unit.operations_world import OperationsWorld, operations_world
 
 WIDER = "ALTER ZONE orders SET (REPLICAS 2)"

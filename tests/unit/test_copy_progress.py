@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.nodes.copy_progress import CopyProgress, pause_s
 
 P0, P1 = PartitionId(ZoneId(1), 0), PartitionId(ZoneId(1), 1)

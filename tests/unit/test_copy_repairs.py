@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import LogPosition, MemberRecord, MemberState
-from rebalance.core.txn import Put, Txn
-from rebalance.groups.etcd_tuning import cause_in
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import LogPosition, MemberRecord, MemberState
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.groups.files.etcd_tuning import cause_in
 from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.copy_repairs import AGAIN_MS, broken_by, why_not_repaired
 from rebalance.nodes.member_decision import Duty, MemberDecision

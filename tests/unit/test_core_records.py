@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
-from rebalance.core.assignments import Assignments, nodes_of
-from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
-from rebalance.core.guarded_write import decode_trigger, encode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments, nodes_of
+from rebalance.core.assignments.guarded_write import decode_trigger, encode_trigger
+from rebalance.core.assignments.target import CHUNK_BYTES, StoredTarget, TargetPointer, cut_into_chunks
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     GroupRecord,
@@ -27,9 +27,9 @@ from rebalance.core.records import (
     NodeRecord,
     Stage,
 )
-from rebalance.core.target import CHUNK_BYTES, StoredTarget, TargetPointer, cut_into_chunks
-from rebalance.core.topology import Topology
-from rebalance.core.txn import Put, Txn, absent, operation_count
+from rebalance.core.keyspace.txn import Put, Txn, absent, operation_count
+from rebalance.core.topology.data_nodes import DataNodes, compute_data_nodes, replica_counts
+from rebalance.core.topology.node_presence import Topology
 
 NODE = Node("n1", (("region", "EU"),), ("default", "ssd"), 7)
 ZONE = Zone(ZoneId(3), "Größe", 8, 3, 2, ("ssd",))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Put, Txn
-from rebalance.groups.reservations import Reservations
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.groups.files.reservations import Reservations
 from rebalance.hosting.directory_owner import OWNER_FILE, ForeignDirectoryError, node_directories, owner_of
 from rebalance.metastore.own_directory import OwnDirectory, installation_of
 from rebalance.ports.metastore import MetastoreUnavailableError

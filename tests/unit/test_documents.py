@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.build import own_version
+from app.process.build import own_version
 from zonekeeper_client.version import VERSION as CLIENT_VERSION
 
 ROOT = Path(__file__).parents[2]

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from catalog.core.quorum import majority
 from catalog.core.zone import TIMER_OFF, Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
-from rebalance.core.assignments import Assignments
-from rebalance.core.data_nodes import compute_data_nodes, next_change_ms
-from rebalance.core.drain import Drain, DrainLoss, left_without, losses
-from rebalance.core.move_status import PartitionView, StoreOwners
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     MemberRecord,
@@ -22,7 +19,10 @@ from rebalance.core.records import (
     NodeRecord,
     Stage,
 )
-from rebalance.core.topology import Topology, observe
+from rebalance.core.moves.drain import Drain, DrainLoss, left_without, losses
+from rebalance.core.moves.move_status import PartitionView, StoreOwners
+from rebalance.core.topology.data_nodes import compute_data_nodes, next_change_ms
+from rebalance.core.topology.node_presence import Topology, observe
 
 NODES = ("a", "b", "c", "d")
 

@@ -11,8 +11,8 @@ from app.views.keyspace_views import KeyspaceViews
 from app.views.node_stop import can_stop
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.zone import ZoneId
-from rebalance.core.drain import Drain
-from rebalance.core.txn import Delete, Txn
+from rebalance.core.keyspace.txn import Delete, Txn
+from rebalance.core.moves.drain import Drain
 from tests.unit.sql_world import World, opened
 
 

@@ -11,8 +11,8 @@ from app.bootstrap.group_hosts import engine_names, own_ports, with_engines
 from app.configuration.node_profiles import profiles_of
 from app.configuration.settings import Settings
 from catalog.core.zone import Node
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import GroupRecord, NodeRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import GroupRecord, NodeRecord
 from rebalance.ports.fence import NoGuard
 from rebalance.ports.groups import GroupHost
 from simulator.control.memory_metastore import MemoryMetastore

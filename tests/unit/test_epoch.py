@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from catalog.core.metastore_mark import CatalogTruth, MetastoreMark, SentIntent, adopt_intents
 from catalog.core.snapshot import CatalogSnapshot, EntryKind
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
-from rebalance.core.epoch import (
+from rebalance.core.keyspace.epoch import (
     DivergenceKind,
     EpochRecord,
     LostLife,
@@ -20,7 +20,7 @@ from rebalance.core.epoch import (
     find_divergence,
     split_event_revision,
 )
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 
 MARK = MetastoreMark(2, 100, "a", "c1")
 CATALOG = CatalogTruth(MARK, 7, sent=SentIntent(ZoneId(1), 7))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rebalance.groups.etcd_api import CallFailedError, EtcdApi, FailureKind
+from rebalance.groups.calls.etcd_api import CallFailedError, EtcdApi, FailureKind
 
 
 @pytest.fixture

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import PrimaryStrategy
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.partition_maps.affinity import PrimaryStrategy
+from rebalance.core.partition_maps.topology_version import (
+    Cluster,
+    DiscoveryEvent,
+    TopologyVersion,
+    Trigger,
+    ZoneSpec,
+)
 from rebalance.exchange.core.exchange_states import (
     ExchangeType,
     affinity_strategy,

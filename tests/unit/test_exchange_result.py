@@ -6,9 +6,15 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport, SingleMap
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap
+from rebalance.core.partition_maps.topology_version import (
+    Cluster,
+    DiscoveryEvent,
+    TopologyVersion,
+    Trigger,
+    ZoneSpec,
+)
 from rebalance.exchange.core.exchange_messages import Lists, SingleMessage
 from rebalance.exchange.core.exchange_result import Collected, Conclusion, conclude
 from rebalance.exchange.core.late_affinity import ZoneAffinity

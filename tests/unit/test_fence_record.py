@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 from catalog.core.zone import Node
-from rebalance.core.admission import Limits
-from rebalance.core.isolation import FenceRecord
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.topology.isolation import FenceRecord
 from rebalance.nodes.fence_record import FenceDraft, FencePublisher
 from rebalance.nodes.node_fence import NodeFence
 from simulator.control.memory_metastore import MemoryMetastore

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.groups.reservations import Reservations
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.groups.files.reservations import Reservations
 
 P0 = PartitionId(ZoneId(3), 0)
 

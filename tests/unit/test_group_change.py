@@ -11,20 +11,25 @@ from typing import cast
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.groups.etcd_api import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.groups.calls.etcd_api import (
     MEMBERSHIP_TIMEOUT_S,
     CallFailedError,
     EtcdMemberEntry,
     EtcdStatus,
     FailureKind,
 )
-from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, StepProgress
+from rebalance.groups.calls.member_calls import (
+    GroupCalls,
+    GroupMemberCalls,
+    GroupMemberProcess,
+    ReservationBook,
+)
+from rebalance.groups.change.etcd_change import ChangeRequest, EtcdChange, StepProgress
 from rebalance.groups.etcd_group import SteppedGroupHost
-from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls, GroupMemberProcess, ReservationBook
-from rebalance.groups.reservations import Reservation
+from rebalance.groups.files.etcd_tuning import EtcdTuning
+from rebalance.groups.files.reservations import Reservation
 from rebalance.ports.groups import (
     Applied,
     CancelAnswer,

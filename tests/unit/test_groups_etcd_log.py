@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalance.core.records import LogPosition
-from rebalance.groups.etcd_log import read_log_position
-from rebalance.groups.etcd_store_file import StoreFile
+from rebalance.core.keyspace.records import LogPosition
+from rebalance.groups.files.etcd_log import read_log_position
+from rebalance.groups.files.etcd_store_file import StoreFile
 
 ENTRY, STATE, SNAPSHOT, METADATA = 2, 3, 5, 1
 

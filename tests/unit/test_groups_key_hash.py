@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmh3
 import pytest
 
-from rebalance.groups.key_hash import KEY_HASH_NAME, key_hash, partition_of
+from rebalance.groups.calls.key_hash import KEY_HASH_NAME, key_hash, partition_of
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.groups.replica_reads import NOW, ReplicaChoice
-from rebalance.groups.router import Router
+from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice
+from rebalance.groups.calls.router import Router
 from rebalance.ports.write_refusals import NobodyAskedError
 from tests.fixtures.group_hosts import P0, Fixed
 

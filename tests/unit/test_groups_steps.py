@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.quorum import majority
-from rebalance.core.group_steps import (
+from rebalance.core.keyspace.records import MemberRole, Stage
+from rebalance.core.moves.group_steps import (
     AddLearner,
     AnnounceLeaving,
     Done,
@@ -28,7 +29,6 @@ from rebalance.core.group_steps import (
     next_step,
     stage_of,
 )
-from rebalance.core.records import MemberRole, Stage
 from tests.fixtures.examples import examples
 
 V, L = MemberRole.VOTER, MemberRole.LEARNER

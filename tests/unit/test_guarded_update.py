@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rebalance.core.txn import KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn, TxnResult, unchanged
 from rebalance.metastore.guarded_update import ATTEMPTS_MAX, commit_decided, update_key
 from rebalance.ports.metastore import ContendedError, MetastoreError, MetastoreUnavailableError
 from simulator.control.memory_metastore import MemoryMetastore

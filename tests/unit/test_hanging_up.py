@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from app.api.statement_bodies import while_connected
-from app.sql.script_reader import to_the_end
+from app.sql.statements.script_reader import to_the_end
 from catalog.core.errors import ErrorKind, RefusedError
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from app.sql.statements import StatementResult
+from app.sql.statements.statement_outcomes import StatementResult
 from catalog.core.authorisation import Held
 from catalog.core.errors import ErrorKind
 from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, zone_object
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
-from rebalance.core.drain import Drain
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRecord, MemberState
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MemberState
+from rebalance.core.moves.drain import Drain
 from tests.fixtures.callers import SETUP, by, refusal, rename_unchecked, rows
 from tests.unit.operations_world import OperationsWorld, operations_world
 from tests.unit.sql_world import DEFAULT_NODES, World

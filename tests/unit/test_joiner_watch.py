@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.change_lock import PendingLock, encode_lock
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import GivenUpRecord, MemberRecord, MemberRole, MemberState, NodeRecord
-from rebalance.core.txn import Delete, Put, Txn, TxnResult
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.change_lock import PendingLock, encode_lock
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import GivenUpRecord, MemberRecord, MemberRole, MemberState, NodeRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn, TxnResult
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.joiner_watch import JoinerWatch

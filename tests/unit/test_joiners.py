@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Observed, Outcome, encode_trigger
-from rebalance.core.joiners import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import Observed, Outcome, encode_trigger
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import (
+    GivenUpJoiner,
+    GivenUpRecord,
+    MemberRecord,
+    MemberState,
+    MirrorRecord,
+)
+from rebalance.core.keyspace.txn import KeyValue, Put
+from rebalance.core.moves.joiners import (
     JOINER_MAX_S,
     STEADY_S,
     JoinerTime,
@@ -17,9 +26,6 @@ from rebalance.core.joiners import (
     is_gone,
     target_without,
 )
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import GivenUpJoiner, GivenUpRecord, MemberRecord, MemberState, MirrorRecord
-from rebalance.core.txn import KeyValue, Put
 from rebalance.nodes.heard_time import HeardTime
 
 P0 = PartitionId(ZoneId(1), 0)

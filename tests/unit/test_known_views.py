@@ -6,11 +6,11 @@ import asyncio
 import random
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import Unreadable
-from rebalance.core.records import MemberRecord, MemberState, NodeRecord
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable
+from rebalance.core.keyspace.records import MemberRecord, MemberState, NodeRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.nodes.partition_view import Mirrors
 from simulator.control.memory_metastore import MemoryMetastore
 

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.application import build_app
+from app.bootstrap.application import build_app
 from catalog.core.zone import ZoneId
-from rebalance.core.write_terms import ANY, WriteTerms
-from rebalance.groups.data_client import AppliedWrite
+from rebalance.core.keyspace.write_terms import ANY, WriteTerms
+from rebalance.groups.calls.data_client import AppliedWrite
 from rebalance.ports.groups import OutcomeUnknownError
 from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError, OperationAbandonedError
 from tests.fixtures.partial_services import services_with

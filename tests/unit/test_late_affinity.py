@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState, PrimaryStrategy
-from rebalance.core.partition_map import CopyReport, FullMap, MapStamp
-from rebalance.core.topology_version import Cluster, TopologyVersion, ZoneSpec
+from rebalance.core.partition_maps.affinity import CopyState, PrimaryStrategy
+from rebalance.core.partition_maps.partition_map import CopyReport, FullMap, MapStamp
+from rebalance.core.partition_maps.topology_version import Cluster, TopologyVersion, ZoneSpec
 from rebalance.exchange.core.late_affinity import (
     ZoneAffinity,
     can_switch,

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.change_lock import PendingLock, encode_lock
-from rebalance.core.guarded_write import Observed
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import MemberRecord, MemberRole, MemberState
-from rebalance.core.txn import KeyValue
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.change_lock import PendingLock, encode_lock
+from rebalance.core.assignments.guarded_write import Observed
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MemberRole, MemberState
+from rebalance.core.keyspace.txn import KeyValue
 from rebalance.nodes.leader_decision import (
     ChangePeers,
     DesiredPeers,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.change_lock import PendingLock, encode_lock
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberRole, MemberState
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.change_lock import PendingLock, encode_lock
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import ConfigurationRecord, MemberRecord, MemberRole, MemberState
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.nodes.copy_attempts import RETRY_MAX_S, CopyRules
 from rebalance.nodes.leader_duties import ACTIVE_S, LeaderDuties
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView, Recorded

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     MemberRecord,

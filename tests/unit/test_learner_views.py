@@ -13,12 +13,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from app.contract.zones import Member, ZoneBody
-from app.sql.results import SessionContext
-from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.statements.results import SessionContext
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, MirrorRecord
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import ConfigurationRecord, MemberRecord, MemberState, MirrorRecord
 from tests.unit.sql_world import World, opened
 
 NODES = tuple(Node(f"n{number}") for number in range(1, 6))

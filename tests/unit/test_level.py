@@ -11,11 +11,11 @@ from catalog.core.codec import RecordNotReadableError
 from catalog.core.level import BELOW_LEVEL_CODE, LEVEL, LEVELS, below_level, inactive, level_of, schema_of
 from catalog.core.zone import Node
 from catalog.store.migrate import known_schemas
-from rebalance.core.epoch import EpochRecord, level_in
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import NodeRecord
-from rebalance.core.topology import Topology, living
-from rebalance.core.txn import KeyValue
+from rebalance.core.keyspace.epoch import EpochRecord, level_in
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.topology.node_presence import Topology, living
 
 KEYSPACE = Keyspace()
 LATER = json.dumps({"v": 3, "epoch": 1, "halted": "", "level": LEVEL + 1, "more": True}).encode()

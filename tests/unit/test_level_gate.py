@@ -10,9 +10,9 @@ import pytest
 
 from catalog.core.level import LEVEL
 from rebalance.controllers.controller_leadership import ControllerLeadership
-from rebalance.core.keys import Keyspace
-from rebalance.core.self_reports import ProcessRecord
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.self_reports import ProcessRecord
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.level_gate import BelowLevelError, within_level
 from rebalance.ports.metastore import MetastoreUnavailableError
 from simulator.control.memory_metastore import MemoryMetastore

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from app.log_levels import LogLevelFollower, LogLevelKeeper, utc_now_ms
+from app.core.log_levels import CHANGES_MAX, LineLevel, LogLevel, checked_module, levels_now
+from app.process.level_changes import LogLevelFollower, LogLevelKeeper, utc_now_ms
 from catalog.core.codec import RecordNotReadableError
 from catalog.core.errors import RefusedError
-from rebalance.core.keys import Keyspace
-from rebalance.core.log_levels import CHANGES_MAX, LineLevel, LogLevel, checked_module, levels_now
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.unit.operations_world import operations_world

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import MoveState, PartitionView, StoreOwners, partition_status
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     LogPosition,
@@ -18,6 +17,7 @@ from rebalance.core.records import (
     MirrorRecord,
     Stage,
 )
+from rebalance.core.moves.move_status import MoveState, PartitionView, StoreOwners, partition_status
 
 ONE, THREE = Assignments(("n1",)), Assignments(("n1", "n2", "n3"))
 ALIVE = frozenset(("n1", "n2", "n3"))

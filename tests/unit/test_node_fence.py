@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.admission import Limits
-from rebalance.core.fence_time import SECOND
-from rebalance.core.isolation import FenceRecord
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Put, Txn
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.core.topology.fence_time import SECOND
+from rebalance.core.topology.isolation import FenceRecord
 from rebalance.metastore.majority import Word, has_no_majority
 from rebalance.nodes.fence_record import FencePublisher
 from rebalance.nodes.node_context import NodeStart

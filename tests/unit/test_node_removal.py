@@ -9,10 +9,10 @@ import pytest
 
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import KeptRecord, RestartRecord
-from rebalance.core.removed_node import RemovedNode
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.admission.removed_node import RemovedNode
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import KeptRecord, RestartRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import NodeRemovedError, Registration, cause_of_removal
 from simulator.control.memory_metastore import MemoryMetastore

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalance.core.admission import Limits
-from rebalance.core.limit_options import COPY_ATTEMPTS, COPY_S
+from rebalance.core.admission.limit_options import COPY_ATTEMPTS, COPY_S
+from rebalance.core.admission.move_admission import Limits
 from rebalance.nodes.copy_attempts import FAILED_RETRY_S, RETRY_MAX_S, CopyAttempts, CopyRules
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ConsistencyMode, Zone, ZoneId, ZoneIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import GroupRecord
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import GroupRecord
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.member_starts import MemberStarts, StrongZones

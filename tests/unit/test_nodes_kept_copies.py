@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import KeptRecord
-from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import KeptRecord
+from rebalance.core.keyspace.txn import Put, Txn, unchanged
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView, Recorded

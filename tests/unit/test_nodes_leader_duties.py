@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure

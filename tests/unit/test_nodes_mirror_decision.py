@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalance.core.records import MemberRecord, MemberState, MirrorRecord, rounded_revision
+from rebalance.core.keyspace.records import MemberRecord, MemberState, MirrorRecord, rounded_revision
 from rebalance.nodes.endpoints import client_urls, learner_urls
 from rebalance.nodes.mirror_decision import MirrorDuty, decide_mirror, mirror_record
 from rebalance.nodes.partition_view import NodePartitionView, Recorded

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     GroupRecord,
@@ -21,7 +21,7 @@ from rebalance.core.records import (
     MemberState,
     Stage,
 )
-from rebalance.core.txn import Delete, Put, Txn, TxnResult
+from rebalance.core.keyspace.txn import Delete, Put, Txn, TxnResult
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.own_records import OwnRecords

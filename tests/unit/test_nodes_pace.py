@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.nodes.pace import CHANGING_S, FOLLOWING_S, IDLE_S, REMINDER_S, Pace
 from simulator.control.virtual_time import run_virtually
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.change_lock import PendingLock, decode_lock
-from rebalance.core.guarded_write import Outcome
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import MemberRole
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.change_lock import PendingLock, decode_lock
+from rebalance.core.assignments.guarded_write import Outcome
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import MemberRole
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.nodes.strategy_duties import StrategyDuties
 from rebalance.ports.groups import CancelAnswer, GroupMember, MemberUnavailableError, PeerSight
 from simulator.control.memory_metastore import MemoryMetastore

@@ -45,7 +45,6 @@ SUBJECTS = {
     "statement_log",
     "statements",
     "store",
-    "topology",
     "upgrade",
     "verify",
     "what_if",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.operation import (
+from rebalance.core.operations.operation import (
     KEPT_MAX,
     NOTES_MAX,
     STATES,
@@ -21,7 +21,7 @@ from rebalance.core.operation import (
     parse_operation_id,
     too_old,
 )
-from rebalance.core.operation_progress import Tally
+from rebalance.core.operations.operation_progress import Tally
 
 TABLE = """
             BEGUN    PAUSED  RESUMED  FINISHED  CANCELLED  FAILED  SUPERSEDED  REVERSED

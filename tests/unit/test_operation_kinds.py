@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Node, Origin, ZoneIntent
-from rebalance.core.keys import Keyspace
-from rebalance.core.operation import Operation, OperationKind
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.core.operations.operation import Operation, OperationKind
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.timer_world import ZONE, TimerWorld
 from tests.unit.operations_world import OperationsWorld, operations_world

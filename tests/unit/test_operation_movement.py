@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.move_status import MoveState
-from rebalance.core.operation import Operation, OperationKind, OperationState, Step
-from rebalance.core.operation_movement import NOTED_MS, STUCK_MS, Movement, moved
-from rebalance.core.operation_progress import PartitionStep
+from rebalance.core.moves.move_status import MoveState
+from rebalance.core.operations.operation import Operation, OperationKind, OperationState, Step
+from rebalance.core.operations.operation_movement import NOTED_MS, STUCK_MS, Movement, moved
+from rebalance.core.operations.operation_progress import PartitionStep
 
 DAY_MS = 86_400_000
 COPYING = PartitionStep(0, MoveState.MOVING, "CATCHING_UP: MEMBER_NOT_STARTED: n2", copied=100)

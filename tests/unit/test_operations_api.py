@@ -12,9 +12,9 @@ import pytest
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationFilter, OperationViews
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import ConfigurationRecord, KeptRecord, MemberRecord, MemberState, Stage
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import ConfigurationRecord, KeptRecord, MemberRecord, MemberState, Stage
 from tests.unit.operations_world import VERIFIED, OperationsWorld, operations_world
 
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import LossPolicy, ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.loss_policy import Access, why_refused
-from rebalance.core.partition_map import CopyReport, SingleMap, union
-from rebalance.core.store_positions import StorePosition
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap, union
+from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.topology_version import TopologyVersion
+from rebalance.core.recovery.loss_policy import Access, why_refused
 from rebalance.exchange.core.exchange_messages import CopyId, Supplier
 from rebalance.exchange.core.partition_analysis import (
     History,

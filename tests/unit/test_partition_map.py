@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import (
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import (
     TRANSITIONS,
     CopyReport,
     FullMap,
@@ -22,7 +22,7 @@ from rebalance.core.partition_map import (
     union,
     with_single,
 )
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 
 ZONE = ZoneId(7)
 V9 = TopologyVersion(9, 3)

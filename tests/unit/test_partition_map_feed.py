@@ -12,19 +12,19 @@ import pytest
 import pytest_asyncio
 import structlog.testing
 
-from app.sql.results import SessionContext
+from app.sql.statements.results import SessionContext
 from app.views.published_map import map_json, published_map
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers import partition_map
 from rebalance.controllers.partition_map import PartitionMapKeeper
-from rebalance.core.affinity import CopyState
-from rebalance.core.keys import PartitionId
-from rebalance.core.partition_map import CopyReport
-from rebalance.core.records import NodeRecord
-from rebalance.core.topology import Topology
-from rebalance.core.topology_version import TopologyVersion
-from rebalance.core.txn import Delete, Put, Txn
-from rebalance.core.zone_map import ZoneMapPointer, next_version
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport
+from rebalance.core.partition_maps.topology_version import TopologyVersion
+from rebalance.core.partition_maps.zone_map import ZoneMapPointer, next_version
+from rebalance.core.topology.node_presence import Topology
 from rebalance.kernels.partition_map_codec import decode_map, split_maps
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.map_report import QUIET_PERIODS, MapReporter, encode_report

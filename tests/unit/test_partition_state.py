@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import PartitionView, StoreOwners
-from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     MemberRecord,
@@ -18,6 +16,8 @@ from rebalance.core.records import (
     MirrorRecord,
     Stage,
 )
+from rebalance.core.moves.move_status import PartitionView, StoreOwners
+from rebalance.core.moves.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
 
 
 def view(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import PartitionView
-from rebalance.core.phases import PhaseName, PhaseState, phases_of
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     MemberRecord,
@@ -15,6 +13,8 @@ from rebalance.core.records import (
     MemberState,
     Stage,
 )
+from rebalance.core.moves.move_status import PartitionView
+from rebalance.core.moves.phases import PhaseName, PhaseState, phases_of
 
 RUNNING, DONE, NOT_BEGUN = PhaseState.RUNNING, PhaseState.DONE, PhaseState.NOT_BEGUN
 

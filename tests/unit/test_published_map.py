@@ -8,11 +8,11 @@ from sortedcontainers import SortedList
 
 from app.views.published_map import published_map
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import RecordNotReadableError
-from rebalance.core.topology_version import TopologyVersion
-from rebalance.core.txn import KeyValue
-from rebalance.core.zone_map import ZoneMapPointer
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.partition_maps.topology_version import TopologyVersion
+from rebalance.core.partition_maps.zone_map import ZoneMapPointer
 from rebalance.kernels.partition_map import FullArrays
 from rebalance.kernels.partition_map_codec import MapHeader, encode_map
 from rebalance.metastore.mirror import KeyspaceCopy

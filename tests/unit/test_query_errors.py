@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.sql.query_errors import general_words, own_words
-from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.query.query_errors import general_words, own_words
+from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from catalog.core.errors import RefusedError
 from parser.select import PreparedQuery
 from tests.fixtures.examples import examples

@@ -12,21 +12,21 @@ import pytest
 from fastapi.responses import JSONResponse
 from structlog.testing import capture_logs
 
-from app.sql.engine import SqlEngine
-from app.sql.results import SessionContext
-from app.sql.view_sources import ViewSources
+from app.sql.engine.sql_engine import SqlEngine
+from app.sql.statements.results import SessionContext
+from app.sql.views.view_sources import ViewSources
 from app.views.keyspace_views import KeyspaceViews
 from app.views.recovery_views import partition_states
 from app.views.scrape_targets import scrape_targets
 from app.views.sight import MetastoreSilence, PartitionSight
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
-from rebalance.core.admission import utc
-from rebalance.core.assignments import Assignments
-from rebalance.core.drain import Drain
-from rebalance.core.keys import PartitionId
-from rebalance.core.self_reports import EngineRecord, ProcessRecord, WaitingZone
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.admission.move_admission import utc
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.self_reports import EngineRecord, ProcessRecord, WaitingZone
+from rebalance.core.keyspace.txn import Delete, Put, Txn
+from rebalance.core.moves.drain import Drain
 from rebalance.hosting.background import Background
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.metastore.trouble_report import TroubleReport

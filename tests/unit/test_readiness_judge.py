@@ -11,8 +11,8 @@ from app.alerts.alert_rows import BY_NAME, STALE_S
 from app.alerts.facts import InstallationFacts
 from app.alerts.readiness_judge import LATE_S, judge
 from app.contract.health import InstallationPart
-from rebalance.core.alert_state import Alert, AlertState
-from rebalance.core.causes import Cause
+from app.core.alert_state import Alert, AlertState
+from rebalance.core.causes.cause import Cause
 from tests.fixtures.alert_faults import FAULTS
 
 WELL = InstallationFacts(controller="c1", nodes=3)

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
+import app.core
 import catalog.core
 import rebalance.core
 import rebalance.exchange.core
@@ -15,7 +16,7 @@ import rebalance.store.core
 from catalog.core.codec import Record
 
 FILE = Path(__file__).parents[1] / "data" / "record_fields.tsv"
-PACKAGES = (catalog.core, rebalance.core, rebalance.exchange.core, rebalance.store.core)
+PACKAGES = (app.core, catalog.core, rebalance.core, rebalance.exchange.core, rebalance.store.core)
 
 
 def _classes(above: type[Record]) -> Iterator[type[Record]]:

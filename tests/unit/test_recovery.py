@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import majority
-from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import PartitionView
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     LogPosition,
@@ -21,14 +20,15 @@ from rebalance.core.records import (
     MemberState,
     Stage,
 )
-from rebalance.core.recovery import (
+from rebalance.core.moves.move_status import PartitionView
+from rebalance.core.recovery.recovery_candidates import living_voters
+from rebalance.core.recovery.recovery_plan import (
     BEST_COPY,
     ResetTerms,
     RestartPlan,
     plan_reset,
     plan_restart,
 )
-from rebalance.core.recovery_candidates import living_voters
 
 
 def assigned(text: str) -> Assignments:

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import majority
-from rebalance.core.assignments import Assignments
-from rebalance.core.etcd_versions import broken_versions
-from rebalance.core.move_status import PartitionView
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     KeptRecord,
@@ -25,8 +23,10 @@ from rebalance.core.records import (
     MirrorRecord,
     Stage,
 )
-from rebalance.core.recovery import BEST_COPY, ResetPlan, ResetTerms, plan_reset, unconfirmed_loss
-from rebalance.core.recovery_candidates import CandidateKind, ResetCandidate, candidates_of
+from rebalance.core.moves.move_status import PartitionView
+from rebalance.core.recovery.etcd_versions import broken_versions
+from rebalance.core.recovery.recovery_candidates import CandidateKind, ResetCandidate, candidates_of
+from rebalance.core.recovery.recovery_plan import BEST_COPY, ResetPlan, ResetTerms, plan_reset, unconfirmed_loss
 from tests.fixtures.examples import examples
 
 RUNNING, STARTING, FAILED = MemberState.RUNNING, MemberState.STARTING, MemberState.FAILED

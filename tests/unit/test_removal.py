@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from rebalance.core.assignments import Assignments
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.guarded_write import encode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import encode_trigger
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import Registration
 from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict

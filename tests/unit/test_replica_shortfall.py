@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import PartitionView, StoreOwners, shortfall_of
-from rebalance.core.records import MemberRecord, MemberState, MirrorRecord
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import MemberRecord, MemberState, MirrorRecord
+from rebalance.core.moves.move_status import PartitionView, StoreOwners, shortfall_of
 
 ONE, TWO, THREE = Assignments(("n1",)), Assignments(("n1", "n2")), Assignments(("n1", "n2", "n3"))
 LEARNS = Assignments(("n1", "n2"), ("n3",))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.groups.reservations import FOLDERS, Reservation, Reservations, without_tls
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.groups.files.reservations import FOLDERS, Reservation, Reservations, without_tls
 from rebalance.ports.groups import NoPlaceError
 
 PORTS = range(20_000, 20_010)

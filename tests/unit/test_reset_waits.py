@@ -10,11 +10,11 @@ import pytest
 
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits, utc
-from rebalance.core.isolation import FenceRecord
-from rebalance.core.keys import PartitionId
-from rebalance.core.topology import Topology
-from rebalance.core.txn import Delete, Txn
+from rebalance.core.admission.move_admission import Limits, utc
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.txn import Delete, Txn
+from rebalance.core.topology.isolation import FenceRecord
+from rebalance.core.topology.node_presence import Topology
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 
 LEFT_MS = 1_800_000_000_000

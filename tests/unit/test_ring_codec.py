@@ -9,8 +9,14 @@ import pytest
 
 from catalog.core.codec import RecordNotReadableError
 from catalog.core.zone import LossPolicy, ZoneId
-from rebalance.core.store_positions import StorePosition
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.topology_version import (
+    Cluster,
+    DiscoveryEvent,
+    TopologyVersion,
+    Trigger,
+    ZoneSpec,
+)
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.exchange.core.result_record import GoneServer, PartitionOutcome
 from rebalance.store.core.exchange_record import (

@@ -7,9 +7,9 @@ from sortedcontainers import SortedList
 
 from app.views.routing_view import RoutingView
 from catalog.core.zone import Zone, ZoneId
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import KeyValue
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.ports.groups import Route
 

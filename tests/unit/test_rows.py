@@ -16,8 +16,8 @@ from app.contract.columns import Facts, body_of, without_sums
 from app.contract.nodes import DrainBody, NodeBody
 from app.contract.operations import RememberedOperation
 from app.contract.zones import ZoneBody, zone_row
-from app.sql.system_views import SYSTEM_VIEWS
-from app.sql.view_registry import view_of
+from app.sql.views.system_views import SYSTEM_VIEWS
+from app.sql.views.view_registry import view_of
 from app.views.operation_views import OperationViews
 from catalog.core.messages import ZoneOption
 from catalog.core.zone import (
@@ -30,9 +30,9 @@ from catalog.core.zone import (
 )
 from catalog.core.zone_changes import zone_params
 from catalog.core.zone_options import ZONE_OPTIONS, OptionKind, ZoneOptionRow
-from rebalance.core.drain import Drain
-from rebalance.core.operation import Operation, OperationKind
-from rebalance.core.txn import KeyValue
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.moves.drain import Drain
+from rebalance.core.operations.operation import Operation, OperationKind
 
 
 class _Later(Enum):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalance.core.safe_time import (
+from rebalance.core.moves.safe_time import (
     Beat,
     ReadPoint,
     ReplicaSight,

@@ -14,9 +14,9 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from app.actor import acting
-from app.sql.results import ResultSet, ResultType
-from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.requests.actor import acting
+from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.statements.results import ResultSet, ResultType
 from catalog.core.audit import Actor
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Position
@@ -61,7 +61,7 @@ async def run(pool: SandboxPool, sql: str, **places: Position) -> ResultSet:
 
 def sandboxes() -> list[psutil.Process]:
     children = (each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE)
-    return [each for each in children if "app.sql.sandbox" in each.cmdline()]
+    return [each for each in children if "app.sql.query.sandbox" in each.cmdline()]
 
 
 async def refused(pool: SandboxPool, sql: str) -> RefusedError:

@@ -26,10 +26,10 @@ from app.edge.uvicorn_server import listen
 from app.metrics.exposition import Exposition
 from app.metrics.scrape_door import Admission, scrape_app
 from app.security.scrape_token import TOKEN_CHARS_MIN, ScrapeToken, keep_scrape_token
-from rebalance.core.metric_rows import Metric
-from rebalance.core.self_reports import ProcessRole
+from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.hosting.loaded_certificate import LoadedCertificate
 from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.metric_rows import Metric
 from tests.fixtures.tls_files import tls_files
 
 PATIENCE_S = 60.0

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from app.sql.script_reader import LONG_CHARS, ScriptReader, to_the_end
+from app.sql.statements.script_reader import LONG_CHARS, ScriptReader, to_the_end
 from catalog.core.errors import ErrorKind, ParseError
 from parser.text_limits import ReadingStoppedError, ScriptLimits, StopFlag
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from app.counts.serving_watch import AT_ONCE, PER_S, ServingWatch, in_turn
 from app.views.sight import MetastoreSilence
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.ports.groups import OutcomeUnknownError
 
 SINCE_MS = 1_700_000_000_000

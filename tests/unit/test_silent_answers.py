@@ -9,8 +9,8 @@ import pytest
 
 from app.views.sight import MetastoreSilence, PartitionSight, ServingAnswer
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import utc
-from rebalance.core.keys import PartitionId
+from rebalance.core.admission.move_admission import utc
+from rebalance.core.keyspace.keys import PartitionId
 from tests.unit.operations_world import OperationsWorld, operations_world
 
 SINCE_MS, HEARD_MS = 1_700_000_000_000, 1_600_000_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.groups.snapshot_flush import flush_while
+from rebalance.groups.files.snapshot_flush import flush_while
 
 
 class Flushed:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.sql.results import ResultSet, ResultType, SessionContext
-from app.sql.sandbox_pool import QueryLimits, SandboxPool
-from app.sql.statements import ScriptError
+from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.statements.results import ResultSet, ResultType, SessionContext
+from app.sql.statements.statement_outcomes import ScriptError
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.zone import TIMER_OFF, Node
 from parser.to_command import parse_ddl
@@ -295,7 +295,7 @@ async def test_explain_alter_says_what_then_happens(world: World) -> None:
 
 def partition(number: int) -> Any:
     from catalog.core.zone import ZoneId
-    from rebalance.core.keys import PartitionId
+    from rebalance.core.keyspace.keys import PartitionId
 
     return PartitionId(ZoneId(1), number)
 

@@ -6,9 +6,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport, FullMap, MapStamp, Reception, SingleMap, changes_of
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import (
+    CopyReport,
+    FullMap,
+    MapStamp,
+    Reception,
+    SingleMap,
+    changes_of,
+)
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_messages import SingleMessage
 from rebalance.exchange.core.held_maps import HeldMaps
 

@@ -12,12 +12,12 @@ from typing import cast
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.group_steps import AddLearner, Remove
-from rebalance.core.keys import PartitionId
-from rebalance.core.step_checks import SENT_S, VALID_S, NotYet, StepCondition
-from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
-from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls
-from rebalance.groups.step_gate import CheckTooOldError, StepGate, StepOutcome
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.moves.group_steps import AddLearner, Remove
+from rebalance.core.moves.step_checks import SENT_S, VALID_S, NotYet, StepCondition
+from rebalance.groups.calls.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
+from rebalance.groups.calls.member_calls import GroupCalls, GroupMemberCalls
+from rebalance.groups.change.step_gate import CheckTooOldError, StepGate, StepOutcome
 from rebalance.ports.groups import MemberUnavailableError
 from simulator.control.virtual_time import run_virtually
 

@@ -13,8 +13,8 @@ from app.views.published_map import map_json
 from app.views.recovery_views import partition_states
 from app.views.routing_view import RoutingView
 from catalog.core.zone import STORE_ENGINE
-from rebalance.core.keys import PartitionId
-from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.kernels.partition_map_codec import decode_map
 from tests.fixtures.committed_ring import incarnation_of, outcome

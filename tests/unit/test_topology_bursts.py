@@ -13,11 +13,11 @@ from catalog.core.zone import Node
 from rebalance.controllers.clock import Clocks
 from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.runtime import ControllerRuntime
-from rebalance.core.data_nodes import DataNodes
-from rebalance.core.keys import Keyspace
-from rebalance.core.records import NodeRecord
-from rebalance.core.topology import NO_HOLD, HoldRule, Topology
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.core.topology.data_nodes import DataNodes
+from rebalance.core.topology.node_presence import NO_HOLD, HoldRule, Topology
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.placement import PlacementRequest, PlacementResult
 from simulator.control.memory_metastore import MemoryMetastore

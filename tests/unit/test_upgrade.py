@@ -11,12 +11,12 @@ from app.views.upgrade import notices, upgrade_body
 from catalog.core.level import LEVEL
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers.upgrade import Upgrade
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import Unreadable
-from rebalance.core.records import MemberRecord, MemberState, NodeRecord
-from rebalance.core.self_reports import ProcessRecord, store_name
-from rebalance.core.txn import KeyValue
-from rebalance.core.upgrade import (
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable
+from rebalance.core.keyspace.records import MemberRecord, MemberState, NodeRecord
+from rebalance.core.keyspace.self_reports import ProcessRecord, store_name
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.keyspace.upgrade import (
     OlderBuild,
     RunningProcess,
     hindrances,

@@ -8,10 +8,10 @@ import pytest
 from sortedcontainers import SortedList
 
 from app.security.statement_policy import VIEWS
-from app.sql.query_line import QueryClient, QueryEntry
-from app.sql.view_registry import INTEGER, VARCHAR, ZONE_ID, Row, view
-from app.sql.view_snapshot import SystemSnapshot
-from app.sql.visible_rows import Permit, visible_rows
+from app.sql.statements.query_line import QueryClient, QueryEntry
+from app.sql.views.view_registry import INTEGER, VARCHAR, ZONE_ID, Row, view
+from app.sql.views.view_snapshot import SystemSnapshot
+from app.sql.views.visible_rows import Permit, visible_rows
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.principals import (
     READY_PRIVILEGES,
@@ -27,7 +27,7 @@ from catalog.core.principals import (
 )
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId
-from rebalance.core.keys import Keyspace
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceCopy
 
 ROWS: list[Row] = [(1, "of one"), (2, "of another"), (9, "of one that is gone"), (None, "of none")]

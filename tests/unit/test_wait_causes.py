@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.views.keyspace_views import KeyspaceViews
 from app.views.wait_causes import WaitCauses
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
-from rebalance.core.admission import Limits, Move, Pause
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import PartitionId
-from rebalance.core.windows import Window
+from rebalance.core.admission.move_admission import Limits, Move, Pause
+from rebalance.core.admission.windows import Window
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import PartitionId
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 
 ALICE = Pause("alice", "new disks", 0)

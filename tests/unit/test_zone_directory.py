@@ -12,8 +12,8 @@ from app.views.zone_directory import ZoneDirectory
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from simulator.control.memory_metastore import MemoryMetastore
 

@@ -9,11 +9,11 @@ import pytest
 
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from catalog.service import CatalogService
-from rebalance.core.affinity import CopyState
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import MemberRecord, MemberState
-from rebalance.core.topology_version import Cluster, TopologyVersion, ZoneSpec
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MemberState
+from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.topology_version import Cluster, TopologyVersion, ZoneSpec
 from rebalance.exchange.core.result_record import ResultState
 from rebalance.nodes.foreign_copies import ForeignCopies
 from rebalance.nodes.no_mirrors import NoMirrors

@@ -10,9 +10,9 @@ from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import Put, Txn
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import Put, Txn
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.local_engine import LocalPlacementEngine
 

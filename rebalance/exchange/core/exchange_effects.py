@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import TopologyVersion, ZoneSpec
+from rebalance.core.partition_maps.topology_version import TopologyVersion, ZoneSpec
 from rebalance.exchange.core.exchange_messages import FullMessage, Message
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.exchange.core.late_affinity import ZoneAffinity

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_map import FullMap, MapStamp, SingleMap
-from rebalance.core.store_positions import StorePosition
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.partition_map import FullMap, MapStamp, SingleMap
+from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import Outcomes
 
 Lists = tuple[tuple[str, ...], ...]

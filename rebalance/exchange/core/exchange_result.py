@@ -9,9 +9,15 @@ from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_map import FullMap, SingleMap, union
-from rebalance.core.store_positions import StorePosition, epoch_of
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.partition_maps.partition_map import FullMap, SingleMap, union
+from rebalance.core.partition_maps.store_positions import StorePosition, epoch_of
+from rebalance.core.partition_maps.topology_version import (
+    Cluster,
+    DiscoveryEvent,
+    TopologyVersion,
+    Trigger,
+    ZoneSpec,
+)
 from rebalance.exchange.core.exchange_messages import FullMessage, Lists, SingleMessage
 from rebalance.exchange.core.exchange_states import (
     affinity_strategy,

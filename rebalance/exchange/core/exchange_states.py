@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import PrimaryStrategy
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, Trigger, ZoneSpec
+from rebalance.core.partition_maps.affinity import PrimaryStrategy
+from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, Trigger, ZoneSpec
 
 
 class ExchangeType(Enum):

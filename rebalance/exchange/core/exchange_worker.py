@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_map import SingleMap
-from rebalance.core.store_positions import StorePosition
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.core.partition_maps.partition_map import SingleMap
+from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import (
     Apply,
     AwaitUpdates,

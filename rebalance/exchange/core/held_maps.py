@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_map import (
+from rebalance.core.partition_maps.partition_map import (
     FullMap,
     MapStamp,
     Reception,
@@ -20,7 +20,7 @@ from rebalance.core.partition_map import (
     with_changes,
     with_single,
 )
-from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
+from rebalance.core.partition_maps.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.in_sync_sets import can_agree
 from rebalance.exchange.core.late_affinity import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from rebalance.core.affinity import CopyState, surplus_copies
-from rebalance.core.partition_map import CopyReport, FullMap
-from rebalance.core.store_positions import NO_RECORD
+from rebalance.core.partition_maps.affinity import CopyState, surplus_copies
+from rebalance.core.partition_maps.partition_map import CopyReport, FullMap
+from rebalance.core.partition_maps.store_positions import NO_RECORD
 from rebalance.exchange.core.late_affinity import ZoneAffinity
 from rebalance.exchange.core.result_record import PartitionOutcome
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState, PrimaryStrategy, effective, surplus_copies
-from rebalance.core.partition_map import FullMap
-from rebalance.core.topology_version import Cluster, ZoneSpec
+from rebalance.core.partition_maps.affinity import CopyState, PrimaryStrategy, effective, surplus_copies
+from rebalance.core.partition_maps.partition_map import FullMap
+from rebalance.core.partition_maps.topology_version import Cluster, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.exchange.core.result_record import PartitionOutcome
 

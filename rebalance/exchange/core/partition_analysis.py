@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import LossPolicy, ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport, FullMap
-from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport, FullMap
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
 from rebalance.exchange.core.exchange_messages import CopyId, Supplier
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.exchange.core.settled_partitions import NOTHING_SETTLED

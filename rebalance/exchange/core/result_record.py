@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from catalog.core.zone import ZoneId
-from rebalance.core.store_positions import NO_RECORD, StorePosition
-from rebalance.core.topology_version import NO_VERSION, TopologyVersion
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.topology_version import NO_VERSION, TopologyVersion
 
 
 class GoneServer(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import Effect, Send
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.exchange_result import Collected, Conclusion

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import FullMap
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import FullMap
+from rebalance.core.partition_maps.store_positions import StorePosition
 from rebalance.exchange.core.result_record import PartitionOutcome
 
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_map import FullMap, Reception, SingleMap
-from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
+from rebalance.core.partition_maps.partition_map import FullMap, Reception, SingleMap
+from rebalance.core.partition_maps.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_effects import AskSwitch, Effect, MapsChanged, Send
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.exchange_states import Phase

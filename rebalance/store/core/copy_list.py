@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.store_copy import ServedCopy
 from rebalance.store.core.store_messages import CopiesAnswer, RefillAnswer
 

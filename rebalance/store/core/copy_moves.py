@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport, SingleMap, changed_state
-from rebalance.core.store_positions import NO_RECORD, StorePosition, epoch_of
-from rebalance.core.topology_version import TopologyVersion, ZoneSpec
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap, changed_state
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition, epoch_of
+from rebalance.core.partition_maps.topology_version import TopologyVersion, ZoneSpec
 from rebalance.exchange.core.exchange_messages import CopyId, FullMessage
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.in_sync_sets import waited_for

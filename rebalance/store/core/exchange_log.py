@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion
+from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Finished
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker

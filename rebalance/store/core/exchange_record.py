@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from catalog.core.codec import Codec, listed, optional
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.store.core.ring_codec import VERSION
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rebalance.core.bandwidth import ByteRates, TokenBuckets
+from rebalance.core.admission.bandwidth import ByteRates, TokenBuckets
 from rebalance.store.core.store_messages import SupplyBatch
 
 

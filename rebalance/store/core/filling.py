@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import NO_RECORD, StorePosition
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.store.core.disk_changes import StoreReader
 from rebalance.store.core.log_records import (
     CopyHead,

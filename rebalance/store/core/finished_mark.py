@@ -3,8 +3,8 @@ an earlier state until an operator has adopted it."""
 
 from __future__ import annotations
 
-from rebalance.core.store_positions import epoch_of, version_of
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.store_positions import epoch_of, version_of
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.store.core.disk_changes import KeepMark, StoreReader
 from rebalance.store.core.ring_records import StoreStart
 

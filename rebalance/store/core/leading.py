@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.log_records import LogRecord, WriteId
 from rebalance.store.core.store_messages import ReadRequest
 

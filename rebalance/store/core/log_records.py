@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import NamedTuple, NewType
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
 
 WriteId = NewType("WriteId", str)
 """Chosen by the client, one for each write: whoever repeats a write sends the same."""

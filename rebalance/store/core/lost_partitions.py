@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from catalog.core.zone import LossPolicy
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport
 
 SERVES_LOST = (LossPolicy.READ_ONLY_ALL, LossPolicy.READ_WRITE_ALL)
 

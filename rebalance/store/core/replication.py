@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from rebalance.core.affinity import CopyState
+from rebalance.core.partition_maps.affinity import CopyState
 from rebalance.store.core.disk_changes import CutLog, KeepRecords
 from rebalance.store.core.disk_queue import LogStored
 from rebalance.store.core.leading import Asker, PendingWrite

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Collection
 from enum import Enum
 
-from rebalance.core.loss_policy import Access, why_refused
-from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.recovery.loss_policy import Access, why_refused
 from rebalance.store.core.leading import Leading
 from rebalance.store.core.log_records import LogRecord, PartitionKey, WriteId, abandoned_mark
 from rebalance.store.core.replication import Replication

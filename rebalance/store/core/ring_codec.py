@@ -12,8 +12,8 @@ from typing import Any
 
 from catalog.core.codec import Codec, Form, listed, natural, optional, sequence, text
 from catalog.core.zone import ZoneId
-from rebalance.core.store_positions import StorePosition
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, ZoneSpec
+from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, TopologyVersion, ZoneSpec
 from rebalance.exchange.core.result_record import GoneServer, PartitionOutcome, ResultRecord
 from rebalance.store.core.ring_records import RingRecord, RingState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import Cluster, Trigger, ZoneSpec
+from rebalance.core.partition_maps.topology_version import Cluster, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.exchange.core.result_record import GoneServer
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import ASSIGNING, Keyspace
-from rebalance.core.readable import readable
-from rebalance.core.topology_version import TopologyVersion
-from rebalance.core.txn import KeyValue
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.keys import ASSIGNING, Keyspace
+from rebalance.core.keyspace.readable import readable
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.exchange.core.result_record import PartitionOutcome, ResultRecord, ResultState
 from rebalance.store.core.ring_codec import OutcomeRow, decode_chunk, decode_fold, decode_result

@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.core.partition_maps.topology_version import (
+    NO_VERSION,
+    Cluster,
+    DiscoveryEvent,
+    TopologyVersion,
+    Trigger,
+)
 from rebalance.exchange.core.result_record import GoneServer, ResultState
 
 

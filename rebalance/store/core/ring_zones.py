@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from catalog.core.zone import DEFAULT_LOSS_POLICY, LossPolicy, ZoneId
-from rebalance.core.topology_version import Trigger, ZoneSpec
+from rebalance.core.partition_maps.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 from rebalance.store.core.ring_records import RingState
 

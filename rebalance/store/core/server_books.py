@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import NO_VERSION, TopologyVersion
+from rebalance.core.partition_maps.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.result_record import PartitionOutcome, ResultState

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.change_lock import decide_on_change_cancelled
-from rebalance.core.guarded_write import Decision, Observed, Outcome, decide_on_configuration_applied
-from rebalance.core.joiners import decide_on_joiners_gone
-from rebalance.core.readable import readable
-from rebalance.core.txn import KeyValue
+from rebalance.core.assignments.assignment import Assignments, Strategy
+from rebalance.core.assignments.change_lock import decide_on_change_cancelled
+from rebalance.core.assignments.guarded_write import (
+    Decision,
+    Observed,
+    Outcome,
+    decide_on_configuration_applied,
+)
+from rebalance.core.keyspace.readable import readable
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.moves.joiners import decide_on_joiners_gone
 from rebalance.exchange.core.result_record import PartitionOutcome
 
 

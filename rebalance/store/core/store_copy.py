@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport
-from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.filling import Filling, epochs_until
 from rebalance.store.core.leading import Leading
 from rebalance.store.core.log_records import CopyHead, EpochStart, EpochTable, LogRecord, PartitionKey

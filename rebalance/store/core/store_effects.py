@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.store.core.disk_changes import DiskChange

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from catalog.core.zone import ZoneId
-from rebalance.core.store_positions import NO_RECORD, StorePosition
-from rebalance.core.topology_version import NO_VERSION, TopologyVersion
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_messages import Message as ExchangeMessage
 from rebalance.store.core.log_records import (
     EpochTable,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from rebalance.core.topology_version import NO_VERSION, Cluster, TopologyVersion, Trigger
+from rebalance.core.partition_maps.topology_version import NO_VERSION, Cluster, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import (
     Apply,
     AskSwitch,

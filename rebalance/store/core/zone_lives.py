@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from catalog.core.zone import ZoneId
-from rebalance.core.causes import Cause
-from rebalance.core.topology_version import ZoneSpec
+from rebalance.core.causes.cause import Cause
+from rebalance.core.partition_maps.topology_version import ZoneSpec
 from rebalance.store.core.disk_changes import KeepMark, StoreReader
 from rebalance.store.core.log_records import PartitionKey
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rebalance.core.causes import Cause
+from rebalance.core.causes.cause import Cause
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.store.core.log_records import PartitionKey
 from rebalance.store.core.ring_records import StoreStart

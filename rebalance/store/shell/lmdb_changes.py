@@ -12,7 +12,7 @@ from typing import Any
 
 import lmdb
 
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.partition_maps.store_positions import StorePosition
 from rebalance.store.core.disk_changes import (
     ClearBatch,
     CutLog,

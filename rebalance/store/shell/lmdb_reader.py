@@ -9,8 +9,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import lmdb
 
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import StorePosition
 from rebalance.store.core.log_records import (
     CopyHead,
     LogRecord,

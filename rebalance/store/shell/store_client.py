@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rebalance.core.backoff import Backoff
-from rebalance.core.keys import PartitionId
-from rebalance.core.store_positions import NO_RECORD, StorePosition
-from rebalance.core.write_terms import ANY, WriteTerms
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.write_terms import ANY, WriteTerms
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import (
     EndpointSource,

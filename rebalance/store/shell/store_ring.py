@@ -10,13 +10,12 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing
 
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.admission import Limits
-from rebalance.core.bandwidth import ByteRates
-from rebalance.core.epoch import EpochRecord
-from rebalance.core.keys import Keyspace
-from rebalance.core.readable import read, readable
-from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
-from rebalance.core.txn import (
+from rebalance.core.admission.bandwidth import ByteRates
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.keyspace.epoch import EpochRecord
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import read, readable
+from rebalance.core.keyspace.txn import (
     Compare,
     Delete,
     DeletePrefix,
@@ -28,6 +27,7 @@ from rebalance.core.txn import (
     not_before,
     present,
 )
+from rebalance.core.partition_maps.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.result_record import ResultRecord
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, MetastoreUnavailableError, WatchReset
 from rebalance.store.core.exchange_record import EXCHANGES_KEPT, ExchangeRecord, encode_exchange

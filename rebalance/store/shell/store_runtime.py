@@ -20,8 +20,8 @@ import structlog
 
 from catalog.core.codec import RecordNotReadableError
 from rebalance.core.backoff import Backoff
-from rebalance.core.keys import Keyspace
-from rebalance.core.topology_version import NO_VERSION, TopologyVersion
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.partition_maps.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.metastore import MetastoreError, MetastoreHistory

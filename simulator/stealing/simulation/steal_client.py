@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.key_hash import partition_of
 from simulator.stealing.core.steal_cluster import ClusterMetadata
 from simulator.stealing.core.vector_clock import ObsoleteVersionError, Versioned, merged
 from simulator.stealing.simulation.steal_errors import InvalidMetadataError, NodeDownError, NotServedError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.key_hash import partition_of
 from simulator.stealing.core.steal_checks import ServerState
 from simulator.stealing.core.steal_cluster import ClusterMetadata, StoreKind
 from simulator.stealing.simulation.controller import Controller

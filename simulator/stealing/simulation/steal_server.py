@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.key_hash import partition_of
 from simulator.stealing.core.steal_checks import NodeReport, ServerOptions
 from simulator.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
 from simulator.stealing.core.steal_plan import StealUnit

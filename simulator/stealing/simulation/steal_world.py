@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from rebalance.groups.key_hash import partition_of
+from rebalance.groups.calls.key_hash import partition_of
 from simulator.stealing.core.steal_checks import ServerOptions
 from simulator.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
 from simulator.stealing.simulation.steal_errors import InjectedError, NodeDownError

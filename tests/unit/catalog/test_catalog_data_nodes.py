@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from app.sql.member_counts import MemberCounts
+from app.sql.plan.member_counts import MemberCounts
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
-from rebalance.core.data_nodes import DataNodes, compute_data_nodes
-from rebalance.core.topology import Topology
+from rebalance.core.topology.data_nodes import DataNodes, compute_data_nodes
+from rebalance.core.topology.node_presence import Topology
 
 LIVE = (
     Node("n1", (("region", "EU"),)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.errors import http_status, problem
+from app.requests.errors import http_status, problem
 from catalog.core.error_rows import ProtocolType
 from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError, StoreError
 from catalog.core.messages import Position

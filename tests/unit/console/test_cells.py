@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.console.cells import CODES, COPIES, CopyCell, HealthCell, MoveCell, Role, cell, read_partition
-from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import PartitionView
-from rebalance.core.records import (
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
     MemberRecord,
@@ -16,6 +15,7 @@ from rebalance.core.records import (
     MirrorRecord,
     Stage,
 )
+from rebalance.core.moves.move_status import PartitionView
 
 ALIVE = frozenset({"a", "b", "c", "d"})
 ABC = Assignments(("a", "b", "c"))

@@ -16,8 +16,8 @@ from app.console.recount import Recount
 from app.console.zone_states import node_loads, zone_state, zone_states
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.admission import Limits, Pause
-from rebalance.core.keys import PartitionId
+from rebalance.core.admission.move_admission import Limits, Pause
+from rebalance.core.keyspace.keys import PartitionId
 from tests.fixtures.committed_ring import outcome
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 from tests.unit.store_world import PARTITIONS, stored_zone

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from app.api.tokens import LinkCreate, TokenCreate, create_console_link, create_token
-from app.login import Login, Proof, logged_in
+from app.requests.login import Login, Proof, logged_in
 from app.security.console_door import SESSION_COOKIE
 from app.security.token_secrets import new_secret
-from app.sql.results import SessionContext
+from app.sql.statements.results import SessionContext
 from catalog.core.access_tokens import TokenRequest, digest_of, issue
 from catalog.core.audit import AuditFilter
 from catalog.core.authorisation import Caller

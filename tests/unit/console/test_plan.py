@@ -10,18 +10,18 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.actor import acting
 from app.console.begun_page import begun
 from app.console.feed import PartitionFeed
 from app.console.plan import PlanGoal, PlanPage, Wish, make_plan, statement_of
 from app.console.plan_page import run_plan
 from app.console.shared import Site
+from app.requests.actor import acting
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.admission import Limits
-from rebalance.core.drain import Drain
-from rebalance.core.operation import Operation
+from rebalance.core.admission.move_admission import Limits
+from rebalance.core.moves.drain import Drain
+from rebalance.core.operations.operation import Operation
 from tests.console.stage import services_of
 from tests.unit.sql_world import World, opened
 

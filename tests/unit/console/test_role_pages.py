@@ -10,7 +10,6 @@ from types import ModuleType
 import pytest
 import pytest_asyncio
 
-from app.actor import acting
 from app.console import actions, login_actions
 from app.console.cells import HealthCell, MoveCell, PartitionReading
 from app.console.feed import PartitionFeed
@@ -19,6 +18,7 @@ from app.console.shared import Site
 from app.console.viewer import Viewer, viewing
 from app.console.zone_grid import ZoneGrid
 from app.console.zone_states import zone_state
+from app.requests.actor import acting
 from app.security.console_door import SESSION_COOKIE
 from catalog.core.audit import Actor, AuditFilter, Channel
 from catalog.core.errors import StatementError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.console.sql_words import ZONES_MAX, offered_words, zone_words
-from app.sql.system_views import SYSTEM_VIEWS
-from app.sql.view_registry import ViewRegistry
+from app.sql.views.system_views import SYSTEM_VIEWS
+from app.sql.views.view_registry import ViewRegistry
 from catalog.core.messages import ZoneOption
 from parser.calls import Procedure
 from parser.to_command import parse_ddl

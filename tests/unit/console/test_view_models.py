@@ -15,10 +15,10 @@ from app.console.zone_grid import NodeLoad, ZoneGrid
 from app.console.zone_page import named_in
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from catalog.core.zone import Node, Zone, ZoneId
-from rebalance.core.cause_table import CAUSES
-from rebalance.core.causes import Cause
-from rebalance.core.drain import Drain
-from rebalance.core.records import NodeRecord
+from rebalance.core.causes.cause import Cause
+from rebalance.core.causes.cause_table import CAUSES
+from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.moves.drain import Drain
 
 READY = {
     "ready": True,

@@ -13,23 +13,23 @@ import pytest
 import trustme
 
 from app.alerts.alert_rows import STALE_S
+from app.core.alert_state import Alert, AlertRecord, AlertState
 from app.metrics.exposition import Exposition
 from app.metrics.partition_gauges import PartitionGauges
-from app.sql.engine import SqlEngine
-from app.sql.results import SessionContext
-from app.sql.view_sources import ViewSources
+from app.sql.engine.sql_engine import SqlEngine
+from app.sql.statements.results import SessionContext
+from app.sql.views.view_sources import ViewSources
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import ZoneId
-from rebalance.core.alert_state import Alert, AlertRecord, AlertState
-from rebalance.core.assignments import Assignments
-from rebalance.core.drain import Drain
-from rebalance.core.guarded_write import decode_trigger, encode_trigger
-from rebalance.core.keys import PartitionId
-from rebalance.core.operation import Operation, OperationKind, OperationState
-from rebalance.core.operation_movement import STUCK_MS, Movement
-from rebalance.core.records import MemberRecord, MemberState
-from rebalance.core.self_reports import EngineRecord, ProcessRecord, ProcessRole
-from rebalance.core.txn import Delete, Txn, TxnResult
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.guarded_write import decode_trigger, encode_trigger
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MemberState
+from rebalance.core.keyspace.self_reports import EngineRecord, ProcessRecord, ProcessRole
+from rebalance.core.keyspace.txn import Delete, Txn, TxnResult
+from rebalance.core.moves.drain import Drain
+from rebalance.core.operations.operation import Operation, OperationKind, OperationState
+from rebalance.core.operations.operation_movement import STUCK_MS, Movement
 from rebalance.hosting.background import Background
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.registered_process import ProcessReport

@@ -11,11 +11,11 @@ import pytest
 import pytest_asyncio
 
 from app.alerts.silences import check_silenced
-from app.log_levels import utc_now_ms
+from app.core.alert_silence import FOR_S_MAX, SILENCES_MAX, Silence, is_told, silence_of
+from app.core.alert_state import Alert, AlertState
+from app.process.level_changes import utc_now_ms
 from catalog.core.codec import RecordNotReadableError
 from catalog.core.errors import ErrorKind, RefusedError
-from rebalance.core.alert_silence import FOR_S_MAX, SILENCES_MAX, Silence, is_told, silence_of
-from rebalance.core.alert_state import Alert, AlertState
 from tests.fixtures.alert_faults import DOWN, LOST, OVER, STUCK
 from tests.fixtures.judging_server import Judged, judging, running
 from tests.unit.operations_world import OperationsWorld, operations_world

@@ -17,10 +17,10 @@ import pytest
 
 from app.alerts.webhook import Webhook
 from app.alerts.webhook_message import ALERTS_MAX, messages
+from app.core.alert_state import Alert, AlertState
 from catalog.secret_files import read_secret
-from rebalance.core.alert_state import Alert, AlertState
-from rebalance.core.metric_rows import Metric
 from rebalance.ports.measures import NoMeasures
+from rebalance.ports.metric_rows import Metric
 
 PATIENCE_S = 60.0
 

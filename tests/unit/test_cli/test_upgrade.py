@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.build import own_commit, own_version
 from app.cli.main import main
 from app.diagnosis import checks
 from app.diagnosis.checks import CheckVerdict
+from app.process.build import own_commit, own_version
 from tests.fixtures.api_stub import ApiStub
 
 NEW = {"name": "h/1", "role": "server", "version": "0.3.0", "commit": "0a1b2c3d4e5f6a7b", "level": 1}

@@ -10,7 +10,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from rebalance.core.store_positions import StorePosition
+from rebalance.core.partition_maps.store_positions import StorePosition
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
 from rebalance.store.shell.store_channel import server_url
 from tests.fixtures.scripted_store import Request, Script, scripted_store

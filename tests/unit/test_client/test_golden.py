@@ -17,13 +17,13 @@ from app.api.routing import VERSION_HEADER
 from app.contract.keys import ABANDONS_FIELD, TIMEOUT_FIELD, TIMEOUT_MAX_S
 from app.edge.policies import VERSION_FIELD
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, ZoneId
-from rebalance.core import write_terms
-from rebalance.core.keys import PartitionId
-from rebalance.core.store_positions import NO_RECORD, StorePosition
-from rebalance.core.write_terms import WriteTerms
-from rebalance.groups import key_hash, key_text
-from rebalance.groups.data_client import AppliedWrite, Connections, PartitionClient
-from rebalance.groups.group_guard import WrongGenerationError
+from rebalance.core.keyspace import write_terms
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.write_terms import WriteTerms
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.groups.calls import key_hash, key_text
+from rebalance.groups.calls.data_client import AppliedWrite, Connections, PartitionClient
+from rebalance.groups.calls.group_guard import WrongGenerationError
 from rebalance.ports.write_refusals import ConditionFailedError as ServersConditionFailedError
 from rebalance.store.core import store_messages
 from rebalance.store.core.log_records import KeyChange, WriteId

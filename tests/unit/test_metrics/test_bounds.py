@@ -13,11 +13,11 @@ from app.security.statement_policy import COMMANDS
 from catalog.core.error_kinds import ErrorKind
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.keys import Keyspace
-from rebalance.core.metric_rows import Metric
-from rebalance.core.self_reports import ProcessRole
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metric_rows import Metric
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.scraped import samples, text, value
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.metric_row import (
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.moves.move_status import MoveState
+from rebalance.ports.metric_row import (
     BUCKETS_MAX,
     MOVE_BUCKETS_S,
     REQUEST_BUCKETS_S,
@@ -17,9 +19,7 @@ from rebalance.core.metric_row import (
     MetricType,
     Scope,
 )
-from rebalance.core.metric_rows import Metric
-from rebalance.core.move_status import MoveState
-from rebalance.core.self_reports import ProcessRole
+from rebalance.ports.metric_rows import Metric
 
 ROOT = Path(__file__).parents[3]
 NAMES = (ROOT / "tests" / "data" / "metric_names.txt").read_text().split()

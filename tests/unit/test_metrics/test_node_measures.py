@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from app.metrics.exposition import Exposition
 from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import Stage
-from rebalance.core.self_reports import ProcessRole
-from rebalance.groups.member_measures import MemberMeasures
-from rebalance.groups.member_scrape import MemberTotals
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import Stage
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.groups.process.member_measures import MemberMeasures
+from rebalance.groups.process.member_scrape import MemberTotals
 from rebalance.nodes.move_times import MoveTimes
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 from tests.fixtures.scraped import value

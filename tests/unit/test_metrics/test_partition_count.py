@@ -18,15 +18,15 @@ from app.metrics.partition_gauges import PartitionGauges
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.causes import Cause
-from rebalance.core.drain import Drain
-from rebalance.core.keys import PartitionId
-from rebalance.core.metric_row import ZONES_SHOWN_MAX
-from rebalance.core.move_status import MoveState, partition_status
-from rebalance.core.partition_facts import MoveStage, PartitionFacts
-from rebalance.core.records import MemberRecord, MemberState
-from rebalance.core.self_reports import ProcessRole
-from rebalance.core.txn import Delete, Txn
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import MemberRecord, MemberState
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.txn import Delete, Txn
+from rebalance.core.moves.drain import Drain
+from rebalance.core.moves.move_status import MoveState, partition_status
+from rebalance.core.moves.partition_facts import MoveStage, PartitionFacts
+from rebalance.ports.metric_row import ZONES_SHOWN_MAX
 from tests.fixtures.scraped import samples, value
 from tests.unit.sql_world import World, opened
 

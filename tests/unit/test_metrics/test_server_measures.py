@@ -21,11 +21,11 @@ from app.metrics.exposition import Exposition
 from app.metrics.outcomes import measured_put
 from app.metrics.request_meter import RequestMeter, note_route
 from app.metrics.server_gauges import MirrorAge
-from app.sql.statement_meter import StatementMeter
-from app.sql.statements import ScriptError
+from app.sql.statements.statement_meter import StatementMeter
+from app.sql.statements.statement_outcomes import ScriptError
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from rebalance.core.self_reports import ProcessRole
-from rebalance.core.txn import Put, Txn
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.hosting.loaded_certificate import ends_of
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.mirror import KeyspaceMirror

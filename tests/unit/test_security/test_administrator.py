@@ -18,8 +18,8 @@ from app.security.administrator import (
     keep_local_token,
 )
 from app.security.passwords import PasswordChecks, StoredPassword, hash_password
-from app.sql.executor import CatalogExecutor
-from app.sql.member_counts import MemberCounts
+from app.sql.engine.executor import CatalogExecutor
+from app.sql.plan.member_counts import MemberCounts
 from catalog.core.access_tokens import digest_of
 from catalog.core.audit import Action, Actor, AuditFilter
 from catalog.core.authorisation import READY_GRANTS

@@ -20,8 +20,8 @@ from app.security.login_check import LoginCheck
 from app.security.login_limits import BY_USER_MAX
 from app.security.passwords import PasswordChecks, hash_password
 from app.security.session_view import SessionView
-from app.sql.executor import CatalogExecutor
-from app.sql.member_counts import MemberCounts
+from app.sql.engine.executor import CatalogExecutor
+from app.sql.plan.member_counts import MemberCounts
 from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Grants
 from catalog.core.sessions import IDLE_US, LIFETIME_US, LINK_US, csrf_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.login import Login, Proof, logged_in
+from app.requests.login import Login, Proof, logged_in
 from app.security.access_view import AccessView
 from app.security.fresh_value import REFUSED_S
 from app.security.session_view import SessionView

@@ -18,7 +18,7 @@ from app.security.statement_policy import (
     check_complete,
     require,
 )
-from app.sql.system_views import SYSTEM_VIEWS
+from app.sql.views.system_views import SYSTEM_VIEWS
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import Command

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from app.api.route_guard import routes_of
-from app.application import build_app
+from app.bootstrap.application import build_app
 from app.security.policy import ROUTES
 from tests.fixtures.partial_services import services_with
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
 from rebalance.store.core.copy_list import ListedCopy, list_copies, listed_copies
 from rebalance.store.core.leading import Leading
 from rebalance.store.core.store_copy import ServedCopy

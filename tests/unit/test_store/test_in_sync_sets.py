@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import LossPolicy, ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport
-from rebalance.core.store_positions import StorePosition
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport
+from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.in_sync_sets import partition_outcome, waited_for
 from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, untrusted
 from rebalance.exchange.core.result_record import (

@@ -10,8 +10,8 @@ from sortedcontainers import SortedList
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.keys import Keyspace
-from rebalance.core.txn import KeyValue, Put, Txn
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.txn import KeyValue, Put, Txn
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
 from simulator.control.memory_metastore import MemoryMetastore
 from simulator.control.virtual_time import run_virtually

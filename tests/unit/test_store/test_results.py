@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState
-from rebalance.core.partition_map import CopyReport, SingleMap
-from rebalance.core.store_positions import StorePosition
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, Trigger, ZoneSpec
+from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap
+from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_effects import (
     Apply,
     AwaitUpdates,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebalance.core.topology_version import DiscoveryEvent, Trigger
+from rebalance.core.partition_maps.topology_version import DiscoveryEvent, Trigger
 from rebalance.store.core.ring_keeper import (
     EvictServer,
     FailServer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import DiscoveryEvent, Trigger, ZoneSpec
+from rebalance.core.partition_maps.topology_version import DiscoveryEvent, Trigger, ZoneSpec
 from rebalance.store.core.ring_queue import RingQueue
 from rebalance.store.core.ring_records import RingRecord, RingState
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalance.core.topology_version import DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.result_record import PartitionOutcome
 from rebalance.store.core.ring_codec import decode_ring, encode_ring
 from rebalance.store.core.ring_records import RingRecord, RingState

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.store_positions import epoch_of
-from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.partition_maps.store_positions import epoch_of
+from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.result_record import ResultState
 from rebalance.store.core.disk_changes import KeepMark
 from rebalance.store.core.finished_mark import FINISHED_MARK, FinishedMark

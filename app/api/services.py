@@ -1,0 +1,132 @@
+"""What the routes need, as one value: put together by ``bootstrap``, handed to each request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+
+from app.alerts.alert_watch import AlertWatch
+from app.metrics.exposition import Exposition
+from app.process.level_changes import LogLevelKeeper
+from app.requests.actor import current_caller, seen_zones
+from app.requests.request_audit import Audit
+from app.security.access_view import AccessView
+from app.security.session_view import SessionView
+from app.security.standing import StandingWatch
+from app.sql.engine.operation_reverse import OperationReverse
+from app.sql.engine.sql_engine import SqlEngine
+from app.sql.jobs.statement_runner import StatementJobs
+from app.sql.statements.results import StatementEngine
+from app.sql.statements.script_reader import ScriptReader
+from app.views.keyspace_views import KeyspaceViews
+from app.views.routing_view import RoutingView
+from app.views.sight import PartitionSight, as_of
+from app.views.zone_directory import ZoneDirectory
+from app.views.zone_endpoints import ZoneEndpoints
+from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.principals import ALL_ZONES, Privilege, zone_object
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import Zone, ZoneId
+from rebalance.controllers.drains import DrainKeeper
+from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.node_removal import NodeRemover
+from rebalance.controllers.operation_control import OperationControl
+from rebalance.controllers.recovery import PartitionRecovery
+from rebalance.controllers.store_guard import StoreGuard
+from rebalance.controllers.store_requests import StoreRequests
+from rebalance.controllers.upgrade import UpgradeKeeper
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.data.zone_router import ZoneRouter
+from rebalance.groups.calls.copy_reader import CopyReader
+from rebalance.metastore.mirror import KeyspaceMirror
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """``sql``, ``snapshot`` and ``readiness`` leave the event loop free; views answer at once. ``engine`` is
+    ``sql`` as the SQL protocol has it."""
+
+    sql: SqlEngine
+    snapshot: Callable[[], Awaitable[CatalogSnapshot]]
+    readiness: Callable[[], Awaitable[dict[str, Any]]]
+    sight: PartitionSight
+    zones: ZoneDirectory
+    views: KeyspaceViews
+    mirror: KeyspaceMirror
+    router: ZoneRouter
+    copies: CopyReader
+    routing: RoutingView
+    endpoints: ZoneEndpoints
+    engine: StatementEngine
+    reader: ScriptReader
+    jobs: StatementJobs
+    stores: StoreGuard
+    recovery: PartitionRecovery
+    store_requests: StoreRequests
+    limits: LimitsKeeper
+    drains: DrainKeeper
+    removals: NodeRemover
+    upgrades: UpgradeKeeper
+    log_levels: LogLevelKeeper
+    operations: OperationControl
+    reverse: OperationReverse
+    audit: Audit
+    alerts: AlertWatch
+    access: AccessView | None = None
+    """None: nobody has to log in."""
+    sessions: SessionView | None = None
+    """Of the console; None: nobody has to log in."""
+    watch: StandingWatch | None = None
+    """None: nobody has to log in."""
+    metrics: Exposition = field(default_factory=lambda: Exposition((ProcessRole.SERVER,)))
+
+    async def while_allowed(self, work: Coroutine[Any, Any, T]) -> T:
+        """``work`` that takes long, which ends with an error when the caller may not go on."""
+        return await (work if self.watch is None else self.watch.during(work))
+
+    async def zone(self, name: str) -> Zone:
+        """Of those that who asks may see. Raises RefusedError (ZONE_NOT_FOUND), StoreError."""
+        caller = current_caller()
+        if caller is None:
+            return await self.zones.find(name)
+        grants = (await self.snapshot()).grants if self.access is None else await self.access.grants()
+        return await self.zones.find(
+            name, lambda zone: caller.may(grants, Privilege.SEE, zone_object(zone.zone_id))
+        )
+
+    async def seen_zones(self) -> frozenset[ZoneId] | None:
+        """Those that who asks may see; None: all, also those that are gone."""
+        caller = current_caller()
+        if caller is None:
+            return None
+        if self.access is not None and caller.may(await self.access.grants(), Privilege.SEE, ALL_ZONES):
+            return None
+        return seen_zones(await self.snapshot())
+
+    async def seen_views(self) -> KeyspaceViews:
+        """The views as who asks may see them."""
+        return self.views.seen_by(await self.seen_zones())
+
+    async def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What was read from the mirror, and as of when it is so."""
+        return as_of(body, await self.sight.silence())
+
+    def require_metastore(self) -> None:
+        """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""
+        if not self.mirror.is_loaded:
+            raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
+
+
+async def _services(request: Request) -> Services:
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+ServicesOf = Annotated[Services, Depends(_services)]
+"""Annotate a route's parameter with it."""

@@ -1,0 +1,1 @@
+"""Pure decisions of the servers: alerts and levels of log lines."""

@@ -1,0 +1,1 @@
+"""The SQL engine: where each kind of statement is carried out."""

@@ -1,0 +1,1 @@
+"""Logged statements, which outlive the server that began them."""

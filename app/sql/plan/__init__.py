@@ -1,0 +1,1 @@
+"""Plans: what a change of the catalog would do and move."""

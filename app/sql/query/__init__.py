@@ -1,0 +1,1 @@
+"""Queries: the sandboxed processes in which DuckDB runs them."""

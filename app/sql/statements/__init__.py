@@ -1,0 +1,1 @@
+"""Statements: how they are read, queued and counted, and what they give back."""

@@ -1,0 +1,1 @@
+"""The SQL protocol of Trino's clients."""

@@ -1,0 +1,336 @@
+"""The SQL protocol without HTTP: what a POST, a GET and a DELETE mean."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote_plus
+
+from app.requests.actor import acting, current_actor, current_principal, current_scope
+from app.requests.errors import problem
+from app.sql.jobs.abandoned import TRINO
+from app.sql.jobs.statement_runner import RunningJob, StatementJobs
+from app.sql.statements.results import StatementEngine
+from app.sql.statements.script_reader import ScriptReader
+from app.sql.trino.control import Control, ControlKind, bind, literal, parse_control, plain
+from app.sql.trino.describe import PreparedDescriber
+from app.sql.trino.pages import PageAddresses, page_body, page_count
+from app.sql.trino.session_headers import TrinoSession, check_property
+from app.sql.trino.statement_work import Progress, is_ddl, statement_work
+from app.sql.views.metadata_show import rewrite_show
+from app.sql.views.view_registry import CATALOG, check_place
+from catalog.core.access_tokens import scope_text
+from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
+from catalog.core.statement_log import (
+    REPEAT_PREFIX,
+    LoggedOutcome,
+    NewStatement,
+    StatementProgress,
+    StatementRow,
+    StatementState,
+    key_of_scope,
+)
+from parser.hidden_secrets import hide_secrets
+from parser.script import check_size, first_words
+from parser.text_limits import StopFlag
+
+FIRST_HOLD_S = 0.1
+"""A POST is answered when the statement was judged, so that its warnings are on the first page if they can be,
+but before anybody could wish to cancel it: a driver that has no address yet cannot."""
+HOLD_S = 1.0
+REPEAT_WITHIN_S = 60.0
+TEXT_KEPT = 200
+NO_ROOM = (ErrorKind.TOO_MANY_STATEMENTS, ErrorKind.CLIENT_STATEMENT_LIMIT)
+_UNLOGGED = re.compile(r"[0-9a-f]{32}-([A-Z_]{1,60})(?:\.([a-z_]*)\.([a-z_]+))?")
+_DESCRIBES = (ControlKind.DESCRIBE_INPUT, ControlKind.DESCRIBE_OUTPUT)
+_RUNS = (ControlKind.EXECUTE, *_DESCRIBES)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer: the body, and headers that change the client's session."""
+
+    body: dict[str, Any]
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What a POST asks for: a statement, by ``describer`` if not by the engine, or nothing but ``page``."""
+
+    sql: str
+    describer: PreparedDescriber | None = None
+    page: Page | None = None
+
+
+class TrinoFront:
+    """Stateless: everything about a statement is in its row. ``require_ready`` raises StoreError while changes
+    cannot be judged."""
+
+    def __init__(
+        self,
+        jobs: StatementJobs,
+        engine: StatementEngine,
+        progress: Progress,
+        reader: ScriptReader,
+        require_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._reader = reader
+        self._jobs = jobs
+        self._engine = engine
+        self._progress = progress
+        self._require_ready = require_ready
+
+    async def post(
+        self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: PageAddresses
+    ) -> Page:
+        """The first page, which is never the last: drivers read errors on a later one. What is broken inside is
+        raised, and RefusedError (``NO_ROOM``), which drivers try again."""
+        try:
+            understood = await self._reader.run(len(sql), self._understood, sql, session, addresses)
+            if understood.page is not None:
+                return understood.page
+            sql = understood.sql
+            if understood.describer is not None:
+                return await self._submit(sql, session, key, origin, addresses, understood.describer)
+            if is_ddl(sql) and session.transaction_id is not None:
+                message = "zones are changed one statement at a time, not in a transaction"
+                raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
+            if is_ddl(sql):
+                self._require_ready()
+            with acting(current_actor().because(session.reason)):
+                return await self._submit(sql, session, key, origin, addresses)
+        except StatementError as error:
+            if error.kind in NO_ROOM:
+                raise
+            return await self._refused(sql, error, addresses)
+
+    def _understood(
+        self, stop: StopFlag, sql: str, session: TrinoSession, addresses: PageAddresses
+    ) -> _Reading:
+        """Runs in a reader's thread. Raises StatementError."""
+        control = parse_control(sql, self._reader.limits, stop)
+        if control is None or control.kind in _RUNS:
+            check_place(session.catalog, session.schema)
+        if control is None:
+            return _Reading(rewrite_show(sql, session.context))
+        if control.kind is ControlKind.EXECUTE:
+            executed = _executed(control, session)
+            check_size(executed, self._reader.limits)
+            return _Reading(rewrite_show(executed, session.context))
+        if control.kind in _DESCRIBES:
+            prepared = _prepared(control.name, session)
+            describer = PreparedDescriber(control.kind, prepared, self._engine)
+            return _Reading(f"{sql} /* {hide_secrets(prepared)} */", describer)
+        return _Reading(sql, page=_controlled(control, session, addresses))
+
+    async def get(self, statement_id: str, token: int, addresses: PageAddresses) -> Page:
+        """The page of a token. Raises RefusedError: STATEMENT_NOT_FOUND, STATEMENT_RESULT_GONE."""
+        if unlogged := _UNLOGGED.fullmatch(statement_id):
+            return _last_page(unlogged, addresses)
+        row = await self._row(statement_id)
+        if token < 1 or token > row.token + 1:
+            raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "this page was never offered")
+        if token < row.token or row.state is StatementState.CLOSED:
+            raise RefusedError(ErrorKind.STATEMENT_RESULT_GONE, "this page was read before; read on")
+        if token == row.token:
+            return await self._again(row, token, addresses)
+        finished = await self._jobs.wait(statement_id, HOLD_S)
+        row = finished if finished is not None else row
+        if token != row.token + 1:
+            return await self.get(statement_id, token, addresses)
+        answer: dict[str, Any]
+        before = row.token_answer["page"] if row.token_answer else -1
+        if row.state.is_over:
+            answer = {"page": before + 1}
+        else:
+            progress = self._jobs.progress(row)
+            counts = [progress.done, progress.total] if progress else None
+            queued = self._jobs.position(statement_id)
+            answer = {"page": before, "status": counts, "reported": bool(row.heads), "queued": queued}
+        if not await self._jobs.on_log(lambda log: log.advance(statement_id, token, answer)):
+            return await self.get(statement_id, token, addresses)
+        return await self._again(replace(row, token=token, token_answer=answer), token, addresses)
+
+    async def delete(self, statement_id: str) -> None:
+        """A wish to stop; undoes nothing. Raises RefusedError (STATEMENT_NOT_FOUND)."""
+        if _UNLOGGED.fullmatch(statement_id):
+            return
+        row = await self._row(statement_id)
+        if not row.state.is_over:
+            await self._jobs.cancel(statement_id)
+
+    async def _submit(
+        self,
+        sql: str,
+        session: TrinoSession,
+        key: str | None,
+        origin: str,
+        addresses: PageAddresses,
+        engine: StatementEngine | None = None,
+    ) -> Page:
+        shown, principal = await self._reader.shown(sql), current_principal()
+        digest = hashlib.sha256(shown.encode()).hexdigest()
+        # A client sends one key with every statement of a connection, so the text belongs to the key.
+        scoped = f"{key}:{digest}" if key is not None else _repeat_key(sql, session, origin)
+        if shown != sql:
+            # What tells two of them apart is the secret, of which not even a digest is kept: each is run.
+            scoped = None
+        work = statement_work(sql, session, engine or self._engine, self._progress)
+        scope = scope_text(current_scope())
+        scoped = key_of_scope(scoped, scope)
+        new = NewStatement(uuid.uuid4().hex, TRINO, shown, digest, scoped, principal, scope)
+        for_data = session.wait and is_ddl(sql)
+        row, created = await self._jobs.submit(new, work, for_data=for_data)
+        if not created and key is None and scoped is not None:
+            await self._jobs.on_log(lambda log: log.release(TRINO, scoped, REPEAT_WITHIN_S, principal))
+            row, created = await self._jobs.submit(new, work, for_data=for_data)
+        if not created and row.token:
+            await self._jobs.on_log(lambda log: log.rewind(row.statement_id))
+        return await self._first(row, addresses, is_kept=is_ddl(sql))
+
+    async def _refused(self, sql: str, error: StatementError, addresses: PageAddresses) -> Page:
+        """What was refused before it ran is logged with its error, so that every server can answer for it. Of
+        its text, which may not have been understood, the first word."""
+
+        async def refuse(_: RunningJob) -> LoggedOutcome:
+            raise error
+
+        shown = first_words(sql[:TEXT_KEPT], 1)
+        digest = hashlib.sha256(shown.encode()).hexdigest()
+        scope = scope_text(current_scope())
+        new = NewStatement(uuid.uuid4().hex, TRINO, shown, digest, None, current_principal(), scope)
+        try:
+            row, _ = await self._jobs.submit(new, refuse)
+            return await self._first(row, addresses, is_kept=True)
+        except StoreError as broken:
+            return Page(_first_page(broken.kind.name, addresses))
+
+    async def _first(self, row: StatementRow, addresses: PageAddresses, *, is_kept: bool) -> Page:
+        """The answer to a POST. ``is_kept``: it goes on when nobody waits any more."""
+        try:
+            newest = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
+        except asyncio.CancelledError:
+            if not is_kept:
+                await asyncio.shield(self._jobs.cancel(row.statement_id))
+            raise
+        then = replace(newest or row, token=0, token_answer=None)
+        if then.state.is_over:
+            then = replace(then, state=StatementState.RUNNING, finished_us=None, error=None)
+        queued = self._jobs.position(row.statement_id)
+        return Page(page_body(then, addresses, self._jobs.progress(then), 1, queued=queued))
+
+    async def _again(self, row: StatementRow, token: int, addresses: PageAddresses) -> Page:
+        """The page of the newest token: the same each time."""
+        answer = row.token_answer or {"page": 0}
+        page = answer["page"]
+        if "status" in answer:
+            progress = StatementProgress(*answer["status"]) if answer["status"] else None
+            then = replace(
+                row,
+                state=StatementState.RUNNING,
+                finished_us=None,
+                error=None,
+                heads=row.heads if answer["reported"] else (),
+                warnings=row.warnings if answer["reported"] else (),
+            )
+            return Page(page_body(then, addresses, progress, token + 1, queued=answer.get("queued")))
+        try:
+            await self._jobs.require_results(row)
+        except RefusedError as error:
+            failed = StatementRow(row.statement_id, TRINO, StatementState.FAILED, error=problem(error))
+            return Page(page_body(failed, addresses, None, None))
+        count = page_count(row)
+        rows = await self._jobs.rows(row.statement_id, 1, page) if page < count else None
+        next_token = token + 1 if page + 1 < count else None
+        return Page(page_body(row, addresses, row.progress, next_token, rows))
+
+    async def _row(self, statement_id: str) -> StatementRow:
+        row = await self._jobs.read(statement_id)
+        if row is None or row.protocol != TRINO:
+            raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "there is no such statement, or it has expired")
+        return row
+
+
+def _repeat_key(sql: str, session: TrinoSession, origin: str) -> str | None:
+    """Recognises a change that a client sends again because the answer was lost."""
+    if not is_ddl(sql):
+        return None
+    parts = [sql, origin, session.user, session.source, session.catalog, session.schema, session.properties]
+    return REPEAT_PREFIX + hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _executed(control: Control, session: TrinoSession) -> str:
+    text = control.text if not control.name else _prepared(control.name, session)
+    return bind(text, control.parameters)
+
+
+def _prepared(name: str, session: TrinoSession) -> str:
+    if name not in session.prepared:
+        message = f"there is no prepared statement {name}"
+        raise RefusedError(ErrorKind.PREPARED_STATEMENT_UNKNOWN, message)
+    return session.prepared[name]
+
+
+def _controlled(control: Control, session: TrinoSession, addresses: PageAddresses) -> Page:
+    """Everything about the session happens in the client: the answer's headers tell it what."""
+    kind, headers = control.kind, {}
+    if kind is ControlKind.PREPARE:
+        headers["X-Trino-Added-Prepare"] = f"{quote_plus(control.name)}={quote_plus(control.text)}"
+    elif kind is ControlKind.DEALLOCATE:
+        _prepared(control.name, session)
+        headers["X-Trino-Deallocated-Prepare"] = quote_plus(control.name)
+    elif kind is ControlKind.USE:
+        catalog, schema = control.catalog.lower(), control.name.lower()
+        check_place(catalog or session.catalog, schema)
+        return Page(_first_page(f"{kind.name}.{catalog}.{schema}", addresses), _used(catalog, schema))
+    elif kind is ControlKind.SET_SESSION:
+        value = plain(literal(control.text)).strip()
+        value = value[1:-1].replace("''", "'") if value.startswith("'") else value.lower()
+        check_property(control.name, value)
+        headers["X-Trino-Set-Session"] = f"{control.name}={quote_plus(value)}"
+    elif kind is ControlKind.RESET_SESSION:
+        headers["X-Trino-Clear-Session"] = quote_plus(control.name)
+    elif kind is ControlKind.START_TRANSACTION:
+        if session.transaction_id is not None:
+            raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, "a transaction is open already")
+        headers["X-Trino-Started-Transaction-Id"] = str(uuid.uuid4())
+    else:
+        headers["X-Trino-Clear-Transaction-Id"] = "true"
+    return Page(_first_page(kind.name, addresses), headers)
+
+
+def _first_page(answer: str, addresses: PageAddresses) -> dict[str, Any]:
+    """Of what has no effect here, or cannot be logged: every server tells the last page from its id, which
+    ends in the name of a ControlKind or ErrorKind."""
+    row = StatementRow(f"{uuid.uuid4().hex}-{answer}", TRINO, StatementState.RUNNING)
+    return page_body(row, addresses, None, 1)
+
+
+def _last_page(unlogged: re.Match[str], addresses: PageAddresses) -> Page:
+    """Raises RefusedError for an id that nobody was given."""
+    answer, catalog, schema = unlogged[1], unlogged[2] or "", unlogged[3] or ""
+    row = StatementRow(unlogged[0], TRINO, StatementState.SUCCEEDED, finished_us=0)
+    if answer in ControlKind.__members__:
+        if schema:
+            check_place(catalog or CATALOG, schema)
+        head = {"columns": [["result", "boolean"]], "update_type": ControlKind[answer].value}
+        body = page_body(replace(row, heads=(head,)), addresses, None, None)
+        return Page(body, _used(catalog, schema) if schema else {})
+    if answer not in ErrorKind.__members__:
+        raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "there is no such statement")
+    error = problem(StoreError(ErrorKind[answer], ErrorKind[answer].value.title))
+    failed = replace(row, state=StatementState.FAILED, error=error)
+    return Page(page_body(failed, addresses, None, None))
+
+
+def _used(catalog: str, schema: str) -> dict[str, str]:
+    """Of each page: JDBC's driver believes the last one."""
+    named = {"X-Trino-Set-Catalog": catalog} if catalog else {}
+    return {**named, "X-Trino-Set-Schema": schema}

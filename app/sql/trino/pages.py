@@ -1,0 +1,140 @@
+"""The SQL protocol's pages, as functions of a statement's row: every server answers the same.
+
+Token 0 is the answer to the POST. Each later token is answered once with something new and then with the same
+again: a status while the statement runs, page after page of rows once it is over. The row remembers the newest
+token and what it was answered with.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from app.sql.statements.results import AnswerColumn, ResultType, timestamp_text
+from app.sql.trino.type_signature import type_signature
+from catalog.core.errors import ErrorKind
+from catalog.core.statement_log import StatementProgress, StatementRow, StatementState
+
+Json = dict[str, Any]
+
+ROWS_IN_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PageAddresses:
+    """Where clients find this server: ``http://host:port``."""
+
+    base: str
+
+    def next_uri(self, statement_id: str, token: int) -> str:
+        return f"{self.base}/v1/statement/executing/{statement_id}/{token}"
+
+    def info_uri(self, statement_id: str) -> str:
+        return f"{self.base}/v1/query/{statement_id}"
+
+
+def page_body(
+    row: StatementRow,
+    addresses: PageAddresses,
+    progress: StatementProgress | None,
+    next_token: int | None,
+    rows: list[list[Any]] | None = None,
+    queued: int | None = None,
+) -> Json:
+    """One page. ``next_token`` None ends the statement; ``rows`` are those of this page, ``queued`` is the
+    position of a query that waits for its turn."""
+    head = row.heads[0] if row.heads else {}
+    body: Json = {"id": row.statement_id, "infoUri": addresses.info_uri(row.statement_id)}
+    if next_token is not None:
+        body["nextUri"] = addresses.next_uri(row.statement_id, next_token)
+    if head.get("columns") and row.error is None:
+        body["columns"] = [_column(name, kind) for name, kind in head["columns"]]
+        if rows:
+            body["data"] = rows
+    body["stats"] = _stats(row, progress, head, queued)
+    body["warnings"] = [_warning(warning) for warning in row.warnings]
+    if row.error is not None:
+        body["error"] = _error(row.error)
+    if head.get("update_type"):
+        body["updateType"] = head["update_type"]
+    return body
+
+
+def page_count(row: StatementRow) -> int:
+    """How many pages of rows a statement that is over has; one that failed has none."""
+    if row.error is not None or not row.heads:
+        return 0
+    return -(-int(row.heads[0].get("row_count", 0)) // ROWS_IN_PAGE)
+
+
+def wire_value(value: Any, column: AnswerColumn) -> Any:
+    """A JSON-ready value as the protocol writes its type: JSON and timestamps are strings."""
+    if value is None:
+        return None
+    if column.type == ResultType.JSON and not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if column.type == ResultType.TIMESTAMP and isinstance(value, int):
+        return timestamp_text(value)
+    return value
+
+
+def _column(name: str, kind: str) -> Json:
+    return {"name": name, "type": kind, "typeSignature": type_signature(kind)}
+
+
+def _stats(row: StatementRow, progress: StatementProgress | None, head: Json, queued: int | None) -> Json:
+    states = {StatementState.PENDING: "QUEUED", StatementState.RUNNING: "RUNNING"}
+    state = states.get(row.state, "FINISHED" if row.error is None else "FAILED")
+    if queued is not None and not row.state.is_over:
+        state = "QUEUED"
+    done, total = (progress.done, progress.total) if progress is not None else (int(row.state.is_over), 1)
+    elapsed_ms = ((row.finished_us or row.created_us) - row.created_us) // 1000
+    return {
+        "state": state,
+        "queued": state == "QUEUED",
+        "scheduled": state != "QUEUED",
+        "nodes": 1,
+        "totalSplits": total,
+        "queuedSplits": total - done if state == "QUEUED" else 0,
+        "runningSplits": 0 if state == "QUEUED" else total - done,
+        "completedSplits": done,
+        "cpuTimeMillis": 0,
+        "wallTimeMillis": elapsed_ms,
+        "queuedTimeMillis": 0,
+        "elapsedTimeMillis": elapsed_ms,
+        "processedRows": int(head.get("row_count", 0)),
+        "processedBytes": 0,
+        "physicalInputBytes": 0,
+        "peakMemoryBytes": 0,
+        "spilledBytes": 0,
+        "progressPercentage": 100.0 * done / total if total else 100.0,
+        "queuePosition": queued,
+    }
+
+
+def _warning(warning: Json) -> Json:
+    name = str(warning["name"])
+    # Codes of warnings mean nothing to clients; the name is what they show.
+    return {"warningCode": {"code": 1, "name": name}, "message": warning["message"]}
+
+
+def _error(problem: Json) -> Json:
+    line, column = problem.get("line"), problem.get("column")
+    error: Json = {
+        "message": problem["detail"],
+        "sqlState": problem["sqlState"],
+        "errorCode": problem["code"],
+        "errorName": problem["name"],
+        "errorType": ErrorKind[problem["name"]].protocol_type.value,
+        "failureInfo": {
+            "type": problem["name"],
+            "message": problem["detail"],
+            "suppressed": [],
+            "stack": [],
+        },
+    }
+    if line is not None and column is not None:
+        error["errorLocation"] = {"lineNumber": line, "columnNumber": column}
+        error["failureInfo"]["errorLocation"] = error["errorLocation"]
+    return error

@@ -1,0 +1,1 @@
+"""System views: their columns, their rows, and who sees which."""

@@ -1,0 +1,248 @@
+"""The system views: names, columns, and rows from a snapshot. Their names and columns are reserved and stable.
+
+The first six are those of Ignite (``facts`` of its zones); the others show what it has no view of: learners,
+nodes, assignments, rebalances under way, the history of the catalog and the snapshot itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.alerts.shown_alerts import alert_facts
+from app.contract.alerts import AlertBody
+from app.contract.audit import AuditBody
+from app.contract.nodes import NodeBody
+from app.contract.operations import RememberedOperation
+from app.contract.zones import FailureRow, ZoneBody
+from app.requests.request_audit import audit_facts
+from app.sql.views.operation_rows import operation_rows, remembered_operations
+from app.sql.views.partition_views import (
+    affinity_rows,
+    assignment_rows,
+    failures,
+    global_state_rows,
+    learner_rows,
+    local_state_rows,
+    partition_map_rows,
+)
+from app.sql.views.principal_views import (
+    GRANT_COLUMNS,
+    GRANTS,
+    OF_CALLERS,
+    ROLE_COLUMNS,
+    ROLES,
+    USER_COLUMNS,
+    USERS,
+    grant_rows,
+    role_rows,
+    user_rows,
+)
+from app.sql.views.store_views import EXCHANGE_COLUMNS, STORE_COPY_COLUMNS, exchange_rows, store_copy_rows
+from app.sql.views.view_registry import (
+    ALERTS,
+    AUDIT,
+    BIGINT,
+    BOOLEAN,
+    EVENTS,
+    EXCHANGES,
+    INTEGER,
+    JSON,
+    SQL_QUERIES,
+    STORE_COPIES,
+    TIMESTAMP,
+    VARCHAR,
+    Row,
+    view,
+    view_of,
+)
+from app.sql.views.view_snapshot import SystemSnapshot
+
+
+def _storage_profiles(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for zone in snapshot.catalog.zones:
+        for index, profile in enumerate(zone.storage_profiles):
+            yield zone.zone_id, zone.name, profile, index == 0
+
+
+def _tables(snapshot: SystemSnapshot) -> Iterator[Row]:
+    names = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
+    for table in snapshot.catalog.tables:
+        yield (
+            table.table_id,
+            "PUBLIC",
+            table.name,
+            names[table.zone_id],
+            table.zone_id,
+            table.storage_profile,
+            ", ".join(table.colocation),
+        )
+
+
+def _events(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for event in snapshot.events:
+        at_ms, by, why = event.committed_at_us // 1000, event.by or None, event.reason
+        yield event.version, at_ms, event.statement_id, event.statement, by, why
+
+
+def _sql_queries(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for query in snapshot.queries:
+        yield (
+            query.statement_id or None,
+            "WAITING" if query.position else "RUNNING",
+            query.position or None,
+            query.client.user or None,
+            query.client.address or None,
+            query.is_cheap,
+            query.waited_ms,
+            query.ran_ms,
+            query.sql,
+        )
+
+
+def _snapshot(snapshot: SystemSnapshot) -> Iterator[Row]:
+    yield snapshot.catalog.version, snapshot.keys.revision, snapshot.taken_at_ms
+
+
+_ZONE = {"ZONE_ID": INTEGER, "ZONE_NAME": VARCHAR}
+
+SYSTEM_VIEWS = (
+    view_of("ZONES", ZoneBody, lambda snapshot: map(snapshot.zone_facts, snapshot.catalog.zones)),
+    view(
+        "ZONE_STORAGE_PROFILES",
+        {**_ZONE, "STORAGE_PROFILE": VARCHAR, "IS_DEFAULT_PROFILE": BOOLEAN},
+        _storage_profiles,
+    ),
+    view(
+        "TABLES",
+        {
+            "TABLE_ID": INTEGER,
+            "SCHEMA_NAME": VARCHAR,
+            "TABLE_NAME": VARCHAR,
+            "ZONE_NAME": VARCHAR,
+            "ZONE_ID": INTEGER,
+            "STORAGE_PROFILE": VARCHAR,
+            "TABLE_COLOCATION_COLUMNS": VARCHAR,
+        },
+        _tables,
+    ),
+    view(
+        "GLOBAL_ZONE_PARTITION_STATES",
+        {**_ZONE, "PARTITION_ID": INTEGER, "PARTITION_STATE": VARCHAR, "STATE_SINCE": TIMESTAMP},
+        global_state_rows,
+    ),
+    view(
+        "LOCAL_ZONE_PARTITION_STATES",
+        {
+            "NODE_NAME": VARCHAR,
+            "ZONE_NAME": VARCHAR,
+            "ZONE_ID": INTEGER,
+            "PARTITION_ID": INTEGER,
+            "PARTITION_STATE": VARCHAR,
+            "ESTIMATED_ROWS": BIGINT,
+        },
+        local_state_rows,
+    ),
+    view(
+        "LEARNERS",
+        {
+            "NODE_NAME": VARCHAR,
+            "ZONE_NAME": VARCHAR,
+            "ZONE_ID": INTEGER,
+            "PARTITION_ID": INTEGER,
+            **dict.fromkeys(("STATE", "CLIENT_URL"), VARCHAR),
+            "SAFE_REVISION": BIGINT,
+            "REASON": VARCHAR,
+        },
+        learner_rows,
+    ),
+    view_of("NODES", NodeBody, lambda snapshot: snapshot.views.node_facts()),
+    view(
+        "ASSIGNMENTS",
+        {
+            **_ZONE,
+            "PARTITION_ID": INTEGER,
+            "NODE_NAME": VARCHAR,
+            "ROLE": VARCHAR,
+            "POSITION": INTEGER,
+            **dict.fromkeys(("IS_STABLE", "IS_PENDING", "IS_PLANNED", "IS_TARGET", "IS_LEADER"), BOOLEAN),
+        },
+        assignment_rows,
+    ),
+    view(
+        "AFFINITY",
+        {
+            **_ZONE,
+            "PARTITION_ID": INTEGER,
+            **dict.fromkeys(("IDEAL", "EFFECTIVE", "PREFERRED_PRIMARY", "PRIMARY_NODE"), VARCHAR),
+            "IS_IDEAL": BOOLEAN,
+        },
+        affinity_rows,
+    ),
+    view(
+        "PARTITION_MAP",
+        {
+            **_ZONE,
+            "PARTITION_ID": INTEGER,
+            "NODE_NAME": VARCHAR,
+            "PARTITION_STATE": VARCHAR,
+            **dict.fromkeys(("UPDATE_COUNTER", "SIZE_BYTES", "TERM"), BIGINT),
+            "IS_PRIMARY": BOOLEAN,
+            "TOPOLOGY_VERSION": VARCHAR,
+            "UPDATE_SEQUENCE": BIGINT,
+        },
+        partition_map_rows,
+    ),
+    view_of("FAILURES", FailureRow, failures),
+    view(
+        "OPERATIONS",
+        {
+            **_ZONE,
+            "CATALOG_VERSION": BIGINT,
+            "EVENT_REVISION": BIGINT,
+            "STATE": VARCHAR,
+            **dict.fromkeys(("PARTITIONS", "DONE", "MOVING", "WAITING"), INTEGER),
+            "CAUSES": JSON,
+            **dict.fromkeys(("ENGINE", "OPERATION_ID", "KIND", "OPERATION_STATE", "REQUESTED_BY"), VARCHAR),
+            "STARTED_AT": TIMESTAMP,
+        },
+        operation_rows,
+    ),
+    view_of("OPERATION_HISTORY", RememberedOperation, remembered_operations),
+    view(EXCHANGES, EXCHANGE_COLUMNS, exchange_rows),
+    view(STORE_COPIES, STORE_COPY_COLUMNS, store_copy_rows),
+    view(
+        EVENTS,
+        {
+            "CATALOG_VERSION": BIGINT,
+            "COMMITTED_AT": TIMESTAMP,
+            **dict.fromkeys(("STATEMENT_ID", "STATEMENT", "ACTOR", "REASON"), VARCHAR),
+        },
+        _events,
+    ),
+    view_of(AUDIT, AuditBody, lambda snapshot: map(audit_facts, snapshot.audit)),
+    view(
+        SQL_QUERIES,
+        {
+            **dict.fromkeys(("STATEMENT_ID", "STATE"), VARCHAR),
+            "POSITION": INTEGER,
+            **dict.fromkeys(("USER_NAME", "ADDRESS"), VARCHAR),
+            "IS_CHEAP": BOOLEAN,
+            **dict.fromkeys(("WAITED_MS", "RAN_MS"), BIGINT),
+            "STATEMENT": VARCHAR,
+        },
+        _sql_queries,
+    ),
+    view_of(ALERTS, AlertBody, lambda snapshot: map(alert_facts, snapshot.alerts)),
+    view(USERS, USER_COLUMNS, user_rows),
+    view(ROLES, ROLE_COLUMNS, role_rows),
+    view(GRANTS, GRANT_COLUMNS, grant_rows),
+    view(
+        "SNAPSHOT",
+        {"CATALOG_VERSION": BIGINT, "METASTORE_REVISION": BIGINT, "TAKEN_AT": TIMESTAMP},
+        _snapshot,
+    ),
+)
+
+PASSING = (".SNAPSHOT", *(f".{name}" for name in (ALERTS, AUDIT, SQL_QUERIES, STORE_COPIES, *OF_CALLERS)))
+"""Ends of the names of views that change while the versions of both stores stay: with the time, with what no
+version tells, and with who asks."""

@@ -1,0 +1,1 @@
+"""Admission: which moves may begin, under which limits."""

@@ -1,0 +1,1 @@
+"""Assignments of partitions, and the guarded writes that change them."""

@@ -1,0 +1,153 @@
+"""A stored target: the placement of a whole zone for one event, kept as bytes and named by a pointer.
+
+Handlers, plans and reverses read the stored target, so that a controller which dies half-way through its
+writes is continued, not recomputed. The matrix is int32 little-endian, row-major, partitions x replicas,
+indexes into the pointer's nodes; it is cut at row boundaries into chunks below ``CHUNK_BYTES``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from catalog.core.codec import Codec, Record, RecordNotReadableError
+from catalog.core.zone import ZoneIntent
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.topology.data_nodes import DataNodes, check_traits, replica_counts
+
+SURPLUS_ROWS = 3
+CHUNK_BYTES = 1_000_000
+INDEX_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPointer(Record):
+    """Names the newest target of a zone. It moves only to a higher ``event_revision``."""
+
+    event_revision: int
+    catalog_version: int
+    chunks: int
+    partitions: int
+    replicas: int
+    consensus: int
+    nodes: tuple[str, ...]
+    engine: str
+    algorithm: str
+    surplus: tuple[tuple[float, ...], ...] = ()
+    """Balanced zones: how far replicas, voters and primaries of each node are above its exact share (three
+    rows), which is what other zones even out. Empty for others."""
+    weights: tuple[float, ...] = ()
+    domains: tuple[str, ...] = ()
+    """Weights and failure domains that the target was computed with (``DataNodes``)."""
+    gone: tuple[str, ...] = ()
+    """Nodes of the target that are placed around while they are away (``DataNodes``); ``available_target``."""
+    asked: int = 0
+    """Which asking for the same it answers (``DataNodes``)."""
+
+    def __post_init__(self) -> None:
+        check_traits(self.nodes, self.weights, self.domains)
+        if not 0 <= self.consensus <= self.replicas <= len(self.nodes):
+            raise ValueError(f"{self.consensus} of {self.replicas} replicas on {len(self.nodes)} nodes")
+        if self.surplus and [len(row) for row in self.surplus] != [len(self.nodes)] * SURPLUS_ROWS:
+            raise ValueError("the surplus is not one of each node")
+
+
+TargetPointer.codec = Codec(TargetPointer, omit=("gone", "asked"))
+
+
+def surplus_of_others(pointers: Iterable[TargetPointer], nodes: Sequence[str]) -> list[list[float]]:
+    """The sum of other zones' surplus on each of ``nodes``: three rows, of replicas, voters and primaries."""
+    sums: dict[str, list[float]] = {name: [0.0, 0.0, 0.0] for name in nodes}
+    for pointer in pointers:
+        for level, row in enumerate(pointer.surplus):
+            for name, above in zip(pointer.nodes, row, strict=True):
+                if name in sums:
+                    sums[name][level] += above
+    return [[sums[name][level] for name in nodes] for level in range(3)]
+
+
+def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNodes) -> bool:
+    """Whether the target was computed from exactly these placement parameters and data nodes.
+
+    Placement is a pure function: then another event changes nothing (decision 12).
+    """
+    if not data_nodes.are_chosen_for(intent.zone):
+        return False
+    expected = (data_nodes.nodes, intent.zone.partitions, *replica_counts(intent, data_nodes))
+    placed = (pointer.nodes, pointer.partitions, pointer.replicas, pointer.consensus)
+    traits = (pointer.weights, pointer.domains, pointer.gone, pointer.asked) == (
+        data_nodes.weights,
+        data_nodes.domains,
+        data_nodes.gone,
+        data_nodes.asked,
+    )
+    return placed == expected and traits and pointer.algorithm == intent.zone.algorithm.value
+
+
+def available_target(target: Assignments, stable: Assignments | None, gone: Collection[str]) -> Assignments:
+    """What a zone asks for beside nodes that are ``gone``: of ``target`` the others, and those that are in
+    ``stable`` already, whether they live or not. Where none is gone it is the target itself.
+
+    So a dead node is waited for where it holds a replica, and nowhere else.
+    """
+    if not gone:
+        return target
+    held = stable.nodes if stable is not None else frozenset()
+
+    def allowed(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if name not in gone or name in held)
+
+    peers, learners = allowed(target.peers), allowed(target.learners)
+    if not peers:
+        # A group needs a voter: the first of the rest, or what was computed when nobody is there at all.
+        peers, learners = learners[:1], learners[1:]
+    return Assignments(peers, learners) if peers else target
+
+
+def cut_into_chunks(matrix: bytes, replicas: int) -> tuple[bytes, ...]:
+    """``matrix`` as stored values; always at least one chunk."""
+    row_bytes = replicas * INDEX_BYTES
+    step = max(CHUNK_BYTES // row_bytes, 1) * row_bytes
+    return tuple(matrix[start : start + step] for start in range(0, len(matrix), step)) or (b"",)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTarget:
+    """A target as read back: ``chunks`` in order belong to ``pointer``."""
+
+    pointer: TargetPointer
+    chunks: Sequence[bytes]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no chunk is missing."""
+        return sum(map(len, self.chunks)) == INDEX_BYTES * self.pointer.replicas * self.pointer.partitions
+
+    def rows(self) -> list[bytes]:
+        """The matrix, a partition each, for ``assignments_of``. Raises ValueError when chunks are missing."""
+        pointer, size = self.pointer, self.pointer.replicas * INDEX_BYTES
+        if not self.is_whole:
+            raise ValueError(f"target {pointer.event_revision} is incomplete: {len(self.chunks)} chunks")
+        return [chunk[start : start + size] for chunk in self.chunks for start in range(0, len(chunk), size)]
+
+    def row(self, number: int) -> bytes:
+        """Of one partition, without cutting all others. All chunks but the last have the same length."""
+        size = self.pointer.replicas * INDEX_BYTES
+        chunk, place = divmod(number * size, len(self.chunks[0]))
+        return self.chunks[chunk][place : place + size]
+
+    def assignments_of(self, row: bytes) -> Assignments:
+        pointer = self.pointer
+        indexes = struct.unpack(f"<{pointer.replicas}i", row)
+        try:
+            # A negative index would name a node from the end of the list.
+            names = tuple(pointer.nodes[index if index >= 0 else len(pointer.nodes)] for index in indexes)
+            return Assignments(names[: pointer.consensus], names[pointer.consensus :])
+        except (IndexError, ValueError) as error:
+            detail = f"the stored target of event {pointer.event_revision} has a row {indexes}: {error}"
+            raise RecordNotReadableError(detail) from error
+
+    def assignments(self) -> Iterator[Assignments]:
+        """One per partition, in partition order. Raises ValueError when chunks are missing."""
+        return map(self.assignments_of, self.rows())

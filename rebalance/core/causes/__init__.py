@@ -1,0 +1,1 @@
+"""Causes: why something waits, what that means and what to do."""

@@ -1,0 +1,1 @@
+"""The metastore's keys, and the records that processes keep under them."""

@@ -1,0 +1,1 @@
+"""Moves: the steps of a replication group from one assignment to the next, and where it stands."""

@@ -1,0 +1,323 @@
+"""Where a partition's move is and, when it does not go on, why: every state names its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from enum import Enum
+
+from catalog.core.quorum import majority
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.replica_shortfall import NOTHING_MISSING, ReplicaShortfall, shortfall
+from rebalance.core.causes.cause import Cause, cause_of
+from rebalance.core.keyspace.records import (
+    ConfigurationRecord,
+    GivenUpRecord,
+    KeptRecord,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    Stage,
+)
+
+
+class MoveState(Enum):
+    """DONE: the group is what the target says. MOVING: steps are being taken. WAITING: something is missing."""
+
+    DONE = "DONE"
+    MOVING = "MOVING"
+    WAITING = "WAITING"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStatus:
+    """``cause`` is empty only for DONE; its first word is stable, the rest names nodes or numbers."""
+
+    state: MoveState
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOwners:
+    """Who has a partition of the engine ``store``, by the last exchange: ``in_sync`` may own it, ``effective``
+    serve it, the primary first; ``filling`` are copies that the primary waits for while they are filled. Empty:
+    the partition was not opened yet, or nobody may lead it. ``epoch``: the exchange that made the primary;
+    ``counter``: of a record that every copy in the set has. ``servers``: whose store servers take part now.
+    ``silent``: those of them that others suspect. ``is_resting``: the zone is deactivated."""
+
+    in_sync: tuple[str, ...] = ()
+    effective: tuple[str, ...] = ()
+    is_lost: bool = False
+    filling: tuple[str, ...] = ()
+    epoch: int = 0
+    counter: int = 0
+    servers: AbstractSet[str] = frozenset()
+    is_resting: bool = False
+    silent: AbstractSet[str] = frozenset()
+
+    @property
+    def leader(self) -> str:
+        """The primary, on a server that takes part still; empty: nobody leads."""
+        first = self.effective[0] if self.effective else ""
+        return first if first in self.servers else ""
+
+    @property
+    def copies(self) -> frozenset[str]:
+        """Who is known to have data of it."""
+        return frozenset((*self.in_sync, *self.effective, *self.filling))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """All that the keyspace says about one partition. ``members`` maps node -> record, and
+    ``processed`` tells whether the newest target was taken up by this partition's trigger. ``admission``: why
+    its move may not begin yet; empty: nothing holds it back."""
+
+    target: Assignments | None
+    stable: Assignments | None
+    pending: Assignments | None
+    planned: Assignments | None
+    processed: bool
+    members: Mapping[str, MemberRecord] = field(default_factory=dict)
+    configuration: ConfigurationRecord | None = None
+    recovered: bool = False
+    """A recovery has written assignments of its own after the newest target: they hold until the next event."""
+    admission: str = ""
+    given_up: tuple[str, ...] = ()
+    """Nodes of the newest target that it went on without (``given_up_of``)."""
+    kept: Mapping[str, KeptRecord] = field(default_factory=dict)
+    """Copies of members that have left, by the name of their key: the node, and ``@`` with the generation
+    where that was given up."""
+    reset_wait: str = ""
+    """What its automatic reset waits for, of a zone that helps itself; empty: nothing, or it has a majority."""
+    owners: StoreOwners | None = None
+    """None: its copies are a group of members, and not kept by the engine ``store``."""
+    unreadable: str = ""
+    """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
+    placement: Assignments | None = None
+    """What the zone asks for, nodes that have left included (``available_target``); None: ``target``."""
+    quorum: int = 0
+    """The zone's explicit QUORUM SIZE; 0: it names none, or nobody asks."""
+
+    def leader(self, alive: AbstractSet[str]) -> str:
+        """The node that leads, as far as is known; empty: none. Who has published last that it leads does so no
+        more once its lease has ended, its member does not run, or knows no leader."""
+        if self.owners is not None:
+            return self.owners.leader if self.owners.leader in alive else ""
+        name = self.configuration.leader if self.configuration is not None else ""
+        member = self.members.get(name)
+        leads = member is not None and member.state is MemberState.RUNNING and member.position is None
+        return name if leads and name in alive else ""
+
+
+def given_up_of(record: GivenUpRecord | None, processed: int | None) -> tuple[str, ...]:
+    """``processed``: the event that the partition has taken up last; a later one asks for everything anew."""
+    return record.names() if record is not None and record.event >= (processed or 0) else ()
+
+
+def committed_voters(view: PartitionView) -> frozenset[str]:
+    """Voters of the configuration that the group has committed, as published; empty before there is one."""
+    members = view.configuration.members if view.configuration is not None else {}
+    return frozenset(name for name, member in members.items() if member.role is MemberRole.VOTER)
+
+
+def unseen_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
+    """Learners of the published configuration that may vote by now: its voters that live would be a majority,
+    answer, and say that their group has no leader. A leader whose new voter dies at once cannot tell anybody
+    that it votes (M11). Only a move adds learners."""
+    voters = committed_voters(view)
+    living = voters & alive
+    if view.configuration is None or view.pending is None or len(living) < majority(len(voters)):
+        return frozenset()
+    records = [view.members.get(name) for name in living]
+    leaderless = all(
+        record is not None and record.state is MemberState.RUNNING and record.position is not None
+        for record in records
+    )
+    return frozenset(view.configuration.members) - voters if leaderless else frozenset()
+
+
+def joiner_gone(view: PartitionView) -> str:
+    """The cause of a partition that rests short of its target for good; empty: it does not."""
+    rests = view.processed and not view.recovered and view.pending is None and view.planned is None
+    short = rests and view.given_up and view.stable is not None and view.stable != view.target
+    return Cause.JOINER_GONE.text(f"{', '.join(view.given_up)}") if short else ""
+
+
+def shortfall_of(view: PartitionView, alive: frozenset[str]) -> ReplicaShortfall:
+    """Which replicas are missing and which are broken. Nothing is missing before the newest placement was taken
+    up: the partition waits for that. A partition that is lost has no replica to repair."""
+    asked = view.placement or view.target
+    if asked is None or view.stable is None or not view.processed or view.unreadable:
+        return NOTHING_MISSING
+    going_to = view.planned or view.pending or view.stable
+    return shortfall(asked, going_to, _broken(view, going_to.nodes & alive), view.quorum)
+
+
+def _broken(view: PartitionView, nodes: frozenset[str]) -> frozenset[str]:
+    if view.owners is not None:
+        is_served = view.owners.is_lost or view.owners.is_resting
+        return frozenset() if is_served else nodes - view.owners.servers
+    return frozenset(node for node in nodes if node in view.members and view.members[node].has_failed)
+
+
+def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
+    """``alive`` are the nodes whose lease lives now."""
+    if view.unreadable:
+        return MoveStatus(MoveState.WAITING, view.unreadable)
+    if view.target is None:
+        return MoveStatus(MoveState.WAITING, Cause.PLACEMENT_NOT_COMPUTED.text())
+    if not view.processed or view.stable is None:
+        return MoveStatus(MoveState.WAITING, view.admission or Cause.TARGET_NOT_WRITTEN.text())
+    if view.owners is not None and (status := _status_of_owners(view, view.owners, alive)) is not None:
+        return status
+    if view.pending is not None:
+        return _status_of_move(view, view.stable, view.pending, alive)
+    if view.stable != view.target and not view.recovered:
+        return MoveStatus(MoveState.WAITING, joiner_gone(view) or Cause.TARGET_NOT_WRITTEN.text())
+    cause = shortfall_of(view, alive).cause
+    missing = MoveStatus(MoveState.WAITING, cause) if cause else None
+    if view.owners is not None:
+        return missing or MoveStatus(MoveState.DONE)
+    return _status_at_rest(view, view.stable, alive, missing)
+
+
+def _status_of_owners(view: PartitionView, owners: StoreOwners, alive: frozenset[str]) -> MoveStatus | None:
+    """None: it serves, and nothing of it moves."""
+    if owners.is_lost:
+        return MoveStatus(MoveState.WAITING, Cause.PARTITION_LOST.text(", ".join(owners.in_sync)))
+    assigned = view.pending or view.stable
+    if assigned is None:
+        return None
+    blocked = _first_of(
+        _down(assigned.nodes, alive),
+        _down(assigned.nodes, owners.servers, Cause.SERVER_DOWN),
+        _down(assigned.nodes, assigned.nodes - owners.silent, Cause.SERVER_SILENT),
+    )
+    if blocked is not None:
+        return blocked
+    if owners.is_resting:
+        is_moving = view.pending is not None
+        return MoveStatus(MoveState.WAITING, Cause.ZONE_DEACTIVATED.text()) if is_moving else None
+    if not owners.leader:
+        return MoveStatus(MoveState.WAITING, Cause.OWNERS_AWAITED.text(", ".join(owners.in_sync) or "none yet"))
+    missing = sorted(assigned.nodes - frozenset(owners.in_sync))
+    surplus = sorted(frozenset(owners.in_sync) - assigned.nodes)
+    if missing:
+        return MoveStatus(MoveState.MOVING, Cause.FILLING.text(", ".join(missing)))
+    if view.pending is None and not surplus:
+        return None
+    return MoveStatus(
+        MoveState.MOVING, Cause.SURPLUS.text(", ".join(surplus)) if surplus else Cause.STABLE.text()
+    )
+
+
+def _status_of_move(
+    view: PartitionView, stable: Assignments, pending: Assignments, alive: frozenset[str]
+) -> MoveStatus:
+    """Nothing waits for learners: who is to learn counts only through the leader's own reason."""
+    voters = frozenset(pending.peers)
+    blocked = _first_of(
+        _no_majority(view, alive), _down(voters, alive), _majority_lost(stable, alive), _failed(view, voters)
+    )
+    if blocked is not None:
+        return blocked
+    configuration = view.configuration
+    if configuration is not None and configuration.stage is not Stage.NONE:
+        stage = configuration.stage.value
+        if cause_of(configuration.reason) in (Cause.COPY_FAILED, Cause.COPY_STALLED):
+            return MoveStatus(MoveState.WAITING, configuration.reason)
+        cause = f"{stage}: {configuration.reason}" if configuration.reason else stage
+        return MoveStatus(MoveState.MOVING, cause)
+    missing = sorted(voters - _having_members(view))
+    if missing:
+        return MoveStatus(MoveState.WAITING, Cause.MEMBER_NOT_RESERVED.text(", ".join(missing)))
+    reason = configuration.reason if configuration is not None else Cause.LEADER_UNKNOWN.text()
+    return MoveStatus(MoveState.WAITING, reason or Cause.LEADER_HAS_NOT_BEGUN.text())
+
+
+def _status_at_rest(
+    view: PartitionView, stable: Assignments, alive: frozenset[str], missing: MoveStatus | None
+) -> MoveStatus:
+    """``missing``: that there are fewer replicas, or voters, than the zone asks for."""
+    voters = frozenset(stable.peers)
+    blocked = _first_of(_no_majority(view, alive), _down(stable.nodes, alive), _failed(view, voters))
+    if blocked is not None:
+        return blocked
+    running = {node for node, member in view.members.items() if member.state is MemberState.RUNNING}
+    starting = sorted(voters - running)
+    if starting:
+        return MoveStatus(MoveState.WAITING, Cause.MEMBER_STARTING.text(", ".join(starting)))
+    if view.configuration is None or view.configuration.members.keys() != voters:
+        return MoveStatus(MoveState.WAITING, Cause.LEADER_UNKNOWN.text())
+    left = _first_of(missing, _learners(view, stable), _redundant(view, stable, alive))
+    return left or MoveStatus(MoveState.DONE)
+
+
+def _learners(view: PartitionView, stable: Assignments) -> MoveStatus | None:
+    """Learners whose copies are not there yet, with what they wait for; what failed comes first."""
+    failed: list[str] = []
+    starting: list[str] = []
+    for node in sorted(stable.learners):
+        member = view.members.get(node)
+        mirror = member.mirror if member is not None else None
+        if mirror is None or mirror.state is not MemberState.RUNNING:
+            detail = f"{node} ({mirror.reason})" if mirror is not None and mirror.reason else node
+            (failed if mirror is not None and mirror.state is MemberState.FAILED else starting).append(detail)
+    if failed:
+        return MoveStatus(MoveState.WAITING, Cause.LEARNER_FAILED.text(", ".join(failed)))
+    return MoveStatus(MoveState.WAITING, Cause.LEARNER_STARTING.text(", ".join(starting))) if starting else None
+
+
+def _redundant(view: PartitionView, stable: Assignments, alive: frozenset[str]) -> MoveStatus | None:
+    """What is on a dead node is cleaned up when the node returns; nothing waits for that."""
+    mirrors = {node for node, member in view.members.items() if member.mirror is not None}
+    surplus = (_having_members(view) - frozenset(stable.peers)) | (mirrors - frozenset(stable.learners))
+    nodes = sorted(surplus & alive)
+    return MoveStatus(MoveState.MOVING, Cause.CLEAN_UP.text(", ".join(nodes))) if nodes else None
+
+
+def _having_members(view: PartitionView) -> frozenset[str]:
+    return frozenset(node for node, member in view.members.items() if member.has_member)
+
+
+def _first_of(*statuses: MoveStatus | None) -> MoveStatus | None:
+    return next((status for status in statuses if status is not None), None)
+
+
+def _down(nodes: frozenset[str], alive: AbstractSet[str], cause: Cause = Cause.NODE_DOWN) -> MoveStatus | None:
+    down = sorted(nodes - alive)
+    return MoveStatus(MoveState.WAITING, cause.text(", ".join(down))) if down else None
+
+
+def _majority_lost(stable: Assignments, alive: frozenset[str]) -> MoveStatus | None:
+    voters = frozenset(stable.peers)
+    if len(voters & alive) >= majority(len(voters)):
+        return None
+    return MoveStatus(MoveState.WAITING, Cause.NODE_DOWN.text(", ".join(sorted(voters - alive))))
+
+
+def _no_majority(view: PartitionView, alive: frozenset[str]) -> MoveStatus | None:
+    """So many voters are gone that no move can go on, and nothing can be written (M11). A group of one that is
+    down has nothing to be a majority of."""
+    if view.pending is not None and view.pending.forced:
+        return None  # it is being founded anew
+    voters = committed_voters(view) | unseen_voters(view, alive)
+    if len(voters) < 2 or len(voters & alive) >= majority(len(voters)):
+        return None
+    waits = f"; {view.reset_wait}" if view.reset_wait else ""
+    return MoveStatus(MoveState.WAITING, Cause.NO_MAJORITY.text(f"{', '.join(sorted(voters - alive))}{waits}"))
+
+
+def _failed(view: PartitionView, nodes: frozenset[str]) -> MoveStatus | None:
+    failed = [
+        f"{node} ({member.reason})" if member.reason else node
+        for node, member in sorted(view.members.items())
+        if node in nodes and member.state is MemberState.FAILED
+    ]
+    is_damaged = any(
+        cause_of(view.members[node].reason) is Cause.COPY_DAMAGED for node in nodes & view.members.keys()
+    )
+    cause = Cause.COPY_DAMAGED if is_damaged else Cause.MEMBER_FAILED
+    return MoveStatus(MoveState.WAITING, cause.text(", ".join(failed))) if failed else None

@@ -1,0 +1,1 @@
+"""Operations: changes that move data, and how far they are."""

@@ -1,0 +1,1 @@
+"""Partition maps and the versions of the topology that they belong to."""

@@ -1,0 +1,1 @@
+"""Recovery of partitions that have lost the majority of their voters."""

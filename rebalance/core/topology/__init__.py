@@ -1,0 +1,1 @@
+"""Nodes: who is there, and which of them a zone uses."""

@@ -1,0 +1,70 @@
+"""Which group, and which life of it, a call addresses: compared in the very transaction that answers it.
+
+An address may belong to another group by now (ports are used again), and a member that comes back may be of a
+life of the group that was given up. Neither takes a put, and what it says is no answer to a get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.groups.calls.etcd_api import GENERATION_KEY, IDENTITY_KEY
+from rebalance.groups.calls.etcd_txn import absent, get, has_value
+from rebalance.groups.calls.member_list import group_identity
+
+
+class WrongGroupError(Exception):
+    """The address belongs to a member of another group, or of one that is not ready yet: nothing was done."""
+
+
+class WrongGenerationError(WrongGroupError):
+    """It belongs to a member of the group, of another life than the one that was expected: nothing was done."""
+
+    def __init__(self, url: str, partition: PartitionId, expected: int, answered: int) -> None:
+        super().__init__(
+            f"WRONG_GENERATION: {url} is of generation {answered} of partition {partition}; "
+            f"the routing map names generation {expected}"
+        )
+        self.expected = expected
+        self.answered = answered
+
+    @property
+    def is_map_old(self) -> bool:
+        """Else the member is of a life that was given up, or is behind the others."""
+        return self.answered > self.expected
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGuard:
+    """``generation``: None takes any."""
+
+    partition: PartitionId
+    generation: int | None = None
+
+    def compares(self) -> list[Any]:
+        """Conditions of a transaction."""
+        own = has_value(IDENTITY_KEY, group_identity(self.partition))
+        if self.generation is None:
+            return [own]
+        if not self.generation:
+            return [own, absent(GENERATION_KEY)]
+        return [own, has_value(GENERATION_KEY, b"%d" % self.generation)]
+
+    def reads(self, *, serializable: bool = False) -> list[Any]:
+        """Two reads for where the conditions do not hold; ``check`` takes what they find."""
+        return [get(key, serializable=serializable) for key in (IDENTITY_KEY, GENERATION_KEY)]
+
+    def check(self, url: str, identities: Sequence[Any], generations: Sequence[Any]) -> None:
+        """Raises WrongGroupError, WrongGenerationError."""
+        identity, expected = identities[0].value if identities else b"", group_identity(self.partition)
+        if identity != expected:
+            raise WrongGroupError(f"{url} is {identity.decode(errors='replace')!r}, not {expected.decode()!r}")
+        written = generations[0].value if generations else b"0"
+        if self.generation is None or written == b"%d" % self.generation:
+            return
+        if not written.isdigit():
+            raise WrongGroupError(f"{url} has {written!r} in place of a generation")
+        raise WrongGenerationError(url, self.partition, self.generation, int(written))

@@ -1,0 +1,137 @@
+"""Reads that need no leader: at a learner, or at any replica, of what it has safely.
+
+A read names what it must see (``ReadPoint``); replicas are asked in turn until one is there. Learners and
+voters that do not lead are read by the same code: they differ in what counts as safe
+(``PartitionClient.sight``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rebalance.core.backoff import Backoff
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.moves.safe_time import ReadPoint, revision_to_read
+from rebalance.groups.calls.data_client import Connections, PartitionClient
+from rebalance.groups.calls.etcd_api import CallFailedError, FailureKind
+from rebalance.groups.calls.group_guard import WrongGroupError
+from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.groups import EndpointSource, ReplicaBehindError, RevisionGoneError
+
+CALL_LIMIT_S = 1.0
+POLL = Backoff(0.005, 0.1)
+NOW = ReadPoint()
+"""Linearizable: the leader is asked for its revision, nothing else of it."""
+
+
+class ReplicaChoice(Enum):
+    LEARNER = "learner"  # learners only
+    REPLICA = "replica"  # learners, and voters that do not lead
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDatum:
+    """``value`` is None for a key that was not there; ``revision`` is the key's, ``read_revision`` the
+    group's at which it was read. ``safe_time_ms``: the newest the replica had then, 0 when the group has no
+    beats."""
+
+    value: bytes | None
+    revision: int
+    read_revision: int
+    safe_time_ms: int
+    client_url: str
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What the replicas said, for the error's message."""
+
+    seen: dict[str, str] = field(default_factory=dict)
+    behind: bool = False
+    gone: bool = False
+
+
+class ReplicaReader:
+    """``current_revision`` asks the group's leader, linearizably, within seconds. ``close`` it at the end."""
+
+    def __init__(
+        self,
+        source: EndpointSource,
+        current_revision: Callable[[PartitionId, float], Awaitable[int]],
+        tls: TlsFiles | None = None,
+    ) -> None:
+        self._source = source
+        self._current_revision = current_revision
+        self._connections = Connections(tls)
+        self._random = random.Random()
+
+    async def read(
+        self, partition: PartitionId, key: str, point: ReadPoint, choice: ReplicaChoice, time_limit_s: float
+    ) -> ReplicaDatum:
+        """Waits until a replica has ``point``.
+
+        Raises ReplicaBehindError after the time limit, or when there is no such replica; RevisionGoneError
+        for a revision that none of them keeps any more; as ``Router.revision`` when the leader did not tell
+        its revision.
+        """
+        deadline, poll = time.monotonic() + time_limit_s, POLL
+        if point == NOW:
+            point = ReadPoint(revision=await self._current_revision(partition, time_limit_s))
+        while True:
+            datum, passed = await self._ask_each(partition, key, point, choice, deadline)
+            if datum is not None:
+                return datum
+            if passed.gone and not passed.behind:
+                raise RevisionGoneError(
+                    f"partition {partition}: revision {point.revision} is compacted; read a newer one"
+                )
+            if not passed.seen or time.monotonic() >= deadline:
+                raise ReplicaBehindError(_complaint(partition, point, choice, passed, time_limit_s))
+            poll = poll.failed()
+            await asyncio.sleep(poll.delay_s(self._random.random()))
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    async def _ask_each(
+        self, partition: PartitionId, key: str, point: ReadPoint, choice: ReplicaChoice, deadline: float
+    ) -> tuple[ReplicaDatum | None, _Pass]:
+        route = self._source.route(partition)
+        mirrors, voters = self._source.learners(partition), route.voters[1:]
+        self._connections.use(partition, (*mirrors, *voters))
+        replicas = [(url, True) for url in mirrors]
+        if choice is ReplicaChoice.REPLICA:
+            replicas += [(url, False) for url in voters]
+        self._random.shuffle(replicas)
+        client, passed = PartitionClient(partition, self._connections), _Pass()
+        for url, mirrored in replicas:
+            limit_s = min(CALL_LIMIT_S, max(deadline - time.monotonic(), 0.05))
+            try:
+                sight = await client.sight(url, limit_s, mirrored=mirrored, generation=route.generation)
+                at = revision_to_read(point, sight)
+                if at is not None:
+                    datum = await client.get_at(url, key.encode(), at, limit_s)
+                    return ReplicaDatum(datum.value, datum.revision, at, sight.beat.time_ms, url), passed
+                passed.behind = True
+                passed.seen[url] = f"is at revision {sight.safe_revision}, time {sight.beat.time_ms} ms"
+            except (CallFailedError, WrongGroupError) as failed:
+                is_gone = isinstance(failed, CallFailedError) and failed.kind is FailureKind.COMPACTED
+                passed.gone |= is_gone
+                passed.behind |= not is_gone
+                passed.seen[url] = str(failed)
+        return None, passed
+
+
+def _complaint(
+    partition: PartitionId, point: ReadPoint, choice: ReplicaChoice, passed: _Pass, time_limit_s: float
+) -> str:
+    if not passed.seen:
+        return f"partition {partition} has no {choice.value} to read from"
+    awaited = f"time {point.time_ms} ms" if point.time_ms else f"revision {point.revision}"
+    answers = "; ".join(f"{url} {text}" for url, text in sorted(passed.seen.items()))
+    return f"partition {partition}: no {choice.value} has {awaited} within {time_limit_s:.3g} s: {answers}"

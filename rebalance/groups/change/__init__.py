@@ -1,0 +1,1 @@
+"""Changes of a group's members, one step at a time."""

@@ -1,0 +1,1 @@
+"""Copies of a group's data: snapshots and revisions into another store."""

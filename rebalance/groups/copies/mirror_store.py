@@ -1,0 +1,198 @@
+"""The store of one mirror: an etcd of one member that repeats a group's revisions.
+
+Every repeated revision is one transaction that also writes the key ``m/<name of the copy>``, the *marker*. So
+the marker's mod_revision is the store's revision, and a transaction that is guarded by it is applied at that
+revision or not at all: a repeat, a lost answer or a late request can never apply a revision twice or out of
+its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from aetcd import rpc
+
+from rebalance.core.moves.safe_time import Beat, decode_time
+from rebalance.core.moves.source_revisions import RevisionChange, SourceRevision
+from rebalance.groups.calls.data_client import MARKER_PREFIX, SAFE_TIME_KEY, marked_revision
+from rebalance.groups.calls.etcd_api import CallFailedError, FailureKind, answer, open_channel
+from rebalance.groups.calls.etcd_txn import delete, get, items_of, put, unchanged
+from rebalance.groups.copies.raft_proposals import ProposalsFailedError, RaftProposals
+from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.groups import MemberEndpoints
+
+log = structlog.get_logger(__name__)
+
+READ_TIMEOUT_S = 5.0
+APPLY_TIMEOUT_S = 15.0
+LEASES_PAUSE_S = 10.0
+COMPARED_KEYS = 64
+"""Of the revision at which copy and group meet; more would tell nothing more."""
+ANSWER_BYTES_MAX = 64 << 20
+
+
+class CopyUselessError(Exception):
+    """The copy is not what the group was, or the revisions that it lacks are gone: only a new one helps.
+    ``complete_revision``: of the group, that it has completely all the same; 0: nobody can tell."""
+
+    def __init__(self, message: str, complete_revision: int = 0) -> None:
+        super().__init__(message)
+        self.complete_revision = complete_revision
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPosition:
+    """``revision``: of the last repeated revision, or of the copy; ``marked``: the marker's, 0 without one."""
+
+    revision: int
+    marked: int
+    beat: Beat
+
+    @property
+    def safe_revision(self) -> int:
+        return max(self.marked, self.beat.revision)
+
+
+class MirrorStore:
+    """Connections to the running store; ``copy`` is the name of its copy. One user; ``close`` it."""
+
+    def __init__(self, endpoints: MemberEndpoints, copy: str, tls: TlsFiles | None = None) -> None:
+        self._endpoints = endpoints
+        self._tls = tls
+        self._marker = MARKER_PREFIX + copy.encode()
+        self._channel = open_channel(endpoints.client_url, tls, ANSWER_BYTES_MAX)
+        self._kv = rpc.KVStub(self._channel)
+        self._proposals: RaftProposals | None = None
+        self._marked = 0
+
+    async def close(self) -> None:
+        await self._channel.close()
+        if self._proposals is not None:
+            await self._proposals.close()
+
+    async def prepare(self) -> None:
+        """Once after the store's start. An alarm of the group's came with the copy; one of its own comes back
+        with the next write if there is still no space. Raises CallFailedError."""
+        maintenance = rpc.MaintenanceStub(self._channel)
+        status = await answer(maintenance.Status(rpc.StatusRequest(), timeout=READ_TIMEOUT_S))
+        header = status.header
+        self._proposals = RaftProposals(
+            self._endpoints.peer_url, header.member_id, header.cluster_id, status.version, self._tls
+        )
+        await end_alarms(self._channel)
+
+    async def position(self) -> MirrorPosition:
+        """Where the store stands. Raises CallFailedError; CopyUselessError when something else has written."""
+        request = rpc.TxnRequest(success=[get(self._marker), get(SAFE_TIME_KEY)])
+        reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
+        markers, beats = items_of(reply)
+        revision = reply.header.revision
+        self._marked = markers[0].mod_revision if markers else 0
+        repeated = marked_revision(markers[0]) if markers else 0
+        if markers and not (revision == self._marked == repeated):
+            message = f"the store is at revision {revision}, but {repeated} was the last repeated"
+            raise CopyUselessError(message, repeated)
+        beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
+        return MirrorPosition(revision, self._marked, beat)
+
+    async def holds(self, last: SourceRevision) -> bool:
+        """True when the store's newest revision, ``last``, is the group's: same keys, same values."""
+        changes = _of_group(last)[:COMPARED_KEYS]
+        request = rpc.TxnRequest(success=[get(change.key) for change in changes])
+        reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
+        for change, items in zip(changes, items_of(reply), strict=True):
+            if change.value is None:
+                if items:
+                    return False
+            elif not items or items[0].mod_revision != last.revision or items[0].value != change.value:
+                return False
+        return True
+
+    async def apply(self, batch: Sequence[SourceRevision]) -> None:
+        """Repeat ``batch``, whose first revision follows the store's, each as a transaction of its own.
+
+        Raises CallFailedError: a first part of it may have been repeated, ask ``position``; CopyUselessError
+        when the store's revisions are not the group's any more.
+        """
+        transactions: list[Any] = []
+        marked = self._marked
+        for revision in batch:
+            transactions.append(self._transaction(revision, marked))
+            marked = revision.revision
+        if len(transactions) > 1:
+            await self._send_ahead(transactions[:-1])
+        reply = await answer(self._kv.Txn(transactions[-1], timeout=APPLY_TIMEOUT_S))
+        last = batch[-1].revision
+        if not reply.succeeded:
+            raise CallFailedError(FailureKind.OTHER, f"revision {last} is not the next of the store")
+        if reply.header.revision != last:
+            raise CopyUselessError(f"revision {last} became {reply.header.revision}")
+        self._marked = last
+
+    async def keep_leases(self) -> float:
+        """Leases came with the copy. The store would end them by itself and delete their keys, in a revision
+        that the group never had; so those that have keys are kept, until the group has deleted these.
+
+        Returns the seconds until it must be called again. Raises CallFailedError.
+        """
+        leases = rpc.LeaseStub(self._channel)
+        listed = await answer(leases.LeaseLeases(rpc.LeaseLeasesRequest(), timeout=READ_TIMEOUT_S))
+        pause_s = LEASES_PAUSE_S
+        for lease in listed.leases:
+            request = rpc.LeaseTimeToLiveRequest(ID=lease.ID, keys=True)
+            remaining = await answer(leases.LeaseTimeToLive(request, timeout=READ_TIMEOUT_S))
+            if remaining.keys:
+                await answer(_keep_alive(leases, lease.ID))
+                pause_s = min(pause_s, remaining.grantedTTL / 4)
+        return pause_s
+
+    async def _send_ahead(self, transactions: Sequence[Any]) -> None:
+        """All but the last of a batch; whether they were applied shows with the last one."""
+        try:
+            if self._proposals is None:
+                raise ProposalsFailedError("the store was not prepared")
+            await self._proposals.send([transaction.SerializeToString() for transaction in transactions])
+        except ProposalsFailedError as failed:
+            # The slow way, for a store that takes no proposals; an accepted one makes these do nothing.
+            log.warning("revisions are repeated one by one", error=str(failed))
+            for transaction in transactions:
+                await answer(self._kv.Txn(transaction, timeout=APPLY_TIMEOUT_S))
+
+    def _transaction(self, revision: SourceRevision, marked: int) -> Any:
+        operations = [
+            delete(change.key) if change.value is None else put(change.key, change.value)
+            for change in _of_group(revision)
+        ]
+        operations.append(put(self._marker, b"%d" % revision.revision))
+        return rpc.TxnRequest(compare=[unchanged(self._marker, marked)], success=operations)
+
+
+async def end_alarms(channel: Any) -> None:
+    """Take back all alarms that the store has. Raises CallFailedError."""
+    maintenance = rpc.MaintenanceStub(channel)
+    alarms = await answer(
+        maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=READ_TIMEOUT_S)
+    )
+    for alarm in alarms.alarms:
+        disarm = rpc.AlarmRequest(
+            action=rpc.AlarmRequest.DEACTIVATE, memberID=alarm.memberID, alarm=alarm.alarm
+        )
+        await answer(maintenance.Alarm(disarm, timeout=READ_TIMEOUT_S))
+
+
+async def _keep_alive(leases: Any, lease: int) -> None:
+    async def requests() -> AsyncIterator[Any]:
+        yield rpc.LeaseKeepAliveRequest(ID=lease)
+
+    call = leases.LeaseKeepAlive(requests(), timeout=READ_TIMEOUT_S)
+    async for _ in call:
+        call.cancel()
+        return
+
+
+def _of_group(revision: SourceRevision) -> tuple[RevisionChange, ...]:
+    """Without the marks of another mirror: its store was what the group was founded anew on."""
+    return tuple(change for change in revision.changes if not change.key.startswith(MARKER_PREFIX))

@@ -1,0 +1,1 @@
+"""A member's files and ports on its node."""

@@ -1,0 +1,1 @@
+"""Learners: mirrors of a group."""

@@ -1,0 +1,1 @@
+"""Members as processes on this node."""

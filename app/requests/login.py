@@ -1,5 +1,5 @@
-"""What a request has proved of its sender: a context variable beside ``app.requests.actor``, to be asked whether
-the sender may do something. None where nobody has to log in, and for the work that a server does by itself."""
+"""What a request has proved of its sender: a context variable beside ``app.requests.actor``, asked whether the
+sender may do something. None where nobody has to log in, and for the work that a server does by itself."""
 
 from __future__ import annotations
 

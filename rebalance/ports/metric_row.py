@@ -1,4 +1,4 @@
-"""What one metric is: the columns of the table in ``metric_rows``, and the two families of buckets."""
+"""The columns of the table of metrics in ``metric_rows``, and the two families of buckets."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from rebalance.core.keyspace.self_reports import ProcessRole
 
 PREFIX = "zonekeeper_"
 REQUEST_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Of what somebody waits for. The threshold of an objective must be one of these."""
+"""Buckets of requests, in seconds. The threshold of an objective must be one of these."""
 MOVE_BUCKETS_S = (
     *(1.0, 5.0, 15.0, 30.0, 60.0),
     *(120.0, 300.0, 600.0, 1_800.0, 3_600.0),
     *(10_800.0, 21_600.0, 43_200.0, 86_400.0),
 )
-"""Of what goes on in the background: one second to a day."""
+"""Buckets of background work, in seconds: one second to a day."""
 BUCKETS_MAX = 14
 ZONES_SHOWN_MAX = 200
-"""So many zones have series of their own, those in the worst state first."""
+"""Number of zones with series of their own, those in the worst state first."""
 ZONE_GAUGES_MAX = 10
 """Series of one zone."""
 OTHER = "_other"

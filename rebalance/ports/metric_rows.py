@@ -39,7 +39,7 @@ def _moves(name: str, text: str, *labels: str, roles: frozenset[ProcessRole] = _
 
 
 class Metric(Enum):
-    """Whoever measures names a member; its value is the row."""
+    """Metrics by name; the value of a member is its row."""
 
     # The process and its metrics.
     BUILD_INFO = _gauge(

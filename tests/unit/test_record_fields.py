@@ -22,7 +22,7 @@ PACKAGES = (app.core, catalog.core, rebalance.core, rebalance.exchange.core, reb
 def _classes(above: type[Record]) -> Iterator[type[Record]]:
     for cls in above.__subclasses__():
         # A dataclass with slots is made anew; the one without a codec of its own is the first making.
-        if cls.__module__.split(".")[0] in ("catalog", "rebalance"):
+        if cls.__module__.split(".")[0] in ("app", "catalog", "rebalance"):
             yield cls
         yield from _classes(cls)
 

@@ -1,8 +1,8 @@
 """The server's side of the sandbox: processes kept warm, one query at a time in each, ended when time is over.
 
 A query waits for its turn (``app.sql.statements.query_line``) before anything is read for it. One that is
-cancelled or takes too long takes its process along; a spare one stands by already. Times count from the moment in which a
-query begins; how long it may wait for that is a limit of its own.
+cancelled or takes too long takes its process along; a spare one stands by already. Times count from the moment
+in which a query begins; how long it may wait for that is a limit of its own.
 """
 
 from __future__ import annotations

@@ -202,6 +202,7 @@ def test_a_script_stops_at_its_first_error_and_keeps_what_was_done(runner: Scrip
                 "nodes_filter": "$..*",
                 "storage_profiles": ["default"],
                 "consistency_mode": "STRONG_CONSISTENCY",
+                "distribution_algorithm": "rendezvous",
             },
         },
         "zone_id": 1,

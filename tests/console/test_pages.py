@@ -383,7 +383,7 @@ def test_explain_shows_what_would_move(visit: Visit) -> None:
     page.get_by_role("button", name="Explain").click()
     expect(page.locator(".ag-root-wrapper").get_by_text("STATEMENT", exact=True)).to_be_visible()
     visit.open("zones/TELEMETRY")
-    expect(page.locator("dl")).to_contain_text("replicas3")
+    expect(page.locator("dl")).to_contain_text("Replicas3")
 
 
 def test_the_bars_of_a_zone_add_up_to_its_replicas(visit: Visit) -> None:

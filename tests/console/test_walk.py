@@ -113,7 +113,7 @@ def _reverse(visit: Visit, operation: str) -> None:
     page.get_by_role("button", name="Reverse", exact=True).click()
     confirm(page, "Reverse", "too many")
     visit.open("zones/SHOP")
-    expect(page.locator("dl").first).to_contain_text("replicas1", timeout=CONVERGED_MS)
+    expect(page.locator("dl").first).to_contain_text("Replicas1", timeout=CONVERGED_MS)
     expect(page.get_by_role("heading", name="Progress settled")).to_be_visible(timeout=CONVERGED_MS)
 
 

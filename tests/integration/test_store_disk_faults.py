@@ -206,7 +206,7 @@ def test_a_second_server_is_refused_and_a_reader_is_not(tmp_path: Path) -> None:
 
 def test_what_is_no_store_is_named(tmp_path: Path) -> None:
     with (
-        pytest.raises(NoStoreError, match=r"there is no store here, which has a file data\.mdb"),
+        pytest.raises(NoStoreError, match=r"there is no store here, which would have a file data\.mdb"),
         stored(tmp_path),
     ):
         pass

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import warnings
 from importlib import import_module
+from typing import Any
 
 try:
     import zonekeeper_client
-    from zonekeeper_client import *  # noqa: F403
 except ModuleNotFoundError as error:
     if error.name != "zonekeeper_client":
         raise
@@ -22,3 +22,7 @@ warnings.warn(
 for _name in ("blocking", "errors", "zone_client"):
     # Modules that programs have named.
     sys.modules[f"{__name__}.{_name}"] = import_module(f"zonekeeper_client.{_name}")
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(zonekeeper_client, name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from app.alerts.burn_rows import ALERT_ROWS
+from app.alerts.alert_rows import ALERT_ROWS
 from monitoring.grafana import document
 from monitoring.panel_rows import DASHBOARDS
 from monitoring.prometheus_rules import rules

@@ -7,8 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from app.alerts.alert_rows import AlertRow
-from app.alerts.burn_rows import ALERT_ROWS
+from app.alerts.alert_rows import ALERT_ROWS, AlertRow
 
 HEADER = "# Made by `python -m monitoring` from app/alerts: change the table, not this file.\n"
 WINDOW = re.compile(r"\[(\d+)([smh])\]")

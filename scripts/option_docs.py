@@ -18,8 +18,8 @@ from pydantic.fields import FieldInfo
 
 from app.cli.main import app
 from app.configuration.settings import Settings
-from app.contract.alerts import AlertBody
 from app.contract.audit import AuditBody
+from app.contract.health import AlertBody
 from app.contract.nodes import NodeBody
 from app.contract.operations import OperationBody
 from app.contract.zones import PartitionBody, ZoneBody

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import typer
 
-from app.alerts.burn_rows import ALERT_ROWS
+from app.alerts.alert_rows import ALERT_ROWS
 from app.api.services import Services
-from app.bootstrap.application import build_app
+from app.bootstrap.server import build_app
 from app.cli.main import app as commands
 from app.configuration.settings import Settings
 from catalog.core.errors import ErrorKind

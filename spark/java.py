@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rebalance.hosting.environment import SPARK, environment
+from rebalance.hosting.child import SPARK, environment
 from spark.errors import JavaMissingError
 
 JAVA_MAJOR_MIN = 17

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 import catalog
 import rebalance
 import spark
-from rebalance.hosting.child import guarded_command
-from rebalance.hosting.environment import SPARK, environment
+from rebalance.hosting.child import SPARK, environment, guarded_command
 from spark.cluster_network import SparkNetwork, is_local, network_settings
 from spark.errors import SessionError
 from spark.placement_job import ROWS_PER_BATCH_MAX

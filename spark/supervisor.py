@@ -25,8 +25,7 @@ import structlog
 
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.background import Background, describe
-from rebalance.hosting.child import MissingToolError, rotate_log, rotate_open_log, spawn
-from rebalance.hosting.environment import SPARK
+from rebalance.hosting.child import SPARK, MissingToolError, rotate_log, rotate_open_log, spawn
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
 from spark.board import DriverState, JobExitCode

@@ -16,16 +16,16 @@ from functools import partial
 import structlog
 
 from app.alerts.alert_rows import BY_NAME, Severity, findings_of, for_ms
-from app.alerts.facts import InstallationFacts
+from app.alerts.conditions import InstallationFacts
 from app.alerts.silences import Silences
-from app.core.alert_silence import is_told
-from app.core.alert_state import (
+from app.core.alerts import (
     Alert,
     AlertRecord,
     Alerts,
     AlertState,
     adopted,
     ended,
+    is_told,
     judge,
     shown_order,
 )

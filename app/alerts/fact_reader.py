@@ -1,4 +1,7 @@
-"""Puts the facts together: the mirror, and what this server knows of its stores and its relay."""
+"""Puts the facts together: the mirror, and what this server knows of its stores and its relay.
+
+Since when the metastore is silent, by the questions that this server puts to it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 
-from app.alerts.facts import InstallationFacts
-from app.alerts.metastore_hearing import MetastoreHearing
+from app.alerts.conditions import InstallationFacts
 from app.counts.open_operations import OpenOperations
 from app.counts.partition_count import PartitionCount
 from app.views.answer_state import OK, state_of
@@ -23,6 +25,50 @@ from rebalance.core.keyspace.txn import Get, Txn
 from rebalance.core.operations.operation_movement import STUCK_MS
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore, MetastoreError
+
+SETTLE_S = 3.0
+"""Leases end, and store servers leave and come back, only once the metastore answers again: what it says is
+taken as so after that long."""
+LEASE_S = 4.0
+"""Leases are of five seconds and more by default: a silence that was shorter ends none."""
+
+
+class MetastoreHearing:
+    """Times in seconds of one monotonic clock. ``begun_s``: from then on questions were put."""
+
+    def __init__(self, begun_s: float) -> None:
+        self._begun_s = begun_s
+        self._heard_s: float | None = None
+        self._silent_since_s: float | None = None
+        self._back_s: float | None = None
+
+    def heard(self, asked_s: float, now_s: float) -> None:
+        """A question of ``asked_s`` is answered now."""
+        self._heard_s = max(self._heard_s or asked_s, asked_s)
+        if self._silent_since_s is None or self._back_s is not None:
+            return
+        if now_s - self._silent_since_s < LEASE_S:
+            self._silent_since_s = None
+        else:
+            self._back_s = now_s
+
+    def missed(self) -> None:
+        """A question is not answered."""
+        if self._silent_since_s is None:
+            self._silent_since_s = self._heard_s or self._begun_s
+        self._back_s = None
+
+    def is_fresh(self, now_s: float, age_s: float) -> bool:
+        """It has answered a question that is not older than ``age_s``."""
+        is_young = self._heard_s is not None and now_s - self._heard_s <= age_s
+        return is_young and self._silent_since_s is None
+
+    def unknown_since_s(self, now_s: float) -> float | None:
+        """From when on nobody can tell whether what was seen last is still so; None: it is known."""
+        if self._back_s is not None and now_s - self._back_s >= SETTLE_S:
+            self._silent_since_s = self._back_s = None
+        return self._silent_since_s
+
 
 ANSWER_S = 2.0
 """A store that takes longer does not answer."""

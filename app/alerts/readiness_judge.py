@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.alerts.alert_rows import LEVEL_ROWS, STALE_S, AlertRow, Severity
-from app.alerts.facts import InstallationFacts
+from app.alerts.conditions import InstallationFacts
 from app.alerts.shown_alerts import is_seen
 from app.contract.health import Degraded, InstallationPart
-from app.core.alert_state import Alert, Alerts, AlertState, Labels
+from app.core.alerts import Alert, Alerts, AlertState, Labels
 from app.views.answer_state import OK
 from catalog.core.zone import Zone
 from rebalance.core.admission.move_admission import utc

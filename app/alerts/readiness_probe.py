@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.alerts.facts import InstallationFacts
+from app.alerts.conditions import InstallationFacts
 from app.alerts.readiness_judge import judge, with_state
 from app.contract.health import LostPartitions
-from app.core.alert_state import Alert
+from app.core.alerts import Alert
 from app.views.answer_state import OK
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.errors import StoreError

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from app.alerts.alert_rows import BY_NAME
-from app.contract.alerts import AlertBody, SilenceBody
 from app.contract.columns import Facts, body_of
-from app.core.alert_silence import Silence
-from app.core.alert_state import Alert
+from app.contract.health import AlertBody, SilenceBody
+from app.core.alerts import Alert, Silence
 from catalog.core.zone import ZoneId
 from rebalance.core.operations.operation import parse_operation_id
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from app.alerts.alert_rows import BY_NAME
-from app.core.alert_silence import SILENCES_MAX, Silence
-from app.process.level_changes import utc_now_ms
+from app.core.alerts import SILENCES_MAX, Silence
+from app.process.logs import utc_now_ms
 from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read, readable

@@ -12,10 +12,9 @@ from pydantic import Field
 from app.alerts.shown_alerts import alert_body, is_seen, seen_alerts, silence_body
 from app.alerts.silences import check_silenced
 from app.api.bodies import Person, Reason, RequestBody, Whole
-from app.api.metastore_calls import answered
-from app.api.problems import answers
+from app.api.problems import answered, answers
 from app.api.services import Services, ServicesOf
-from app.contract.alerts import (
+from app.contract.health import (
     AlertBody,
     Alerts,
     AlertStateName,
@@ -24,10 +23,9 @@ from app.contract.alerts import (
     SilenceEnded,
     SilenceList,
 )
-from app.core.alert_silence import FOR_S_MAX, Silence, silence_of
-from app.core.alert_state import AlertState, Labels
-from app.process.level_changes import utc_now_ms
-from app.requests.actor import current_actor, current_caller
+from app.core.alerts import FOR_S_MAX, AlertState, Labels, Silence, silence_of
+from app.process.logs import utc_now_ms
+from app.requests.context import current_actor, current_caller
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.names import NAME_CHARS_MAX

@@ -1,4 +1,7 @@
-"""What JSON bodies are made of: exactly the types that the document names, and texts that are UTF-8."""
+"""What JSON bodies are made of: exactly the types that the document names, and texts that are UTF-8.
+
+Bodies of the operations' resources.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from app.edge.fields import Fields
+from app.edge.headers import Fields
 from catalog.core.audit import NAME_MAX, REASON_MAX, checked_reason
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.visible import VISIBLE_PATTERN, hidden_character, visible
+from catalog.core.zone_options import PARTITIONS_MAX
 
 JSON = "application/json"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -124,3 +128,36 @@ def check_json(body: bytes) -> None:
     if half:
         message = f"{half.decode()} (byte {whole.end() + 1} of the body) is half of a character"
         raise RefusedError(ErrorKind.TEXT_NOT_UTF8, message)
+
+
+DAYS_MAX = 366
+
+PartitionNumber = Annotated[Whole, Field(ge=0, lt=PARTITIONS_MAX)]
+
+
+class ActionRequest(RequestBody):
+    by: Person | None = Field(
+        None, description="name recorded in the audit log if no proxy supplies one; null: the header's"
+    )
+    reason: Reason = ""
+
+
+class OperationPause(ActionRequest):
+    for_s: float | None = Field(
+        None, gt=0, le=DAYS_MAX * 86_400, description="duration in seconds; null: no end"
+    )
+
+
+class PartitionsCancel(ActionRequest):
+    partitions: list[PartitionNumber] = Field(min_length=1, max_length=PARTITIONS_MAX, examples=[[3, 4]])
+
+
+class FinaliseRequest(ActionRequest):
+    """Either ``dry_run``, or the number of copies that it has shown."""
+
+    dry_run: bool = Field(False, description="only say how many copies would be deleted")
+    copies: int | None = Field(
+        None,
+        ge=0,
+        description="number that a dry run has shown; if it has changed since, nothing is done (409)",
+    )

@@ -1,17 +1,24 @@
-"""Liveness and readiness."""
+"""Liveness and readiness.
+
+What this server measures, for Prometheus.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.alerts.readiness_judge import of_zones
+from app.api.problems import answers
 from app.api.services import Services, ServicesOf
 from app.contract.health import Health, Readiness
-from app.requests.actor import current_caller
+from app.contract.maintenance import ScrapeTarget
+from app.requests.context import current_caller
 from app.security.access_view import AccessView
+from app.views.processes import scrape_targets
 from catalog.core.authorisation import NO_GRANTS
 from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, zone_object
 
@@ -53,3 +60,21 @@ async def _seen(report: dict[str, Any], services: Services, access: AccessView) 
     zones = (await services.snapshot()).zones if report["catalog"] == "ok" else ()
     seen = [zone for zone in zones if caller.may(grants, Privilege.SEE, zone_object(zone.zone_id))]
     return of_zones(report, seen)
+
+
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format 0.0.4"}},
+)
+async def metrics(services: ServicesOf) -> Response:
+    """Return the metrics of this server, described in `docs/metrics.md`. It answers without catalog and
+    metastore, too."""
+    return Response(await services.metrics.scraped(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+@router.get("/api/v1/metrics/targets", **answers(list[ScrapeTarget], 503))
+async def list_targets(services: ServicesOf) -> Response:
+    """List the scrape targets of all processes, in the format of Prometheus's HTTP service discovery."""
+    services.require_metastore()
+    return JSONResponse(scrape_targets(services.mirror, services.views.keyspace))

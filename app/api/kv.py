@@ -1,30 +1,51 @@
-"""Reading and writing data in a zone's partitions."""
+"""Reading and writing data in a zone's partitions.
+
+What a request sets going ends when nobody waits for its answer any more.
+
+The routing map, for clients that talk to the groups' members themselves.
+
+``POST /api/v1/zones/{zone:segment}/verify``: whether the copies of partitions agree on sample keys.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
 import uuid
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from app.api.addresses import Key, ZoneName
-from app.api.bodies import JSON_INT_MAX, RequestBody
-from app.api.caller_presence import Deadline, TimeoutField, while_present
-from app.api.problems import answers
+from app.api.bodies import JSON_INT_MAX, PartitionNumber, RequestBody, Whole
+from app.api.problems import answers, documented
 from app.api.services import Services, ServicesOf
-from app.contract.keys import ABANDONS_FIELD, GetResult, PutResult
-from app.contract.read_from import ReadFrom
+from app.contract.keys import (
+    ABANDONS_FIELD,
+    TIMEOUT_FIELD,
+    TIMEOUT_MAX_S,
+    GetResult,
+    PutResult,
+    ReadFrom,
+    RoutingMapBody,
+    VerifyBody,
+)
+from app.contract.zones import PartitionBody, Roles
 from app.metrics.outcomes import measured_put
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.zone import Zone
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.write_terms import WriteTerms
+from rebalance.core.moves.move_status import shortfall_of
 from rebalance.core.moves.safe_time import ReadPoint
 from rebalance.groups.calls.data_client import Datum
+from rebalance.groups.calls.group_checks import PartitionCheck, Samples
 from rebalance.groups.calls.key_hash import partition_of
 from rebalance.groups.calls.key_text import OPERATION_ID_PATTERN, OPERATION_IDS_PATTERN
 from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice, ReplicaDatum
@@ -40,6 +61,54 @@ from rebalance.ports.groups import (
 from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError, OperationAbandonedError
 from rebalance.store.core.store_messages import AnswerCode
 from rebalance.store.shell.store_client import StoreRefusedError
+
+T = TypeVar("T")
+
+TimeoutField = Annotated[
+    float | None,
+    Header(
+        alias=TIMEOUT_FIELD,
+        gt=0,
+        le=TIMEOUT_MAX_S,
+        allow_inf_nan=False,
+        description="seconds the client waits for the answer; the server starts nothing for the request after "
+        "that",
+    ),
+]
+
+
+class Deadline:
+    """Of a request, from when its route begins. ``limit_s``: what its caller waits; None: the route's own."""
+
+    def __init__(self, limit_s: float | None, own_s: float) -> None:
+        self._at = time.monotonic() + (own_s if limit_s is None else limit_s)
+
+    @property
+    def left_s(self) -> float:
+        return max(self._at - time.monotonic(), 0.0)
+
+
+async def while_present(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """``work``, which is cancelled when the caller has closed its connection. Raises StoreError
+    (OUTCOME_UNKNOWN) then, which nobody reads."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+    finally:
+        leaving.cancel()
+        if not working.done():
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+    raise StoreError(ErrorKind.OUTCOME_UNKNOWN, "the caller has closed its connection")
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
 
@@ -273,3 +342,158 @@ def _from_replica(datum: ReplicaDatum) -> tuple[bytes | None, dict[str, object]]
 
 def _partition(zone: Zone, key: str) -> PartitionId:
     return PartitionId(zone.zone_id, partition_of(key, zone.partitions))
+
+
+VERSION_HEADER = "Zonekeeper-Map-Version"
+
+KnownTags = Annotated[
+    str | None,
+    Header(alias="If-None-Match", description="ETag of the client's map: 304 if it has not changed"),
+]
+
+
+@router.get(
+    "/zones/{zone:segment}/routing",
+    response_model=RoutingMapBody,
+    responses={**documented(400, 404, 503), 304: {"description": "The map has not changed"}},
+)
+async def get_routing(zone: ZoneName, services: ServicesOf, known: KnownTags = None) -> Response:
+    """Return the members that serve each partition. A key's partition is its `key_hash` modulo the number of
+    partitions. A higher version is newer; on a 304 it is in the header `Zonekeeper-Map-Version`. If a member
+    does not answer, get the map again."""
+    services.require_metastore()
+    document = services.routing.document(await services.zone(zone))
+    # Weak: two bodies of one map differ in their version.
+    tag = f'W/"{document.digest}"'
+    headers = {"ETag": tag, VERSION_HEADER: str(document.version), "Cache-Control": "no-cache"}
+    if known is not None and _names(known, document.digest):
+        return Response(status_code=304, headers=headers)
+    return JSONResponse(document.body, headers=headers)
+
+
+def _names(known: str, digest: str) -> bool:
+    """Tags are compared weakly, as If-None-Match wants it."""
+    tags = [tag.strip().removeprefix("W/").strip('"') for tag in known.split(",")]
+    return digest in tags or "*" in tags
+
+
+SAMPLES_DEFAULT = 10
+SAMPLES_MAX = 1_000
+PARTITIONS_MAX = 100
+"""In one request: a zone of more is asked for in parts."""
+KEYS_MAX = 10_000
+AT_ONCE = 8
+
+
+class SavedKeys(RequestBody):
+    partition: PartitionNumber
+    keys: list[str] = Field(max_length=KEYS_MAX)
+
+
+class VerifyRequest(RequestBody):
+    partitions: list[PartitionNumber] | None = Field(
+        None,
+        min_length=1,
+        max_length=PARTITIONS_MAX,
+        description="null: all, if the zone has no more than a request may name",
+    )
+    samples: Whole = Field(SAMPLES_DEFAULT, ge=1, le=SAMPLES_MAX, description="sample keys per partition")
+    seed: Whole = Field(0, ge=0, le=JSON_INT_MAX, description="the same seed chooses the same keys")
+    saved: list[SavedKeys] | None = Field(
+        None, max_length=PARTITIONS_MAX, description="check these keys instead: all of them must exist"
+    )
+
+
+@router.post("/zones/{zone:segment}/verify", **answers(VerifyBody, 400, 404, 503))
+async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> Response:
+    """Read sample keys directly from each voter and learner. A copy that is merely behind gets about 3 s to
+    catch up; a copy that cannot be read counts as different. Missing replicas are counted separately."""
+    services.require_metastore()
+    known_zone = await services.zone(zone)
+    numbers = _numbers(known_zone, body)
+    saved = None if body.saved is None else {sample.partition: sample.keys for sample in body.saved}
+    samples = Samples(body.seed, body.samples, saved)
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def check(number: int) -> dict[str, Any]:
+        async with slots:
+            return await _checked(PartitionId(known_zone.zone_id, number), samples, services)
+
+    async def check_all() -> list[dict[str, Any]]:
+        return await asyncio.gather(*map(check, numbers))
+
+    partitions = await services.while_allowed(check_all())
+    return JSONResponse(
+        {
+            "zone": known_zone.name,
+            "zone_id": known_zone.zone_id,
+            "seed": body.seed,
+            "agrees": all(partition["agrees"] for partition in partitions),
+            "partitions": partitions,
+        }
+    )
+
+
+def _numbers(zone: Zone, body: VerifyRequest) -> Sequence[int]:
+    """Raises RefusedError."""
+    if body.saved is not None and body.partitions is None:
+        numbers: Sequence[int] = sorted({sample.partition for sample in body.saved})
+    elif body.partitions is not None:
+        numbers = sorted(set(body.partitions))
+    elif zone.partitions > PARTITIONS_MAX:
+        message = f"zone {zone.name} has {zone.partitions} partitions: name up to {PARTITIONS_MAX} of them"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    else:
+        numbers = range(zone.partitions)
+    for number in numbers:
+        if not 0 <= number < zone.partitions:
+            message = f"zone {zone.name} has partitions 0 to {zone.partitions - 1}, and no {number}"
+            raise RefusedError(ErrorKind.PARTITION_NOT_FOUND, message)
+    return numbers
+
+
+async def _checked(partition: PartitionId, samples: Samples, services: Services) -> dict[str, Any]:
+    views = services.views
+    roles, copies = _copies(views.partition(partition))
+    view, _ = views.view(partition, views.placed(partition.zone_id))
+    short = shortfall_of(view, views.alive())
+    reads = None
+    if views.is_store(partition.zone_id):
+        copies, reads = services.endpoints.copy_urls(roles), services.router.copy_reads(partition)
+    check = await services.copies.check(partition, copies, samples, reads)
+    return {
+        "partition": partition.partition,
+        "agrees": check.agrees and bool(copies),
+        "wanted": short.replicas or len(copies),
+        "missing": short.missing,
+        "keys": [{"key": key, "digest": digest} for key, digest in check.digests.items()],
+        "copies": [_copy(name, role, check) for name, role in roles.items()],
+    }
+
+
+def _copies(partition: PartitionBody) -> tuple[dict[str, str], dict[str, str]]:
+    """Role and address of each copy that stable asks for; an empty address: there is none to ask."""
+    stable = partition["stable"] or Roles(peers=[], learners=[])
+    members = {member["node"]: member for member in partition["members"]}
+    roles = dict.fromkeys(stable["peers"], "VOTER") | dict.fromkeys(stable["learners"], "LEARNER")
+
+    def address(node: str) -> str:
+        member = members.get(node)
+        if member is None:
+            return ""
+        if roles[node] != "LEARNER":
+            return member["client_url"]
+        return member["mirror"]["client_url"] if member["mirror"] else ""
+
+    return roles, {node: address(node) for node in roles}
+
+
+def _copy(node: str, role: str, check: PartitionCheck) -> dict[str, Any]:
+    verdict = check.verdicts.get(node)
+    return {
+        "node": node,
+        "role": role,
+        "lacking": list(verdict.lacking) if verdict else [],
+        "different": list(verdict.different) if verdict else [],
+        "error": check.unread.get(node, ""),
+    }

@@ -9,11 +9,10 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from app.api.bodies import Person, Reason, RequestBody, Whole
-from app.api.metastore_calls import answered
-from app.api.problems import answers
+from app.api.problems import answered, answers
 from app.api.services import ServicesOf
 from app.contract.columns import Facts, body_of
-from app.contract.log_levels import LevelChange, LevelReset, LogLevels
+from app.contract.maintenance import LevelChange, LevelReset, LogLevels
 from app.core.log_levels import (
     DEFAULTS,
     FOR_S_DEFAULT,
@@ -25,8 +24,8 @@ from app.core.log_levels import (
     LogLevel,
     checked_module,
 )
-from app.process.level_changes import utc_now_ms
-from app.requests.actor import current_actor
+from app.process.logs import utc_now_ms
+from app.requests.context import current_actor
 from catalog.core.audit import Action
 
 router = APIRouter(prefix="/api/v1/log-levels", tags=["logs"])

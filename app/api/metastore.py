@@ -6,10 +6,9 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.metastore_calls import answered
-from app.api.problems import answers
+from app.api.problems import answered, answers
 from app.api.services import ServicesOf
-from app.contract.metastore import AdoptionBody, DivergenceName, MetastoreState
+from app.contract.maintenance import AdoptionBody, DivergenceName, MetastoreState
 from catalog.core.errors import ErrorKind, StoreError
 from rebalance.controllers.store_guard import ShownState, StoreState
 from rebalance.ports.metastore import MetastoreError

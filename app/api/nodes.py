@@ -12,18 +12,17 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from app.api.bodies import Person, Reason, RequestBody
-from app.api.metastore_calls import answered
-from app.api.problems import answers
+from app.api.problems import answered, answers
 from app.api.services import Services, ServicesOf
 from app.contract.columns import without_sums
 from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval, Nodes
-from app.requests.actor import current_actor, seen_zones
-from app.views.node_removal import counting_zones, records_of
+from app.requests.context import current_actor, seen_zones
+from app.views.holdings import counting_zones, records_of
 from app.views.node_stop import can_stop
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
-from rebalance.controllers.node_removal import node_alive
+from rebalance.controllers.cluster_control import node_alive
 from rebalance.core.moves.drain import Drain, DrainLoss, left_without
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"])

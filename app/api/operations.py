@@ -9,11 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.api.metastore_calls import answered
-from app.api.operation_models import ActionRequest, FinaliseRequest, OperationPause, PartitionsCancel
-from app.api.problems import answers
+from app.api.bodies import ActionRequest, FinaliseRequest, OperationPause, PartitionsCancel
+from app.api.problems import answered, answers
 from app.api.services import Services, ServicesOf
-from app.api.statement_models import WAIT_S_MAX
+from app.api.statements import WAIT_S_MAX
 from app.contract.operations import (
     CancelledBody,
     FinaliseAnswer,
@@ -25,7 +24,7 @@ from app.contract.operations import (
     ReverseAnswer,
     StateName,
 )
-from app.requests.actor import current_actor
+from app.requests.context import current_actor
 from app.sql.statements.paging import page_offset, page_token
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationFilter, OperationViews

@@ -1,9 +1,13 @@
-"""Errors at the HTTP edge: everything leaves as problem+json, documented and without a stack trace."""
+"""Errors at the HTTP edge: everything leaves as problem+json, documented and without a stack trace.
+
+Calls of the metastore in a request: what it says when it does not answer is a problem of ours.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from fastapi import FastAPI, Request
@@ -15,7 +19,8 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from app.requests.errors import problem
-from catalog.core.errors import ErrorKind, StatementError
+from catalog.core.errors import ErrorKind, StatementError, StoreError
+from rebalance.ports.metastore import ContendedError, MetastoreError, MetastoreUnavailableError
 from rebalance.ports.metric_rows import Metric
 
 log = structlog.get_logger(__name__)
@@ -119,3 +124,19 @@ def install(app: FastAPI) -> None:
         return problem_response(
             StatementError(ErrorKind.INTERNAL_ERROR, f"{type(error).__name__}: see the log")
         )
+
+
+T = TypeVar("T")
+
+
+async def answered(call: Awaitable[T]) -> T:
+    """Raises StoreError (OUTCOME_UNKNOWN, METASTORE_UNAVAILABLE)."""
+    try:
+        return await call
+    except MetastoreUnavailableError as error:
+        kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
+        raise StoreError(kind, f"etcd does not answer: {error}") from error
+    except ContendedError as error:
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"{error}; try again") from error
+    except MetastoreError as error:
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"etcd does not answer: {error}") from error

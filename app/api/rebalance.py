@@ -13,15 +13,14 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from app.api.bodies import Person, Reason, RequestBody, whole_between
-from app.api.metastore_calls import answered
-from app.api.problems import documented
+from app.api.problems import answered, documented
 from app.api.services import Services, ServicesOf
-from app.requests.actor import current_actor, seen_zones
-from app.views.reset_waits import nodes_behind
+from app.requests.context import current_actor, seen_zones
+from app.views.waits import nodes_behind
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
-from rebalance.controllers.limits import LimitsChangedError
+from rebalance.controllers.cluster_control import LimitsChangedError
 from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
 from rebalance.core.admission.move_admission import Limits, Pause, utc
 from rebalance.core.admission.windows import WINDOWS_MAX, Window

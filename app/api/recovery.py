@@ -10,12 +10,11 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from app.api.addresses import ZoneName
-from app.api.bodies import RequestBody, Whole
-from app.api.operation_models import PartitionNumber
+from app.api.bodies import PartitionNumber, RequestBody, Whole
 from app.api.problems import answers
 from app.api.services import Services, ServicesOf
 from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
-from app.requests.actor import current_origin
+from app.requests.context import current_origin
 from app.views.recovery_views import loss_reset_body, partition_states, reset_body, restart_body
 from app.views.sight import as_of
 from catalog.core.audit import Action

@@ -10,29 +10,25 @@ from fastapi import Depends, Request
 
 from app.alerts.alert_watch import AlertWatch
 from app.metrics.exposition import Exposition
-from app.process.level_changes import LogLevelKeeper
-from app.requests.actor import current_caller, seen_zones
+from app.process.logs import LogLevelKeeper
+from app.requests.context import current_caller, seen_zones
 from app.requests.request_audit import Audit
 from app.security.access_view import AccessView
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from app.sql.engine.operation_reverse import OperationReverse
 from app.sql.engine.sql_engine import SqlEngine
-from app.sql.jobs.statement_runner import StatementJobs
+from app.sql.engine.statement_jobs import StatementJobs
 from app.sql.statements.results import StatementEngine
 from app.sql.statements.script_reader import ScriptReader
 from app.views.keyspace_views import KeyspaceViews
-from app.views.routing_view import RoutingView
+from app.views.routing import RoutingView, ZoneDirectory, ZoneEndpoints
 from app.views.sight import PartitionSight, as_of
-from app.views.zone_directory import ZoneDirectory
-from app.views.zone_endpoints import ZoneEndpoints
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.principals import ALL_ZONES, Privilege, zone_object
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId
-from rebalance.controllers.drains import DrainKeeper
-from rebalance.controllers.limits import LimitsKeeper
-from rebalance.controllers.node_removal import NodeRemover
+from rebalance.controllers.cluster_control import DrainKeeper, LimitsKeeper, NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
@@ -40,7 +36,7 @@ from rebalance.controllers.store_requests import StoreRequests
 from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.data.zone_router import ZoneRouter
-from rebalance.groups.calls.copy_reader import CopyReader
+from rebalance.groups.calls.group_checks import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror
 
 T = TypeVar("T")

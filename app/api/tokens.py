@@ -15,7 +15,7 @@ from app.api.bodies import RequestBody, as_whole
 from app.api.problems import answers
 from app.api.services import Services, ServicesOf
 from app.contract.logins import ConsoleLink, NewToken, TokenBody, Tokens, WhoAmI
-from app.requests.login import Login, Proof, current_login
+from app.requests.context import Login, Proof, current_login
 from app.security.access_view import AccessView
 from app.security.console_door import LOGIN
 from app.security.token_secrets import new_secret

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from app.api.services import ServicesOf
-from app.api.statement_bodies import read_body, while_connected
+from app.api.statements import read_body, while_connected
 from app.sql.trino.front import Page, TrinoFront
 from app.sql.trino.pages import PageAddresses
-from app.sql.trino.session_headers import TrinoSession, read_session
+from app.sql.trino.trino_session import TrinoSession, read_session
 from catalog.core.errors import ErrorKind, ParseError
 from parser.select import VERSION
 

@@ -8,12 +8,11 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
 from app.api.bodies import RequestBody
-from app.api.metastore_calls import answered
-from app.api.problems import answers
+from app.api.problems import answered, answers
 from app.api.services import ServicesOf
-from app.contract.upgrade import FinalisedBody, UpgradeBody
+from app.contract.maintenance import FinalisedBody, UpgradeBody
 from app.views.node_stop import can_stop
-from app.views.upgrade import strays, upgrade_body
+from app.views.processes import strays, upgrade_body
 from catalog.core.audit import Action
 
 router = APIRouter(prefix="/api/v1/upgrade", tags=["upgrade"])

@@ -14,10 +14,9 @@ from app.api.bodies import JSON_INT_MAX
 from app.api.problems import answers, documented
 from app.api.services import Services, ServicesOf
 from app.contract.zones import PartitionAnswer, PartitionMap, Partitions, ProgressAnswer, ZoneDetail, Zones
-from app.requests.actor import seen_zones
+from app.requests.context import seen_zones
 from app.views.keyspace_views import KeyspaceViews
-from app.views.published_map import MAP_MEDIA_TYPE, map_json
-from app.views.store_map import partition_map_of
+from app.views.partition_map import MAP_MEDIA_TYPE, map_json, partition_map_of
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from catalog.core.zone_options import PARTITIONS_MAX

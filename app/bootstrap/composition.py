@@ -8,9 +8,8 @@ from typing import Protocol, TypeVar
 
 from app.bootstrap.stores import open_metastore
 from app.configuration.settings import Settings
-from app.metrics.certificates import certificate_probe
 from app.metrics.exposition import Exposition
-from app.metrics.server_gauges import background_probe
+from app.metrics.gauges import background_probe, certificate_probe
 from app.process.build import own_version
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.self_reports import ProcessRole

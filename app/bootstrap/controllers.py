@@ -10,13 +10,12 @@ from app.bootstrap.scrape_entry import open_process
 from app.configuration.settings import Settings
 from app.configuration.spark_settings import spark_network
 from app.metrics.measured_placement import MeasuredPlacement
-from app.process.stderr_lines import configure
-from rebalance.controllers.controller_rules import ControllerRules, OptionalDuties
-from rebalance.controllers.runtime import ControllerRuntime
+from app.process.logs import configure
+from rebalance.controllers.runtime import ControllerRules, ControllerRuntime, OptionalDuties
 from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.core.partition_maps.zone_map import MAP_PERIOD_S
 from rebalance.core.topology.node_presence import HoldRule
-from rebalance.groups.calls.serving_probe import LinearizableProbe
+from rebalance.groups.calls.group_checks import LinearizableProbe
 from rebalance.metastore.level_gate import within_level
 from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig

@@ -8,25 +8,25 @@ from app.bootstrap.composition import ProcessFrame
 from app.bootstrap.server_stores import ServerStores
 from app.configuration.settings import Settings
 from app.counts.open_operations import OpenOperations
-from app.metrics.certificates import certificate_probe
-from app.metrics.etcd_gauges import follow_members
 from app.metrics.exposition import Exposition
-from app.metrics.partition_gauges import PartitionGauges
-from app.metrics.server_gauges import (
+from app.metrics.gauges import (
     Line,
     LoopLag,
     MirrorAge,
     OperationGauges,
+    PartitionGauges,
     ServerGauges,
+    certificate_probe,
     connections_probe,
     disk_probe,
     follow_catalog,
+    follow_members,
     line_probe,
 )
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.background import Work
-from rebalance.hosting.connection_places import ConnectionPlaces
-from rebalance.hosting.loaded_certificate import LoadedCertificate
+from rebalance.hosting.client_connections import ConnectionPlaces
+from rebalance.hosting.tls import LoadedCertificate
 
 
 def measure_node(metrics: Exposition, settings: Settings, host: EtcdGroupHost) -> None:

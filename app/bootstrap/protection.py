@@ -12,8 +12,7 @@ from starlette.types import ASGIApp, Scope
 
 from app.configuration.settings import Settings
 from app.configuration.spark_settings import open_spark
-from app.edge.own_address import https_url
-from app.edge.trust import Trust
+from app.edge.trust import Trust, https_url
 from app.security.access_view import AccessView
 from app.security.authenticate import Authentication
 from app.security.jwt import IssuerKeys, JwtChecks, JwtIssuer, fetch_keys
@@ -23,7 +22,7 @@ from app.security.protections import missing_protections, open_links, require_li
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from app.sql.engine.executor import CatalogExecutor
-from rebalance.hosting.loaded_certificate import LoadedCertificate
+from rebalance.hosting.tls import LoadedCertificate
 
 if TYPE_CHECKING:
     from app.bootstrap.composition import ProcessFrame

@@ -12,20 +12,17 @@ from app.bootstrap.composition import ProcessFrame
 from app.bootstrap.protection import certificate_of
 from app.bootstrap.stores import entry_of
 from app.configuration.settings import Settings
-from app.edge.http_limits import HttpLimits
-from app.edge.own_address import is_every_address, url_of
-from app.edge.trust import Trust
+from app.edge.request_rules import HttpLimits
+from app.edge.trust import Trust, is_every_address, url_of
 from app.edge.uvicorn_server import listen, serve_http
 from app.metrics.scrape_door import Admission, scrape_app
-from app.process.level_changes import LogLevelFollower
-from app.process.stderr_lines import set_levels
+from app.process.logs import LogLevelFollower, set_levels
 from app.security.protections import is_loopback
-from app.security.scrape_token import ScrapeToken
+from app.security.token_secrets import ScrapeToken
 from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.hosting.background import Work
-from rebalance.hosting.connection_places import ConnectionPlaces
-from rebalance.hosting.loaded_certificate import LoadedCertificate
-from rebalance.hosting.tls import loaded
+from rebalance.hosting.client_connections import ConnectionPlaces
+from rebalance.hosting.tls import LoadedCertificate, loaded
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.registered_process import ProcessReport
 

@@ -1,21 +1,51 @@
-"""``zonectl serve``: the API, the outbox relay and, if asked, the controllers."""
+"""``zonectl serve``: the API, the outbox relay and, if asked, the controllers.
+
+The HTTP application: routes over services that ``bootstrap`` has put together.
+
+Keeps the file of scrape targets that a server was asked for, for Prometheus's file_sd.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import structlog
+from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp
 
 from app.alerts.readiness_probe import controller_name
+from app.api import (
+    alerts,
+    audit,
+    health,
+    kv,
+    log_levels,
+    metastore,
+    nodes,
+    operations,
+    problems,
+    rebalance,
+    recovery,
+    statements,
+    tokens,
+    trino,
+    upgrade,
+    zones,
+)
+from app.api.addresses import AddressMiddleware
+from app.api.bodies import require_json
+from app.api.callers import ActorMiddleware, authorise, check_routes
+from app.api.document import documented_api
 from app.api.services import Services
-from app.bootstrap.application import build_app
 from app.bootstrap.catalog_administrators import renew_token
 from app.bootstrap.composition import ProcessFrame
 from app.bootstrap.metrics import measure_server
@@ -24,24 +54,84 @@ from app.bootstrap.scrape_entry import scraped_url, shown_by
 from app.bootstrap.server_services import ServerParts, open_services
 from app.bootstrap.server_stores import ServerStores, open_stores
 from app.bootstrap.stores import entry_of
-from app.bootstrap.targets_file import keep_targets_file
 from app.configuration.settings import Settings
 from app.console.mount import Console
-from app.edge.own_address import url_of
+from app.edge.headers import CONSOLE as PATH
+from app.edge.headers import DOCS
+from app.edge.trust import url_of
 from app.edge.uvicorn_server import listen, places_of, serve_http
 from app.metrics.request_meter import RequestMeter
 from app.metrics.scrape_door import ScrapeDoor
-from app.process.stderr_lines import configure
-from app.security.scrape_token import ScrapeToken
-from app.sql.engine.retention import trim_catalog
+from app.process.build import own_version
+from app.process.logs import configure
+from app.security.token_secrets import ScrapeToken
+from app.sql.engine.executor import trim_catalog
+from app.views.processes import scrape_targets
 from rebalance.controllers.clock import SteadyClock
-from rebalance.controllers.ring_standby import RingStandby
+from rebalance.controllers.ring_events import RingStandby
+from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.hosting.background import Background, Work
-from rebalance.hosting.loaded_certificate import LoadedCertificate
-from rebalance.hosting.stranger_share import StrangerShare
+from rebalance.hosting.client_connections import StrangerShare
+from rebalance.hosting.tls import LoadedCertificate
 from rebalance.metastore.level_gate import within_level
+from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.registered_process import ProcessReport
+
+DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.
+
+Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` and `column`."""
+
+
+def build_app(services: Services, verified_header: str = "", console: Console | None = None) -> FastAPI:
+    """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is. Raises
+    RuntimeError when a route has no row in the table of privileges."""
+    # The documentation's page is in the package: FastAPI's own would be fetched from elsewhere.
+    app = documented_api(
+        title="Zonekeeper",
+        version=own_version() or "not installed",
+        description=DESCRIPTION,
+        dependencies=[Depends(authorise), Depends(require_json)],
+        responses=problems.EVERYWHERE,
+        redoc_url=None,
+        static_url=f"{DOCS}/files",
+    )
+    app.state.services = services
+    app.add_middleware(ActorMiddleware, verified_header=verified_header)
+    app.add_middleware(AddressMiddleware)
+    problems.install(app)
+    app.include_router(statements.router)
+    app.include_router(statements.logged)
+    data = (kv, rebalance, recovery, operations, audit)
+    watched = (metastore, upgrade, health, alerts, log_levels)
+    for module in (zones, nodes, *data, *watched, tokens, trino):
+        app.include_router(module.router)
+    if console is not None:
+        app.mount(PATH, console)
+    check_routes(app)
+    return app
+
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 2.0
+
+
+async def keep_targets_file(path: Path, mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
+    """Until cancelled. Written when it changes; as long as the metastore was never read it stays as it was."""
+    written = ""
+    while True:
+        text = json.dumps(scrape_targets(mirror, keyspace), indent=2) + "\n"
+        if mirror.is_loaded and text != written:
+            draft = path.with_suffix(".draft")
+            try:
+                draft.write_text(text)
+                draft.replace(path)
+                written = text
+            except OSError as error:
+                log.warning("scrape targets not written", path=str(path), error=str(error))
+        await asyncio.sleep(LOOK_S)
+
 
 SANDBOX_WARM_UP_S = 2.0
 

@@ -1,4 +1,7 @@
-"""Composition of what a server's routes need."""
+"""Composition of what a server's routes need.
+
+Composition of what judges and sends alerts.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from functools import partial
 
 from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
-from app.alerts.readiness_probe import ReadinessProbe
+from app.alerts.readiness_probe import ReadinessProbe, controller_name
+from app.alerts.webhook import Webhook
 from app.api.services import Services
-from app.bootstrap.alerts import open_alerts
 from app.bootstrap.catalog_administrators import recovery_lines
 from app.bootstrap.composition import ProcessFrame
 from app.bootstrap.protection import access_of
 from app.bootstrap.server_stores import ServerStores
 from app.counts.serving_watch import ServingWatch
-from app.process.level_changes import LogLevelKeeper
+from app.process.logs import LogLevelKeeper
 from app.requests.request_audit import Audit
 from app.security.protections import left_open
 from app.security.session_view import SessionView
@@ -25,34 +28,43 @@ from app.sql.engine.calls import Procedures
 from app.sql.engine.operation_reverse import OperationReverse
 from app.sql.engine.sql_engine import SqlEngine
 from app.sql.engine.statement_gate import StatementGate
-from app.sql.jobs.statement_runner import StatementJobs
+from app.sql.engine.statement_jobs import StatementJobs
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements.script_reader import ScriptReader
 from app.sql.statements.statement_line import StatementLine
 from app.sql.statements.statement_meter import StatementMeter
-from app.sql.trino.column_names import LowerCaseNames
+from app.sql.trino.pages import LowerCaseNames
 from app.sql.views.metadata import registry_with_metadata
 from app.sql.views.view_registry import SCHEMA
-from app.sql.views.view_sources import ViewSources
-from app.views.routing_view import RoutingView
+from app.sql.views.view_snapshot import ViewSources
+from app.views.processes import notices
+from app.views.routing import RoutingView, ZoneDirectory, ZoneEndpoints
 from app.views.sight import PartitionSight
-from app.views.store_copies import StoreCopies
-from app.views.upgrade import notices
-from app.views.zone_directory import ZoneDirectory
-from app.views.zone_endpoints import ZoneEndpoints
+from app.views.store_servers import StoreCopies
+from catalog.secret_files import read_secret
 from rebalance.controllers.clock import WallClock
-from rebalance.controllers.drains import DrainKeeper
-from rebalance.controllers.limits import LimitsKeeper
-from rebalance.controllers.node_removal import NodeRemover
+from rebalance.controllers.cluster_control import DrainKeeper, LimitsKeeper, NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.data.zone_router import ZoneRouter
-from rebalance.groups.calls.copy_reader import CopyReader
-from rebalance.groups.calls.serving_probe import LinearizableProbe
-from rebalance.nodes.endpoints import MirroredEndpoints
-from rebalance.nodes.partition_view import Mirrors
+from rebalance.groups.calls.group_checks import CopyReader, LinearizableProbe
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.partition_view import MirroredEndpoints, Mirrors
+
+
+def open_alerts(frame: ProcessFrame, facts: FactReader, mirror: KeyspaceMirror) -> AlertWatch:
+    """Raises ValueError for a webhook that cannot be used."""
+    settings, measures = frame.settings, frame.metrics
+    divisor = settings.alert_times_divisor
+    stores = (frame.metastore, mirror, frame.keyspace, controller_name())
+    if not settings.alert_webhook_url:
+        return AlertWatch(facts.facts, *stores, divisor=divisor, measures=measures)
+    file = settings.alert_webhook_secret_file
+    secret = None if file is None else partial(read_secret, file)
+    webhook = frame.closing(Webhook(settings.alert_webhook_url, secret, settings.url or "", measures, divisor))
+    return AlertWatch(facts.facts, *stores, divisor=divisor, send=webhook.send, measures=measures)
 
 
 @dataclass(frozen=True, slots=True)

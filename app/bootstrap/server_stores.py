@@ -6,18 +6,16 @@ from dataclasses import dataclass
 
 from app.bootstrap.composition import ProcessFrame
 from app.counts.partition_count import PartitionCount
-from app.process.level_changes import LogLevelFollower
-from app.process.stderr_lines import set_levels
+from app.process.logs import LogLevelFollower, set_levels
 from app.security.passwords import hash_password
 from app.sql.engine.executor import CatalogExecutor
 from app.sql.plan.member_counts import MemberCounts
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
-from rebalance.controllers.held_zones import HeldZones
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.controllers.store_guard import StoreGuard
+from rebalance.controllers.store_guard import HeldZones, StoreGuard
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metric_rows import Metric
 

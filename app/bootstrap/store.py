@@ -1,4 +1,7 @@
-"""The store server of one node: all copies of its zones on the engine ``store``, in one process."""
+"""The store server of one node: all copies of its zones on the engine ``store``, in one process.
+
+Why the store server of a node must not begin on the directory that it has.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,65 @@ from pathlib import Path
 
 import structlog
 
-from app.bootstrap.store_obstacles import StoreObstacles
 from app.bootstrap.stores import entry_of, open_metastore
 from app.configuration.node_settings import node_of
 from app.configuration.settings import Settings
-from app.process.level_changes import LogLevelFollower
-from app.process.stderr_lines import configure, set_levels
+from app.process.logs import LogLevelFollower, configure, set_levels
+from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import RecordNotReadableError
 from rebalance.core.keyspace.self_reports import ProcessRole, store_name
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.held_start import HeldStart
 from rebalance.metastore.level_gate import within_level
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.own_directory import OwnDirectory
 from rebalance.metastore.registered_process import ProcessReport
-from rebalance.nodes.store_partitions import STORE_DIRECTORY
+from rebalance.nodes.store_child import STORE_DIRECTORY
+from rebalance.ports.metastore import MetastoreError, MetastoreHistory
 from rebalance.store.core.store_limits import StoreLimits
-from rebalance.store.shell.damaged_store import note_damage
+from rebalance.store.shell.damaged_store import damage_of, move_aside, note_damage, why_kept
 from rebalance.store.shell.store_errors import StoreDamagedError
+from rebalance.store.shell.store_ring import RingError, StoreRing
 from rebalance.store.shell.store_runtime import StorePlace, StoreRuntime
 
 log = structlog.get_logger(__name__)
+
+
+class StoreObstacles:
+    """Of the store of ``node`` in ``directory``, which is made where it is missing."""
+
+    def __init__(self, node: str, directory: Path, metastore: MetastoreHistory, keyspace: Keyspace) -> None:
+        self._node = node
+        self._directory = directory
+        self._own = OwnDirectory(node, lambda: (directory,), metastore, keyspace)
+        self._ring = StoreRing(metastore, keyspace, node, "", ("", 0))
+
+    async def why(self) -> str:
+        """A cause; empty: the server may begin. A damaged store that others can fill again is moved aside.
+        Raises OSError."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        cause = await self._own.why_foreign()
+        if cause:
+            return cause
+        damage = await asyncio.to_thread(damage_of, self._directory)
+        if not damage:
+            return ""
+        try:
+            start = await self._ring.start()
+        except (MetastoreError, RingError, RecordNotReadableError) as error:
+            return Cause.STORE_DAMAGED.text(f"{damage}; who else has its copies cannot be read: {error}")
+        cause = why_kept(self._directory, damage, start, self._node)
+        if cause:
+            return cause
+        aside = await asyncio.to_thread(move_aside, self._directory)
+        log.error(
+            "a damaged store is moved aside, and filled again from others", damage=damage, kept=str(aside)
+        )
+        self._directory.mkdir(mode=0o700)
+        return await self._own.why_foreign()
+
 
 LEAVE_LIMIT_S = 5.5
 """More than a server takes to leave, or to give it up; less than its agent waits for it."""

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Annotated
 
 from app.cli.exits import ExitCode
-from app.cli.options import DEFAULT_DATA_DIR, CatalogOption, DataDirOption, group, make_settings, option
-from app.cli.password_input import PasswordInput, read_password
-from app.cli.say import say
-from app.cli.service_process import keep_private, one_line
+from app.cli.options import (
+    DEFAULT_DATA_DIR,
+    CatalogOption,
+    DataDirOption,
+    PasswordInput,
+    group,
+    make_settings,
+    option,
+    read_password,
+)
+from app.cli.output import say
+from app.cli.services import keep_private, one_line
 
 app = group("Recover an administrator on the machine of the catalog.")
 

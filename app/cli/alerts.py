@@ -9,13 +9,13 @@ import typer
 
 from app.cli.connection import Api, client_command, object_command
 from app.cli.exits import ExitCode, UsageError
+from app.cli.limits import seconds_of
 from app.cli.options import ByOption, argument, group, option
-from app.cli.rebalance_run import seconds_of
-from app.cli.say import counted, say
-from app.core.alert_silence import silenced_text
+from app.cli.output import counted, say
+from app.core.alerts import silenced_text
 
 if TYPE_CHECKING:
-    from app.contract.alerts import AlertBody, SilenceBody
+    from app.contract.health import AlertBody, SilenceBody
 
 RESOLVED = "resolved"
 app = group()

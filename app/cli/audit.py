@@ -7,7 +7,7 @@ from typing import Annotated
 from app.cli.connection import Api, client_command
 from app.cli.exits import ExitCode
 from app.cli.options import option
-from app.cli.problem_document import JsonObject
+from app.cli.problems import JsonObject
 
 DETAILS_SHOWN = 60
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.cli.say import say
+from app.cli.output import say
 from rebalance.core.causes.cause_table import anchor
 
 PAGES_MAX = 5

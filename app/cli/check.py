@@ -16,11 +16,10 @@ from typing import Annotated, Any
 
 from app.cli.exits import ExitCode, UsageError
 from app.cli.options import argument, option
-from app.cli.problem_document import ProblemDocument
-from app.cli.problems import describe_problem
-from app.cli.say import say, say_json
+from app.cli.output import say, say_json
+from app.cli.problems import ProblemDocument, describe_problem
 from app.cli.sql_source import Script, read_script
-from app.configuration.node_profiles import profiles_of
+from app.configuration.node_settings import profiles_of
 from app.requests.errors import problem
 from app.supervision.child_plan import NodeSpec, default_topology, read_topology
 from app.supervision.installation_state import UpError

@@ -1,4 +1,4 @@
-"""The commands' shell around the API's requests. How it fails is in ``app.cli.request_errors``."""
+"""The commands' shell around the API's requests. How it fails is in ``app.cli.problems``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ import httpx
 from app.cli import requests
 from app.cli.address import Address
 from app.cli.exits import ExitCode, UsageError
-from app.cli.problem_document import JsonObject, ProblemDocument, json_object
-from app.cli.request_errors import NoAnswerError, ProblemError, UnreachableError, UntrustedError
+from app.cli.output import say
+from app.cli.problems import (
+    JsonObject,
+    NoAnswerError,
+    ProblemDocument,
+    ProblemError,
+    UnreachableError,
+    UntrustedError,
+    json_object,
+)
 from app.cli.requests import Request
-from app.cli.say import say
 from rebalance.hosting.tls_handshakes import SharedContext
 
 CONNECT_TIMEOUT_S = 5.0

@@ -21,7 +21,7 @@ from app.cli.options import (
     OutputFormat,
     UrlOption,
 )
-from app.cli.say import say, say_json
+from app.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient
@@ -47,8 +47,7 @@ class Api:
     def client(self, reason: str = "") -> Iterator[ApiClient]:
         """Closed at the end. A ProblemError in the block becomes a CliError that shows it as ``form`` says."""
         from app.cli.client import ApiClient
-        from app.cli.problems import render_problem
-        from app.cli.request_errors import ProblemError
+        from app.cli.problems import ProblemError, render_problem
 
         with ApiClient(find_address(self.url, self.data_dir), reason) as client:
             try:

@@ -10,7 +10,7 @@ from typing import Annotated
 from app.cli.doctor import ServerOption, find_target
 from app.cli.exits import CliError, ExitCode
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, argument, group, option
-from app.cli.say import say
+from app.cli.output import say
 
 app = group("Create a support bundle.")
 

@@ -1,29 +1,123 @@
-"""``zonectl demo``: the main job on a running installation. Every claim it prints is checked."""
+"""``zonectl demo``: the main job on a running installation. Every claim it prints is checked.
+
+The demo's script: one CREATE ZONE, one ALTER ZONE, run apart so that keys can be written in between.
+
+The demo's load: a thread that puts one new key after another for as long as a change runs.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 from uuid import uuid4
 
 from app.cli.address import Address, find_address
 from app.cli.client import ApiClient
-from app.cli.demo_script import DemoScript, read_demo_script
-from app.cli.demo_writer import Writer
-from app.cli.exits import CliError, ExitCode
+from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.follow import FollowProgress, follow, touched_zones
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, UrlOption, option
 from app.cli.output import print_table
-from app.cli.request_errors import RequestError
+from app.cli.problems import RequestError
+from catalog.core.errors import ParseError
+from catalog.core.messages import AlterZone, CreateZone, ZoneOption
+from parser.queries import Ddl, read_each
+from parser.render_principals import render_name
+from parser.text_limits import OWN_TEXT
 
 if TYPE_CHECKING:
     from app.contract.statements import StatementOutcome
     from app.contract.zones import PartitionBody, Roles
+
+
+# A link to examples/quickstart.sql, so that an installed package has the same text.
+QUICKSTART = Path(__file__).with_name("quickstart.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoScript:
+    """Two statements and the zone's name, each as written in the file; ``replicas`` as the second asks."""
+
+    zone: str
+    create: str
+    alter: str
+    replicas: int
+
+
+def read_demo_script(path: Path | None) -> DemoScript:
+    """Raises UsageError when the file is not one CREATE ZONE and one ALTER ZONE."""
+    source = path or QUICKSTART
+    try:
+        return parse_demo_script(source.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read {source}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}") from error
+
+
+def parse_demo_script(text: str) -> DemoScript:
+    """Raises ValueError that says what is expected."""
+    pieces = list(read_each(text, OWN_TEXT))
+    for piece in pieces:
+        if isinstance(piece.statement, ParseError):
+            raise ValueError(str(piece.statement)) from piece.statement
+    commands = [piece.statement.command for piece in pieces if isinstance(piece.statement, Ddl)]
+    match commands:
+        case [CreateZone() as create, AlterZone() as alter] if len(pieces) == len(commands):
+            values = [clause.value for clause in alter.options if clause.option is ZoneOption.REPLICAS]
+        case _:
+            raise ValueError("the demo expects one CREATE ZONE, then one ALTER ZONE")
+    if not values or not isinstance(values[0], int):
+        raise ValueError("the demo expects that ALTER ZONE sets REPLICAS to a number")
+    return DemoScript(render_name(create.name), pieces[0].cut.text, pieces[1].cut.text, values[0])
+
+
+# Between two puts, so that reading all keys back takes seconds, however long the change takes.
+PAUSE_S = 0.005
+
+
+class Writer:
+    """Use it in a ``with``. ``acknowledged`` holds exactly the puts that the server confirmed."""
+
+    def __init__(self, address: Address, zone: str) -> None:
+        self.acknowledged: dict[str, str] = {}
+        self.errors: list[str] = []
+        self.stall_ms_max = 0.0
+        self._address = address
+        self._zone = zone
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="demo-writer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Waits for the put that is under way."""
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def puts(self) -> int:
+        return len(self.acknowledged) + len(self.errors)
+
+    def _write(self) -> None:
+        with ApiClient(self._address) as client:
+            while not self._ended.is_set():
+                key = f"live-{self.puts + 1:06}"
+                started = time.monotonic()
+                try:
+                    client.put(self._zone, key, f"value of {key}", uuid4().hex)
+                    self.acknowledged[key] = f"value of {key}"
+                except CliError as error:
+                    self.errors.append(f"{key}: {error}")
+                self.stall_ms_max = max(self.stall_ms_max, (time.monotonic() - started) * 1000)
+                self._ended.wait(PAUSE_S)
 
 
 READY_WAIT_S = 60.0

@@ -47,8 +47,7 @@ def doctor(
       zonectl doctor --url https://zones.example:7443
       zonectl doctor -o json | jq '.checks[] | select(.verdict != "ok")'
     """
-    from app.cli.output import print_table
-    from app.cli.say import say, say_json
+    from app.cli.output import print_table, say, say_json
     from app.diagnosis.checks import CheckVerdict, report, worst
     from app.diagnosis.examination import examine
 
@@ -108,7 +107,7 @@ def find_target(url: str | None, data_dir: Path, stack: ExitStack) -> Target:
 def _selected(client: ApiClient, sql: str) -> Mapping[str, Any]:
     """The outcome of a SELECT. Raises RuntimeError when refused, and OSError where asking again may help."""
     from app.cli import requests
-    from app.cli.request_errors import RequestError, may_pass
+    from app.cli.problems import RequestError, may_pass
 
     try:
         (outcome,) = client.send(replace(requests.execute(sql), timeout_s=SELECT_S))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO, TypeVar
 
 from app.cli.exits import ExitCode
-from app.cli.request_errors import ProblemError, RequestError, UnreachableError, may_pass
-from app.cli.say import say
+from app.cli.output import say
+from app.cli.problems import ProblemError, RequestError, UnreachableError, may_pass
 from catalog.core.visible import visible
 from rebalance.core.causes.cause_table import in_words
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from app.cli.connection import Api, client_command, object_command
 from app.cli.exits import ExitCode
+from app.cli.limits import seconds_of
 from app.cli.options import AuditNote, ReasonOption, argument, group, option
-from app.cli.rebalance_run import seconds_of
 
 app = group("Show and change the log levels of all processes.")
 

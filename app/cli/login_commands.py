@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from app.cli.address import Address
+from app.cli.address import Address, Context, load_contexts, origin_of, save_contexts
 from app.cli.connection import Api, object_command
-from app.cli.contexts import Context, load_contexts, origin_of, save_contexts
 from app.cli.exits import CliError, ExitCode, UsageError
-from app.cli.options import argument, asker, option, setting
-from app.cli.password_input import PasswordInput, read_password
-from app.cli.say import say
+from app.cli.options import PasswordInput, argument, asker, option, read_password, setting
+from app.cli.output import say
 
 ServerArgument = Annotated[
     str, argument("URL", "Address of the server, for example https://zones.example:7443.")
@@ -50,8 +48,7 @@ def login(
     """
     from app.cli.client import ApiClient
     from app.cli.options import OutputFormat
-    from app.cli.problems import render_problem
-    from app.cli.request_errors import ProblemError
+    from app.cli.problems import ProblemError, render_problem
 
     origin = origin_of(url)
     if not origin.startswith("https://"):
@@ -85,7 +82,7 @@ def logout(
       zonectl logout
     """
     from app.cli.client import ApiClient
-    from app.cli.request_errors import RequestError
+    from app.cli.problems import RequestError
 
     contexts = load_contexts()
     context = contexts.of(url or contexts.current) if url or contexts.current else None

@@ -2,13 +2,15 @@
 
 The table below names every command with its line of help. The module of a command is imported when the command
 runs or is asked for its own help, so that ``zonectl --help`` answers at once.
+
+Environment variables that set options of commands in earlier releases, and set nothing now.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -51,7 +53,7 @@ COMMANDS = {
     },
     "Offline analysis": {
         "place": ("app.cli.place", "Compute a placement for a set of nodes."),
-        "whatif": ("app.cli.whatif", "Compare candidate topologies."),
+        "whatif": ("app.cli.analysis", "Compare candidate topologies."),
         "skew": ("app.cli.analysis", "Show how evenly a placement spreads replicas."),
         "transfers": ("app.cli.analysis", "Show what a change of placement copies."),
         "copies": ("app.cli.analysis", "Compare the OWNING copies of each partition."),
@@ -207,7 +209,6 @@ def _warn_of_variables(arguments: list[str]) -> None:
     """An exported variable that earlier releases read is not passed over in silence."""
     if not any(name.startswith("ZONEKEEPER_") for name in os.environ):
         return
-    from app.cli.former_variables import former_variables
 
     for variable, instead in former_variables(_command(), arguments, os.environ):
         print(f"zonectl: {variable} is ignored; type {instead}", file=sys.stderr)
@@ -251,3 +252,42 @@ def _typed_now(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     names = {own for option in context.command.params for own in option.opts} if context is not None else set()
     return f"{former} is gone: it is {typed} now" if name in names else ""
+
+
+PREFIX = "ZONEKEEPER_"
+
+
+def former_variables(
+    command: Any, arguments: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Those that are set and belong to an option of the command which ``arguments`` name, with what to type
+    instead; not of an option that is typed. ``command``: ``zonectl`` itself."""
+    present = {name for name in environment if name.startswith(PREFIX)}
+    if not present:
+        return
+    words: list[str] = []
+    for word in arguments:
+        commands = getattr(command, "commands", None)
+        if commands is None:
+            break
+        if word in commands:
+            command = commands[word]
+            words.append(word)
+    for option in command.params:
+        if option.param_type_name != "option":
+            continue
+        for flag in (flag for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")):
+            if any(argument.partition("=")[0] == flag for argument in arguments):
+                continue
+            name = flag.removeprefix("--").replace("-", "_").upper()
+            names = (PREFIX + name, *(f"{PREFIX}{word.upper()}_{name}" for word in words))
+            for variable in present.intersection(names) - {option.envvar, *_settings()}:
+                yield variable, flag if option.is_flag else f"{flag} {option.metavar or 'VALUE'}"
+
+
+def _settings() -> frozenset[str]:
+    """Variables that are settings of processes."""
+    # It takes long to import, and there is hardly ever such a variable.
+    from app.configuration.settings import Settings
+
+    return frozenset(PREFIX + field.upper() for field in Settings.model_fields)

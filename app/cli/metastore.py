@@ -7,7 +7,7 @@ import sys
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
 from app.cli.options import ReasonOption, YesOption, group
-from app.cli.say import confirm, counted, say
+from app.cli.output import confirm, counted, say
 
 app = group("Check that catalog and etcd belong together, and continue after a restore.")
 

@@ -30,10 +30,8 @@ from app.cli.options import (
     option,
     setting,
 )
-from app.cli.output import print_table
-from app.cli.say import confirm, counted, say
-from app.cli.service_process import keep_private, run_until_stopped
-from app.cli.services import accept_links
+from app.cli.output import confirm, counted, print_table, say
+from app.cli.services import accept_links, keep_private, run_until_stopped
 
 if TYPE_CHECKING:
     from app.contract.nodes import CanStop, DrainResult, LossBody, NodeBody, NodeRemoval

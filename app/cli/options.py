@@ -1,8 +1,12 @@
-"""How options are declared, and those that several commands share."""
+"""How options are declared, and those that several commands share.
+
+Passwords come from a terminal or from standard input, never as arguments.
+"""
 
 from __future__ import annotations
 
 import getpass
+import sys
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +19,7 @@ from app.cli.exits import UsageError
 
 if TYPE_CHECKING:
     from app.configuration.settings import Settings
+
 
 DEFAULT_DATA_DIR = Path("zonekeeper-data")
 
@@ -204,3 +209,23 @@ def make_settings(*groups: ApiOptions | StoreOptions, **given: object) -> Settin
     except ValueError as error:
         raise UsageError(str(error)) from error
     return settings
+
+
+PasswordInput = Annotated[
+    bool, option("--password-stdin", "Read the password from the first line of standard input.")
+]
+
+
+def read_password(name: str, from_stdin: bool) -> str:
+    """Raises UsageError."""
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif sys.stdin.isatty():
+        import getpass
+
+        password = getpass.getpass(f"Password of {name}: ")
+    else:
+        raise UsageError("there is no terminal to ask for the password: give it with --password-stdin")
+    if not password:
+        raise UsageError("the password is empty")
+    return password

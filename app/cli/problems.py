@@ -1,15 +1,104 @@
-"""How a refusal is shown: for people with a caret below the spot, for programs as one JSON object."""
+"""How a refusal is shown: for people with a caret below the spot, for programs as one JSON object.
+
+A problem document (RFC 9457) as a client reads it.
+
+How a request to the API fails.
+
+RequestError
+├── UnreachableError    nobody answers, or what answers is not Zonekeeper
+│   └── UntrustedError  who answers shows a certificate that is not trusted: nothing was sent
+├── NoAnswerError       the request was sent and no answer came: it may have been carried out
+└── ProblemError        the server refused; ``problem`` is its problem+json
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from app.cli.address import CA_VARIABLE, Address
+from app.cli.exits import CliError, ExitCode
 from app.cli.options import OutputFormat
-from app.cli.problem_document import ProblemDocument
-from app.cli.say import json_text
+from app.cli.output import json_text
 from app.cli.sql_source import Script
-from catalog.core.visible import hidden_character
+from catalog.core.visible import hidden_character, visible
+
+if TYPE_CHECKING:
+    import httpx
+
+    from app.contract.statements import StatementOutcome
+
+
+JsonObject = dict[str, Any]
+SERVER_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemDocument:
+    """A problem+json body; ``results`` are those of the statements before the refused one."""
+
+    status: int
+    name: str
+    detail: str
+    code: int | str | None = None
+    sql_state: str | None = None
+    line: int | None = None
+    column: int | None = None
+    statement: int | None = None
+    results: Sequence[StatementOutcome] = field(default=())
+    file: str | None = None
+    """Of several files that were sent, the one that is wrong."""
+    request_id: str | None = None
+    """By which the server's log has it."""
+
+    @classmethod
+    def from_body(cls, status: int, body: Mapping[str, Any]) -> ProblemDocument:
+        return cls(
+            status=status,
+            name=str(body.get("name") or body.get("title") or "ERROR"),
+            detail=str(body.get("detail") or body.get("title") or f"HTTP {status}"),
+            code=body.get("code"),
+            sql_state=body.get("sqlState"),
+            line=body.get("line"),
+            column=body.get("column"),
+            statement=body.get("statement"),
+            results=tuple(body.get("results") or ()),
+            file=body.get("file"),
+            request_id=body.get("request_id"),
+        )
+
+    def headline(self) -> str:
+        """``NAME (code, SQLSTATE): message``, without what the server did not name; with the request's id where
+        the server has failed, and its log says more."""
+        codes = ", ".join(str(part) for part in (self.code, self.sql_state) if part not in (None, ""))
+        detail = visible(self.detail)
+        request = f"; request id {self.request_id}" if self.status >= SERVER_ERROR and self.request_id else ""
+        return f"{self.name} ({codes}): {detail}{request}" if codes else f"{self.name}: {detail}{request}"
+
+    def as_json(self) -> JsonObject:
+        return {
+            "name": self.name,
+            "code": self.code,
+            "sqlState": self.sql_state,
+            "message": self.detail,
+            "line": self.line,
+            "column": self.column,
+            "statement": self.statement,
+            "status": self.status,
+        }
+
+
+def json_object(response: httpx.Response) -> JsonObject | None:
+    """None for a body that is none."""
+    try:
+        body = response.json()
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None
+
 
 _WORD = re.compile(r"\w+|\"[^\"]*\"|'[^']*'")
 TAB_STOP = 8
@@ -66,3 +155,46 @@ def _width(text: str) -> int:
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
         for char in text
     )
+
+
+GATEWAY_TIMEOUT = 504
+
+
+class RequestError(CliError):
+    """Base of the tree in this module's docstring."""
+
+
+class UnreachableError(RequestError):
+    def __init__(self, address: Address, reason: str) -> None:
+        super().__init__(
+            ExitCode.UNREACHABLE,
+            f"no Zonekeeper answers at {address.url} ({address.origin}): {reason}. "
+            "Start one with `zonectl up`, or name one with --url or ZONEKEEPER_URL.",
+        )
+
+
+class UntrustedError(UnreachableError):
+    def __init__(self, address: Address, reason: str) -> None:
+        RequestError.__init__(
+            self,
+            ExitCode.UNREACHABLE,
+            f"the certificate of {address.url} ({address.origin}) is not trusted: {reason}. "
+            f"Name the authority that signed it with {CA_VARIABLE} or `zonectl login --ca-file`; "
+            "on the machine of a `zonectl up` name its directory with --data-dir.",
+        )
+
+
+class NoAnswerError(RequestError):
+    """``exit_code`` is 4 when time ran out, 3 when the connection broke."""
+
+
+class ProblemError(RequestError):
+    def __init__(self, problem: ProblemDocument) -> None:
+        code = ExitCode.TIMED_OUT if problem.status == GATEWAY_TIMEOUT else ExitCode.FAILED
+        super().__init__(code, problem.headline())
+        self.problem = problem
+
+
+def may_pass(error: RequestError) -> bool:
+    """A server that restarts, or waits for its stores, is asked again; a refusal is final."""
+    return not isinstance(error, ProblemError) or error.problem.status >= SERVER_ERROR

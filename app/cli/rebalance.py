@@ -129,7 +129,7 @@ def limits(api: Api, note: AuditNote, **given: Any) -> int:
       zonectl rebalance limits --ha-reset 20
       zonectl rebalance limits --format json | jq .pause
     """
-    from app.cli.rebalance_run import limits_request, show_limits
+    from app.cli.limits import limits_request, show_limits
 
     change = limits_request(given)
     return show_limits(api, change | note.given() if change else {})
@@ -149,7 +149,7 @@ def pause(api: Api, note: AuditNote, zone: ZoneOption = None, time_limit: ForOpt
       zonectl rebalance pause --zone orders --by "night shift"
       zonectl rebalance resume
     """
-    from app.cli.rebalance_run import pause_request, paused, show_limits
+    from app.cli.limits import pause_request, paused, show_limits
 
     return show_limits(api, paused(zone and fold_name(zone), pause_request(note, time_limit)))
 
@@ -166,6 +166,6 @@ def resume(api: Api, note: AuditNote, zone: ZoneOption = None) -> int:
       zonectl rebalance resume --reason "the disks are in"
       zonectl rebalance resume --zone orders
     """
-    from app.cli.rebalance_run import paused, show_limits
+    from app.cli.limits import paused, show_limits
 
     return show_limits(api, paused(zone and fold_name(zone), None) | note.given())

@@ -21,9 +21,8 @@ from app.cli.options import (
     group,
     option,
 )
-from app.cli.output import Columns
-from app.cli.problem_document import JsonObject
-from app.cli.say import counted, say
+from app.cli.output import Columns, counted, say
+from app.cli.problems import JsonObject
 from app.views.shown_resets import shown_of
 
 if TYPE_CHECKING:

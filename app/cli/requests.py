@@ -7,22 +7,28 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
-from app.cli.problem_document import JsonObject
+from app.cli.problems import JsonObject
 from app.contract.keys import ABANDONS_FIELD, TIMEOUT_FIELD
 from rebalance.core.keyspace.write_terms import ANY, WriteTerms
 
 if TYPE_CHECKING:
-    from app.contract.alerts import Alerts, SilenceBegun, SilenceBody, SilenceEnded
     from app.contract.audit import AuditRecords
+    from app.contract.health import Alerts, SilenceBegun, SilenceBody, SilenceEnded
     from app.contract.keys import GetResult, PutResult, VerifyBody
-    from app.contract.log_levels import LevelChange, LevelReset, LogLevels
     from app.contract.logins import ConsoleLink, NewToken, TokenBody, WhoAmI
-    from app.contract.metastore import AdoptionBody, MetastoreState
+    from app.contract.maintenance import (
+        AdoptionBody,
+        FinalisedBody,
+        LevelChange,
+        LevelReset,
+        LogLevels,
+        MetastoreState,
+        UpgradeBody,
+    )
     from app.contract.nodes import CanStop, DrainResult, NodeBody, NodeRemoval
     from app.contract.operations import OperationDetail, Operations
     from app.contract.recovery import LossResets, PartitionStates, Resets, Restarts
     from app.contract.statements import StatementOutcome
-    from app.contract.upgrade import FinalisedBody, UpgradeBody
     from app.contract.zones import PartitionBody, Progress, ZoneBody, ZoneDetail
 
 T = TypeVar("T")

@@ -1,10 +1,16 @@
-"""``zonectl sql``: run a script of statements, and with ``--wait`` follow the data to where it belongs."""
+"""``zonectl sql``: run a script of statements, and with ``--wait`` follow the data to where it belongs.
+
+A script that is larger than a server reads at once, cut into requests that mean the same one after another.
+
+As the server does, a script is read whole before anything runs: here, when it has to be cut. What only the
+server can judge before it runs is a query, so that a script with one is never cut.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,14 +23,121 @@ from app.cli.exits import CliError, ExitCode
 from app.cli.follow import follow, touched_zones
 from app.cli.options import OutputFormat, ReasonOption, TimeoutOption, WaitOption, option
 from app.cli.output import print_results
-from app.cli.problem_document import ProblemDocument
-from app.cli.problems import render_problem
-from app.cli.request_errors import ProblemError
-from app.cli.script_parts import ScriptPart, parts_of
-from app.cli.sql_source import read_script
+from app.cli.problems import ProblemDocument, ProblemError, render_problem
+from app.cli.sql_source import Script, read_script
 
 if TYPE_CHECKING:
     from app.contract.statements import StatementOutcome
+
+
+SMALL_CHARS = 8_000
+"""No script of so few characters is too large; larger ones are looked at, which takes the parser."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptPart:
+    """A part of a script: what is before it in the whole."""
+
+    text: str
+    statements_before: int = 0
+    lines_before: int = 0
+    columns_before: int = 0
+
+    def in_script(self, problem: ProblemDocument) -> ProblemDocument:
+        """The problem with the places and numbers of the whole script."""
+        line, column, statement = problem.line, problem.column, problem.statement
+        if line is not None and column is not None:
+            column += self.columns_before if line == 1 else 0
+            line += self.lines_before
+        if statement is not None:
+            statement += self.statements_before
+        return replace(problem, line=line, column=column, statement=statement)
+
+
+def parts_of(script: Script) -> Sequence[ScriptPart]:
+    """One part for a script that can be sent as it is.
+
+    Raises ProblemError for one that is wrong and too large to be sent, CliError for one that cannot be cut.
+    """
+    if len(script.text) < SMALL_CHARS:
+        return (ScriptPart(script.text),)
+    from parser.text_limits import DEFAULT_LIMITS as LIMITS
+
+    statements, has_query = _read(script)
+    tokens = sum(statement.tokens for statement in statements)
+    size = len(script.text.encode(errors="surrogatepass"))
+    if (
+        size <= LIMITS.text_bytes_max
+        and len(statements) <= LIMITS.statements_max
+        and tokens <= LIMITS.tokens_max
+    ):
+        return (ScriptPart(script.text),)
+    most = (
+        f"a server reads {LIMITS.text_bytes_max} bytes, {LIMITS.statements_max} statements and "
+        f"{LIMITS.tokens_max} tokens at once, the script has {size}, {len(statements)} and {tokens}"
+    )
+    if has_query:
+        message = f"{script.name}: {most}; it holds queries, which are checked before anything runs: cut it"
+        raise CliError(ExitCode.FAILED, message)
+    return _cut(script, statements, most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    start: int
+    end: int
+    tokens: int
+    line: int
+    column: int
+
+
+def _read(script: Script) -> tuple[list[_Statement], bool]:
+    """The statements, and whether one is a query. Raises ProblemError for a script that is wrong."""
+    from app.requests.errors import problem
+    from catalog.core.errors import ParseError
+    from parser.queries import Query, read_each
+    from parser.text_limits import OWN_TEXT
+
+    statements: list[_Statement] = []
+    has_query = False
+    try:
+        for read in read_each(script.text, OWN_TEXT):
+            if isinstance(read.statement, ParseError):
+                raise read.statement
+            has_query |= isinstance(read.statement, Query)
+            start, end = read.cut.offset, read.cut.offset + len(read.cut.text)
+            place = read.lines.position(start)
+            statements.append(_Statement(start, end, len(read.cut.tokens), place.line, place.column))
+    except ParseError as error:
+        raise ProblemError(ProblemDocument.from_body(error.kind.http_status, problem(error))) from error
+    return statements, has_query
+
+
+def _cut(script: Script, statements: Sequence[_Statement], most: str) -> Sequence[ScriptPart]:
+    from parser.text_limits import DEFAULT_LIMITS as LIMITS
+
+    groups: list[list[_Statement]] = []
+    tokens = size = 0
+    for statement in statements:
+        its_size = len(script.text[statement.start : statement.end].encode()) + 1
+        if its_size > LIMITS.text_bytes_max or statement.tokens > LIMITS.tokens_max:
+            message = f"{script.name}:{statement.line}:{statement.column}: one statement is too large: {most}"
+            raise CliError(ExitCode.FAILED, message)
+        tokens, size = tokens + statement.tokens, size + its_size
+        full = bool(groups) and len(groups[-1]) == LIMITS.statements_max
+        if not groups or full or tokens > LIMITS.tokens_max or size > LIMITS.text_bytes_max:
+            groups.append([])
+            tokens, size = statement.tokens, its_size
+        groups[-1].append(statement)
+    parts: list[ScriptPart] = []
+    before = 0
+    for group in groups:
+        first = group[0]
+        text = script.text[first.start : group[-1].end]
+        parts.append(ScriptPart(text, before, first.line - 1, first.column - 1))
+        before += len(group)
+    return parts
+
 
 if TYPE_CHECKING:
     pass

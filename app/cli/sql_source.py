@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from app.cli.exits import CliError, ExitCode, UsageError
-from app.cli.say import say
+from app.cli.output import say
 
 STDIN = "-"
 SUFFIX = ".sql"

@@ -12,11 +12,9 @@ from app.cli.cause_pages import say_pages
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
 from app.cli.follow import FollowProgress
-from app.cli.output import print_table, table_columns
-from app.cli.problem_document import JsonObject
-from app.cli.rebalance_view import summary
-from app.cli.request_errors import ProblemError
-from app.cli.say import say
+from app.cli.limits import summary
+from app.cli.output import print_table, say, table_columns
+from app.cli.problems import JsonObject, ProblemError
 from app.contract.change_text import describe_params
 from app.contract.columns import columns_of
 from app.contract.nodes import NodeBody
@@ -24,7 +22,7 @@ from app.contract.zones import ZoneBody
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient
-    from app.contract.alerts import AlertBody
+    from app.contract.health import AlertBody
 
 DEGRADED_MAX = 20
 NODE_FIELDS = ("name", "alive", "members", "copies", "attributes", "profiles")

@@ -20,9 +20,8 @@ from app.cli.options import (
     make_settings,
     setting,
 )
-from app.cli.output import print_rows
-from app.cli.say import counted, say, say_json
-from app.cli.service_process import keep_private, run_until_stopped
+from app.cli.output import counted, print_rows, say, say_json
+from app.cli.services import keep_private, run_until_stopped
 
 if TYPE_CHECKING:
     from rebalance.store.core.store_check import CopyCheck

@@ -133,7 +133,7 @@ def up(
 
 def _chosen_from(settings: Settings) -> range | None:
     """Raises UsageError."""
-    from app.configuration.port_range import port_range
+    from app.configuration.settings import port_range
 
     if settings.up_port_range is None:
         return None

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode
 from app.cli.options import ReasonOption, YesOption, group
-from app.cli.say import confirm, say
+from app.cli.output import confirm, say
 
 if TYPE_CHECKING:
-    from app.contract.upgrade import StepBody, UpgradeBody
+    from app.contract.maintenance import StepBody, UpgradeBody
 
 app = group("Upgrade to the next version, and finalise the upgrade.")
 COMMIT_SHOWN = 12

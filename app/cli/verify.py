@@ -11,7 +11,7 @@ from app.cli.connection import Api, object_command
 from app.cli.exits import ExitCode, UsageError
 from app.cli.names import fold_name
 from app.cli.options import PartitionsOption, ZoneArgument, option
-from app.cli.problem_document import JsonObject
+from app.cli.problems import JsonObject
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient

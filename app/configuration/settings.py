@@ -1,16 +1,19 @@
-"""Settings: environment (``ZONEKEEPER_*``) -> one value object. Command-line options override them."""
+"""Settings: environment (``ZONEKEEPER_*``) -> one value object. Command-line options override them.
+
+Ranges of ports as people write them.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.edge.http_limits import HttpLimits
+from app.edge.request_rules import HttpLimits
 from app.edge.trust import Trust
-from app.sql.statements.query_line import LineLimits
-from app.sql.statements.statement_line import RUNNING_MAX, WAITING_MAX, statement_limits
+from app.sql.statements.statement_line import RUNNING_MAX, WAITING_MAX, LineLimits, statement_limits
 from catalog.core.retention import KEPT_DAYS, Retention
 from catalog.secret_files import with_password_file
 from parser.text_limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
@@ -325,3 +328,14 @@ class Settings(BaseSettings):
         if self.catalog_password_file is None:
             return url
         return with_password_file(url, self.catalog_password_file)
+
+
+def port_range(text: str, whose: str, example: str) -> range:
+    """Of FIRST-LAST. Raises ValueError, saying what would be accepted."""
+    match = re.fullmatch(r"(\d+)-(\d+)", text)
+    if match is None:
+        raise ValueError(f"give {whose} ports as FIRST-LAST, for example {example}")
+    first, last = int(match[1]), int(match[2])
+    if not 1024 <= first < last <= 65535:
+        raise ValueError(f"ports {first}-{last}: FIRST is below LAST, both from 1024 to 65535")
+    return range(first, last + 1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from app.configuration.port_range import port_range
-from app.configuration.settings import Settings
+from app.configuration.settings import Settings, port_range
 from app.security.protections import leaving
 from spark.cluster_network import SparkNetwork, check_properties, master_hosts
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from fastapi import Request
 from nicegui import ui
 
-from app.alerts.alert_rows import BY_NAME
-from app.alerts.runbook import runbook_page
+from app.alerts.alert_rows import BY_NAME, runbook_page
 from app.api.alerts import shown_alerts, shown_silences
 from app.console import actions
 from app.console.controls import action_link, button, choice_field, confirm
@@ -19,9 +18,8 @@ from app.console.fragments import Fragment, link, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.shared import Site
 from app.console.viewer import may_use
-from app.contract.alerts import AlertBody, SilenceBody
-from app.core.alert_silence import silenced_text
-from app.core.alert_state import ENDED_MAX, AlertState
+from app.contract.health import AlertBody, SilenceBody
+from app.core.alerts import ENDED_MAX, AlertState, silenced_text
 from app.security.policy import PageControl
 from catalog.core.errors import ErrorKind, RefusedError
 

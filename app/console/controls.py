@@ -16,7 +16,7 @@ from app.console.browser import html
 from app.console.fragments import render
 from app.console.frame import PageFrame, remember_name
 from app.console.shared import Site
-from app.requests.actor import acting
+from app.requests.context import acting
 from app.security.policy import PageControl
 from catalog.core.errors import StatementError
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from app.console.browser import fill, html
-from app.edge.policies import CONSOLE as PATH
+from app.edge.headers import CONSOLE as PATH
 from rebalance.core.causes.cause_table import anchor, words
 
 EMPTY = Markup()

@@ -22,9 +22,9 @@ from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render, style_sheet, utc
 from app.console.shared import Site
 from app.console.viewer import current_viewer, page_refusal, sees_system, viewing
-from app.core.alert_state import AlertState
-from app.edge.policies import CONSOLE as PATH
-from app.requests.actor import current_actor
+from app.core.alerts import AlertState
+from app.edge.headers import CONSOLE as PATH
+from app.requests.context import current_actor
 from app.security.console_door import session_secret
 from app.security.policy import PAGES
 from catalog.core.audit import Actor, Channel

@@ -16,10 +16,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.console.cells import CODES, CopyCell, HealthCell, MoveCell, Role
 from app.console.charts import css
 from app.console.fragments import natural
-from app.console.zone_grid import COPY_OF, ROLE_OF, Numbers, ZoneGrid
+from app.console.zone_grid import (
+    CODES,
+    COPY_OF,
+    ROLE_OF,
+    CopyCell,
+    HealthCell,
+    MoveCell,
+    Numbers,
+    Role,
+    ZoneGrid,
+)
 
 COLUMNS_MAX = 96
 LABELLED_CELLS_MAX = 400

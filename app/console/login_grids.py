@@ -7,7 +7,7 @@ from functools import partial
 
 from nicegui import ui
 
-from app.console import login_actions
+from app.console import actions
 from app.console.browser import html
 from app.console.controls import confirm
 from app.console.fragments import render, when
@@ -38,7 +38,7 @@ class LoginGrids:
             self._tokens = pick_grid(columns, "Tokens", self._revoke_token)
 
     async def draw(self) -> None:
-        sessions = await login_actions.sessions(self._site, everybody=self._everybody)
+        sessions = await actions.sessions(self._site, everybody=self._everybody)
         rows = [
             {
                 "name": session["session_id"],
@@ -51,7 +51,7 @@ class LoginGrids:
             for session in sessions
         ]
         show_rows(self._sessions, rows)
-        tokens = await login_actions.tokens(self._site, everybody=self._everybody)
+        tokens = await actions.tokens(self._site, everybody=self._everybody)
         rows = [
             {
                 "name": token["token_id"],
@@ -66,10 +66,10 @@ class LoginGrids:
         show_rows(self._tokens, rows)
 
     def _end_session(self, name: str) -> None:
-        self._ask("End session", name, "Its pages are closed within 2 s.", login_actions.end_session)
+        self._ask("End session", name, "Its pages are closed within 2 s.", actions.end_session)
 
     def _revoke_token(self, name: str) -> None:
-        self._ask("Revoke token", name, "Every server refuses it within 2 s.", login_actions.revoke_token)
+        self._ask("Revoke token", name, "Every server refuses it within 2 s.", actions.revoke_token)
 
     def _ask(self, word: str, name: str, consequence: str, end: End) -> None:
         act = partial(end, self._site, name)

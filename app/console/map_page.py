@@ -11,7 +11,6 @@ from fastapi import Request
 from nicegui import events, ui
 
 from app.console.browser import html, set_height
-from app.console.cells import MoveCell
 from app.console.controls import button, choice_field, number_field
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render
@@ -29,7 +28,7 @@ from app.console.heat_map import (
 )
 from app.console.shared import Site, no_zone
 from app.console.viewer import shown_cause
-from app.console.zone_grid import Numbers, ZoneGrid
+from app.console.zone_grid import MoveCell, Numbers, ZoneGrid
 from catalog.core.zone import Zone
 
 LISTED_MAX = 50

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.security.refusing import AGAIN_S
+from app.security.login_check import AGAIN_S
 from rebalance.hosting.background import Background
 
 if TYPE_CHECKING:

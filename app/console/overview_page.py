@@ -14,11 +14,10 @@ from app.api.alerts import shown_alerts
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, render
 from app.console.frame import console_page, page_frame
-from app.console.overview import Tile, health_bar, stuck, tiles, unsettled
 from app.console.shared import Site
 from app.console.viewer import may_use, sees_system
-from app.console.zone_states import zone_states
-from app.core.alert_state import AlertState
+from app.console.zone_states import Tile, health_bar, stuck, tiles, unsettled, zone_states
+from app.core.alerts import AlertState
 from app.security.policy import PageControl
 
 CHANGES_SHOWN = 8

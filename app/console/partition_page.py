@@ -9,13 +9,13 @@ from nicegui import ui
 
 from app.api.zones import get_partition
 from app.console.actions import body
-from app.console.cells import has_lost_majority
 from app.console.feed import Topic
 from app.console.fragments import Fragment, link, render
 from app.console.frame import console_page, page_frame
 from app.console.plan import quoted
 from app.console.shared import Site
 from app.console.viewer import page_refusal
+from app.console.zone_grid import has_lost_majority
 from app.sql.statements.results import ResultSet
 from rebalance.core.keyspace.keys import PartitionId
 

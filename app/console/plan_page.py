@@ -13,10 +13,9 @@ from app.console.controls import ButtonKind, button, confirm
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
-from app.console.plan import PlanGoal, PlanPage, Wish, make_plan, plan_id_now
+from app.console.plan import PlanGoal, PlanPage, Wish, make_plan, plan_id_now, read_names
 from app.console.shared import Site
 from app.console.viewer import may_use, require
-from app.console.what_if import read_names
 from app.security.policy import PageControl
 from app.sql.plan.change_plan import refuse_other
 

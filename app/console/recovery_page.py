@@ -16,6 +16,7 @@ from app.console.controls import ButtonKind, button, confirm, text_field
 from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, render
 from app.console.frame import PageFrame, console_page, page_frame, problem_of
+from app.console.plan import read_names
 from app.console.recovery_model import (
     DryRun,
     ZoneLoss,
@@ -29,7 +30,6 @@ from app.console.recovery_model import (
 )
 from app.console.shared import Site
 from app.console.viewer import may_use
-from app.console.what_if import read_names
 from app.console.zone_states import zone_states
 from app.security.policy import PageControl
 from catalog.core.errors import RefusedError, StatementError

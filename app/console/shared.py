@@ -15,8 +15,7 @@ from app.api.services import Services
 from app.console.feed import PartitionFeed, Topic
 from app.console.fragments import link, render
 from app.console.viewer import Viewer, current_viewer, for_everybody, may_use, renewed, sees, sees_all_zones
-from app.core.alert_silence import Silence
-from app.core.alert_state import Alert
+from app.core.alerts import Alert, Silence
 from app.security.policy import PageControl
 from app.security.statement_policy import only_zones
 from app.sql.statements.results import ResultSet, SessionContext

@@ -17,10 +17,9 @@ from app.api.services import Services
 from app.console.browser import KEPT
 from app.console.feed import PartitionFeed
 from app.console.fragments import load_templates
+from app.console.guard import SocketGuard, ViewerMiddleware, is_kept
 from app.console.shared import Site
-from app.console.sockets import SocketGuard, is_kept
 from app.console.viewer import current_viewer
-from app.console.viewer_middleware import ViewerMiddleware
 from app.security.policy import PAGES, check_console
 from catalog.core.errors import StatementError
 from rebalance.hosting.background import Background

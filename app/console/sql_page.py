@@ -15,7 +15,7 @@ from app.console.feed import Topic
 from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.shared import NEW_ZONE, Site
-from app.console.sql_script import (
+from app.console.sql_editor import (
     ROWS_SHOWN_MAX,
     ScriptFailure,
     Sent,
@@ -27,10 +27,11 @@ from app.console.sql_script import (
     grid_options,
     has_rows,
     mark,
+    offered_words,
+    zone_words,
 )
-from app.console.sql_words import offered_words, zone_words
 from app.contract.change_text import CHANGE_COLUMNS, change_cells
-from app.sql.statements.statement_outcomes import ScriptError, ShownResult
+from app.sql.statements.results import ScriptError, ShownResult
 from catalog.core.errors import StatementError
 from parser.hidden_secrets import hide_secrets
 

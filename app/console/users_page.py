@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from app.console import login_actions
+from app.console import actions
 from app.console.browser import html
 from app.console.controls import button, choice_field, confirm, password_field, text_field
 from app.console.feed import Topic
@@ -29,7 +29,7 @@ from app.console.principal_forms import (
     target_text,
 )
 from app.console.shared import Site
-from app.sql.views.principal_views import grant_rows, role_rows, user_rows
+from app.sql.views.view_rows import grant_rows, role_rows, user_rows
 from catalog.core.snapshot import CatalogSnapshot
 
 USER_COLUMNS = [
@@ -102,7 +102,7 @@ class _Principals:
 
         async def act(_by: str, _reason: str) -> str:
             values = {field: str(element.value or "") for field, element in fields.items()}
-            return await login_actions.run_statement(self._site, form.statement(values))
+            return await actions.run_statement(self._site, form.statement(values))
 
         confirm(self._frame, form.word, form.consequence, form.word, act, danger=form.is_dangerous, more=build)
 
@@ -111,7 +111,7 @@ class _Principals:
             return
 
         async def act(_by: str, _reason: str) -> str:
-            return await login_actions.run_statement(self._site, statement)
+            return await actions.run_statement(self._site, statement)
 
         confirm(self._frame, f"{statement}?", REVOKE.consequence, REVOKE.word, act, danger=True)
 

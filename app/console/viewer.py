@@ -12,8 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from app.requests.actor import acting
-from app.requests.login import Login, logged_in
+from app.requests.context import Login, acting, logged_in
 from app.security.policy import CONTROLS, PAGES, SEE_SYSTEM, Need, PageControl, Subject
 from app.security.session_view import SessionView
 from catalog.core.audit import NOBODY, Actor

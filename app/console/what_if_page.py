@@ -14,8 +14,8 @@ from app.console.feed import Topic
 from app.console.fragments import Fragment, link, render
 from app.console.frame import console_page, go, page_frame
 from app.console.grids import show_chart
+from app.console.plan import Answer, Question, compare, read_names
 from app.console.shared import Site
-from app.console.what_if import Answer, Question, compare, read_names
 from catalog.core.zone import Zone
 
 CHARTED_MAX = 120

@@ -1,7 +1,11 @@
-"""Keys and values, the routing of them, and samples of copies."""
+"""Keys and values, the routing of them, and samples of copies.
+
+Which replica of a partition answers a read.
+"""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -93,3 +97,9 @@ class VerifyBody(TypedDict):
     seed: int
     agrees: bool
     partitions: list[CheckedPartition]
+
+
+class ReadFrom(Enum):
+    LEADER = "leader"
+    LEARNER = "learner"
+    REPLICA = "replica"

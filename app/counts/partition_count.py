@@ -18,9 +18,8 @@ import structlog
 from sortedcontainers import SortedList
 
 from app.counts.zone_tally import Reading, ZoneCounts, ZoneTally
-from app.views.keyspace_views import KeyspaceViews
-from app.views.placed_zone import PlacedZone
-from app.views.wait_causes import WaitCauses
+from app.views.keyspace_views import KeyspaceViews, PlacedZone
+from app.views.waits import WaitCauses
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader

@@ -1,28 +1,302 @@
-"""The debug zip: what describes an installation, without its secrets and within limits of time and size."""
+"""The debug zip: what describes an installation, without its secrets and within limits of time and size.
+
+Entries of a debug zip that servers and etcd are asked for.
+
+Entries of a debug zip that are read from files of this machine.
+"""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
+import platform
+import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
+from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
-from app.diagnosis import bundle_answers, bundle_files
-from app.diagnosis.bundle_files import BundleEntry
+import grpc
+import httpx
+from aetcd import rpc
+
+from app.configuration.local_server import SCRAPE_TOKEN_FILE, TARGETS_FILE
+from app.configuration.settings import Settings
 from app.diagnosis.checks import report
-from app.diagnosis.examination import Target, examine
+from app.diagnosis.examination import Target, examine, gather
+from app.diagnosis.machine_probes import java
 from app.diagnosis.metastore_probes import MetastoreMember
-from app.diagnosis.rounds import gather
-from app.diagnosis.scrubbing import Scrubber
-from rebalance.hosting.age import age_of_this_process_s
+from app.diagnosis.scrubbing import HIDDEN, Scrubber, is_secret, secrets_in, without_literals
+from app.diagnosis.server_probes import Ask, Query
+from app.diagnosis.whereabouts import Place
+from app.process.build import own_commit, own_version
+from app.sql.views.system_views import SYSTEM_VIEWS
+from parser.hidden_secrets import hide_secrets
+from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.hosting.heartbeat import age_of_this_process_s
 from rebalance.hosting.private_files import replace_privately
+
+LOG_BYTES_MAX = 2 << 20
+LOGS_BYTES_MAX = 24 << 20
+SECRET_BYTES_MAX = 64 << 10
+PREFIX = "ZONEKEEPER_"
+STATE_FILES = ("state.json", "run.json", "etcd.json")
+SHOWN = frozenset(Settings.model_fields) - {"catalog_url"}
+"""Settings whose values may be shown. What has another name may be anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleEntry:
+    """One file of the zip, as text. ``is_cut``: it holds only a part."""
+
+    name: str
+    text: str
+    is_cut: bool = False
+
+
+def versions() -> Iterator[BundleEntry]:
+    packages = {each.name: each.version for each in distributions()}
+    body = {
+        "zonekeeper": own_version(),
+        "commit": own_commit(),
+        "python": sys.version,
+        "java": java().value,
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "packages": dict(sorted(packages.items())),
+    }
+    yield BundleEntry("versions.json", json.dumps(body, indent=2))
+
+
+def settings(place: Place, environment: Mapping[str, str]) -> Iterator[BundleEntry]:
+    """Those of this process and of each that runs, as their environments have them, and what the data
+    directory keeps."""
+    found = {"this process": _shown(environment)}
+    for name, pid in place.pids.items():
+        try:
+            raw = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        found[name] = _shown(_variables(raw))
+    yield BundleEntry("settings.json", json.dumps(found, indent=2))
+    if place.data_dir is None:
+        return
+    for name in STATE_FILES:
+        path = place.data_dir / name
+        if path.is_file():
+            yield BundleEntry(f"data-directory/{name}", path.read_text(errors="replace"))
+
+
+def logs(place: Place) -> Iterator[BundleEntry]:
+    """The ends of all, the newest first."""
+    if place.data_dir is None:
+        return
+    left = LOGS_BYTES_MAX
+    folder = place.data_dir / "logs"
+    paths = [path for path in folder.glob("*.log*") if path.is_file() and not path.is_symlink()]
+    for path in sorted(paths, key=lambda path: (-path.stat().st_mtime_ns, path.name)):
+        if left <= 0:
+            return
+        most = min(left, LOG_BYTES_MAX)
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - most))
+            raw = stream.read(most)
+        left -= len(raw)
+        # A line that begins before is left out: half a secret is not recognised.
+        kept = raw if size <= most else raw.partition(b"\n")[2]
+        yield BundleEntry(f"logs/{path.name}", kept.decode(errors="replace"), is_cut=size > most)
+
+
+def known_secrets(place: Place, environment: Mapping[str, str]) -> set[str]:
+    """By value: of the environments of this process and of those that run, and of files that hold nothing
+    else. What cannot be read is not known."""
+    found = secrets_in(environment)
+    for pid in place.pids.values():
+        try:
+            found |= secrets_in(_variables(Path(f"/proc/{pid}/environ").read_bytes()))
+        except OSError:
+            continue
+    files = [Path(value) for name, value in environment.items() if _names_secret_file(name) and value]
+    if place.data_dir is not None:
+        files += [place.data_dir / name for name in ("admin.token", SCRAPE_TOKEN_FILE)]
+    for path in files:
+        try:
+            text = path.read_bytes()[:SECRET_BYTES_MAX].decode(errors="replace").strip()
+        except OSError:
+            continue
+        found |= {line.strip() for line in text.splitlines()} - {""}
+    return found
+
+
+def _names_secret_file(name: str) -> bool:
+    return name.endswith("_FILE") and is_secret(name.removesuffix("_FILE"))
+
+
+def _variables(raw: bytes) -> dict[str, str]:
+    pairs = (entry.decode(errors="replace").partition("=") for entry in raw.split(b"\0") if b"=" in entry)
+    return {name: value for name, _, value in pairs}
+
+
+def _shown(environment: Mapping[str, str]) -> dict[str, str]:
+    """Ours, without the values of those that are no plain setting."""
+    return {
+        name: value if name.removeprefix(PREFIX).lower() in SHOWN else HIDDEN
+        for name, value in sorted(environment.items())
+        if name.startswith(PREFIX)
+    }
+
+
+CALL_S = 8.0
+ANSWERS: Mapping[str, str] = {
+    "metrics/server.txt": "/metrics",
+    "server/readiness.json": "/readyz",
+    "server/nodes.json": "/api/v1/nodes",
+    "server/zones.json": "/api/v1/zones",
+    "server/operations.json": "/api/v1/operations",
+    "server/limits.json": "/api/v1/rebalance/limits",
+    "server/metastore.json": "/api/v1/metastore",
+    "server/alerts.json": "/api/v1/alerts",
+    "server/metrics-targets.json": "/api/v1/metrics/targets",
+}
+STATEMENTS = frozenset({"STATEMENT", "SQL", "DETAILS", "HISTORY"})
+"""Columns and fields that hold SQL of users."""
+PAGE_KEYS = 5_000
+KEYS_MAX = 200_000
+
+
+def answers(ask: Ask) -> Iterator[BundleEntry]:
+    """What the server says by itself. A route that it has not, or that is not for its user, is left out."""
+    for name, path in ANSWERS.items():
+        answer = ask(path, CALL_S)
+        if answer.status_code not in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
+            continue
+        is_json = answer.headers.get("content-type", "").startswith("application/json")
+        yield BundleEntry(name, json.dumps(_hidden(answer.json()), indent=2) if is_json else answer.text)
+
+
+def views(query: Query) -> Iterator[BundleEntry]:
+    """The views of SYSTEM, each as CSV. One without an answer is asked for once more, after the others; raises
+    the last OSError where there is none again."""
+    refused = {}
+    failures: dict[str, OSError] = {}
+    for names in ([view.name for view in SYSTEM_VIEWS], failures):
+        for name in list(names):
+            failures.pop(name, None)
+            try:
+                outcome = query(f"SELECT * FROM SYSTEM.{name}")
+            except RuntimeError as error:
+                refused[name] = str(error)
+            except OSError as error:
+                failures[name] = error
+            else:
+                columns = [str(column["name"]) for column in outcome.get("columns") or ()]
+                yield BundleEntry(f"views/{name.lower()}.csv", _csv(columns, outcome.get("data") or ()))
+    if refused:
+        yield BundleEntry("views/refused.json", json.dumps(refused, indent=2))
+    if failures:
+        raise list(failures.values())[-1]
+
+
+def member(one: MetastoreMember) -> Iterator[BundleEntry]:
+    """Metrics of a member of etcd."""
+    yield BundleEntry(f"metrics/etcd-{one.endpoint.replace(':', '-')}.txt", one.get("/metrics").text)
+
+
+def nodes(data_dir: Path) -> Iterator[BundleEntry]:
+    """Metrics of the nodes on this machine that registered: they answer without a server. One that does not
+    answer is left out; an ``up`` that no server has run in knows none."""
+    try:
+        listed = json.loads((data_dir / TARGETS_FILE).read_text())
+        token = (data_dir / SCRAPE_TOKEN_FILE).read_text().strip()
+    except OSError:
+        return
+    for entry in listed:
+        labels = entry["labels"]
+        if labels["role"] != ProcessRole.NODE.value:
+            continue
+        url = f"{labels['__scheme__']}://{entry['targets'][0]}{labels['__metrics_path__']}"
+        with suppress(httpx.HTTPError):
+            answer = httpx.get(
+                url, headers={"Authorization": f"Bearer {token}"}, timeout=CALL_S, trust_env=False
+            )
+            yield BundleEntry(f"metrics/{labels['node']}.txt", answer.raise_for_status().text)
+
+
+def keyspace(members: Sequence[MetastoreMember], prefix: str) -> Iterator[BundleEntry]:
+    """Keys with their revisions and sizes, from the first member that answers; no values."""
+    last = OSError("no endpoint is known")
+    for one in members:
+        try:
+            with one.channel() as channel:
+                rows, is_cut = _keys(channel, prefix.encode())
+        except OSError as error:
+            last = error
+        except grpc.RpcError as error:
+            last = OSError(f"{one.endpoint}: {error.code().name}: {error.details()}")
+        else:
+            names = ["key", "create_revision", "mod_revision", "version", "lease", "bytes"]
+            yield BundleEntry("keyspace.csv", _csv(names, rows), is_cut)
+            return
+    raise last
+
+
+def _keys(channel: Any, prefix: bytes) -> tuple[list[list[object]], bool]:
+    """At one revision; whether there are more."""
+    start, end = prefix, prefix[:-1] + bytes([prefix[-1] + 1])
+    rows: list[list[object]] = []
+    revision = 0
+    while True:
+        request = rpc.RangeRequest(key=start, range_end=end, limit=PAGE_KEYS, revision=revision)
+        reply = rpc.KVStub(channel).Range(request, timeout=CALL_S)
+        revision = revision or reply.header.revision
+        rows.extend(
+            [
+                item.key.decode(errors="replace"),
+                *(item.create_revision, item.mod_revision, item.version, f"{item.lease:x}", len(item.value)),
+            ]
+            for item in reply.kvs
+        )
+        if not reply.more or len(rows) >= KEYS_MAX:
+            return rows, bool(reply.more)
+        start = reply.kvs[-1].key + b"\0"
+
+
+def _csv(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_cell(name, value) for name, value in zip(names, row, strict=True)] for row in rows)
+    return stream.getvalue()
+
+
+def _cell(name: str, value: object) -> object:
+    if isinstance(value, str):
+        return _statement(value) if name in STATEMENTS else value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+
+
+def _hidden(body: object, name: str = "") -> object:
+    """``body`` without the strings of statements in it."""
+    if isinstance(body, dict):
+        return {key: _hidden(value, str(key)) for key, value in body.items()}
+    if isinstance(body, list):
+        return [_hidden(value, name) for value in body]
+    return _statement(body) if isinstance(body, str) and name.upper() in STATEMENTS else body
+
+
+def _statement(sql: str) -> str:
+    return without_literals(hide_secrets(sql))
+
 
 COLLECTED_S, WRITTEN_S = 30.0, 45.0
 """From the start of the process: until then parts are collected, and entries written."""
@@ -41,7 +315,7 @@ class Part:
 def collect(target: Target) -> bytes:
     """The zip. What hangs, or does not fit any more, is left out and named in ``manifest.json``."""
     environment = dict(os.environ)
-    scrubber = Scrubber(bundle_files.known_secrets(target.place, environment))
+    scrubber = Scrubber(known_secrets(target.place, environment))
     parts = list(_parts(target, environment))
     limit_s = max(LEAST_S, COLLECTED_S - age_of_this_process_s())
     gathered = gather([part.collect for part in parts], limit_s)
@@ -74,19 +348,19 @@ def _parts(target: Target, environment: dict[str, str]) -> Iterator[Part]:
     place = target.place
     members = [MetastoreMember(endpoint, place.tls) for endpoint in place.endpoints]
     yield Part("doctor", partial(_doctor, target))
-    yield Part("versions", bundle_files.versions)
-    yield Part("settings", partial(bundle_files.settings, place, environment))
+    yield Part("versions", versions)
+    yield Part("settings", partial(settings, place, environment))
     if target.ask is not None:
-        yield Part("answers of the server", partial(bundle_answers.answers, target.ask))
+        yield Part("answers of the server", partial(answers, target.ask))
     if place.data_dir is not None:
-        yield Part("metrics of nodes", partial(bundle_answers.nodes, place.data_dir))
+        yield Part("metrics of nodes", partial(nodes, place.data_dir))
     for one in members:
-        yield Part(f"metrics of etcd {one.endpoint}", partial(bundle_answers.member, one))
+        yield Part(f"metrics of etcd {one.endpoint}", partial(member, one))
     if target.query is not None:
-        yield Part("views", partial(bundle_answers.views, target.query))
-    yield Part("logs", partial(bundle_files.logs, place))
+        yield Part("views", partial(views, target.query))
+    yield Part("logs", partial(logs, place))
     if members:
-        yield Part("keyspace", partial(bundle_answers.keyspace, members, place.prefix))
+        yield Part("keyspace", partial(keyspace, members, place.prefix))
 
 
 def _doctor(target: Target) -> Iterator[BundleEntry]:

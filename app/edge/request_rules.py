@@ -5,18 +5,44 @@ of three media types, and sees no answer. So whatever changes something asks for
 (``app.api.bodies``), or the header that SQL drivers send, and no foreign ``Origin``. A page whose host's name
 is made to mean this server's address is of the same origin as the server: so its name must be one that the
 server knows.
+
+How much a request may be, and how long it may take to arrive.
+
+A refusal as an answer.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from app.edge.fields import SQL_USER, Fields
-from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
+from app.edge.headers import SQL_USER, Fields
 from app.edge.trust import PORTS, RequestOrigin, Trust, is_forwarded
-from catalog.core.errors import ErrorKind, RefusedError
+from app.requests.errors import MEDIA_TYPE, problem
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
+
+HEADER_BYTES_MAX = 64 << 10
+"""Drivers send their prepared statements in headers."""
+HEADER_LINES_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """``header_s`` and ``body_s``: from the first byte of each to the last, whatever comes in between; a TLS
+    handshake has ``header_s``, too. ``idle_s``: how long a connection is kept on which nothing is asked, longer
+    than clients keep one (httpx: 5 s), or they would ask on it while it is being closed.
+    ``connections_max``: open at once from one address on all ports, but for sockets of pages, once they are let
+    in, and for proxies that are trusted."""
+
+    body_bytes_max: int = 4 << 20
+    header_s: float = 10.0
+    body_s: float = 30.0
+    idle_s: int = 15
+    connections_max: int = 100
+
 
 SQL_PROTOCOL = "/v1/"
 OWN_SITE = frozenset({"same-origin", "none"})
@@ -146,3 +172,17 @@ def _shown(text: str) -> str:
     """For a message: what others have sent, cut and without what a terminal would act on."""
     cut = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
     return "".join(character for character in cut if character.isprintable())
+
+
+Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+
+
+def answer(refusal: StatementError) -> Answer:
+    """Status, headers and body. The connection ends with it: what else is on the way is not read."""
+    body = json.dumps(problem(refusal)).encode()
+    headers = [
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    return refusal.kind.http_status, headers, body

@@ -1,4 +1,7 @@
-"""Whom the server believes: names and origins that are its own, and proxies that speak for others."""
+"""Whom the server believes: names and origins that are its own, and proxies that speak for others.
+
+The addresses that a server tells its clients of.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import MutableHeaders
 from starlette.types import Scope
 
-from app.edge.fields import Fields
+from app.edge.headers import Fields
 
 PORTS = {"http": 80, "https": 443}
 SECURE = {"http": "https", "ws": "wss"}
@@ -168,3 +171,22 @@ def _parts(text: str) -> list[str]:
 
 def _name(host: str) -> str:
     return host.lower().removesuffix(".")
+
+
+def url_of(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def https_url(host: str, port: int, scope: Scope) -> str:
+    """HTTPS of a server that listens on ``host``, as the client of this request reaches it: of one that listens
+    on every address, by the one that the client has used."""
+    used = host_of(Fields.of(scope).first(b"host"))
+    return url_of("https", used if used and is_every_address(host) else host, port)
+
+
+def is_every_address(host: str) -> bool:
+    """Whether who listens on ``host`` listens on all addresses of the machine."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -12,14 +12,17 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
-from app.edge.http_protocol import protocol_with
 from app.edge.middleware import Edge
+from app.edge.protocols import BoundedSocket, protocol_with
+from app.edge.request_rules import HEADER_BYTES_MAX, HttpLimits
 from app.edge.trust import Trust
-from app.edge.websocket_protocol import BoundedSocket
-from rebalance.hosting.connection_places import ConnectionPlace, ConnectionPlaces, connections_bound
-from rebalance.hosting.guarded_door import GuardedDoor
-from rebalance.hosting.stranger_share import StrangerShare
+from rebalance.hosting.client_connections import (
+    ConnectionPlace,
+    ConnectionPlaces,
+    GuardedDoor,
+    StrangerShare,
+    connections_bound,
+)
 
 GRACE_S = 3
 BACKLOG = 512

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.edge.policies import CONSOLE
+from app.edge.headers import CONSOLE
 from app.security.policy import PAGES
 from rebalance.ports.measures import Measures
 from rebalance.ports.metric_row import OTHER

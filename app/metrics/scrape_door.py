@@ -10,12 +10,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.edge.fields import Fields
+from app.edge.headers import Fields
 from app.metrics.exposition import Exposition
 from app.metrics.request_meter import ROUTE
 from app.security.console_door import SECURE_SCHEMES
-from app.security.refusing import uncached
-from app.security.scrape_token import ScrapeToken
+from app.security.login_check import uncached
+from app.security.token_secrets import ScrapeToken
 
 METRICS = "/metrics"
 

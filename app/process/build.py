@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 
-from rebalance.hosting.environment import SYSTEM, environment
+from rebalance.hosting.child import SYSTEM, environment
 
 GIT_S = 2.0
 COMMIT_SHOWN = 12

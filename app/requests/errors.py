@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.requests.request_id import current_request_id
+from app.requests.context import current_request_id
 from catalog.core.errors import ErrorKind, StatementError
 
 MEDIA_TYPE = "application/problem+json"

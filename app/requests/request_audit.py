@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import structlog
 
 from app.contract.columns import Facts
-from app.requests.actor import current_actor
+from app.requests.context import current_actor
 from catalog.core.audit import Action, AuditEntry, AuditFilter, AuditRecord
 from catalog.core.errors import StoreError
 from catalog.core.snapshot import CatalogSnapshot

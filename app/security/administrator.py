@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from app.requests.actor import acting
+from app.requests.context import acting
 from app.security.token_secrets import new_secret
 from catalog.core.access_tokens import (
     DAY_US,

@@ -19,13 +19,17 @@ import structlog
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.edge.fields import Fields
-from app.edge.policies import ALWAYS, CONSOLE
-from app.requests.login import Login, logged_in
-from app.security.credentials import LinkCredential, PasswordCredential
-from app.security.login_check import LoginCheck
+from app.edge.headers import ALWAYS, CONSOLE, Fields
+from app.requests.context import Login, logged_in
+from app.security.login_check import (
+    LinkCredential,
+    LoginCheck,
+    PasswordCredential,
+    is_navigation,
+    refuse,
+    uncached,
+)
 from app.security.policy import CONSOLE_DOOR, Guard
-from app.security.refusing import is_navigation, refuse, uncached
 from app.security.session_view import SessionView
 from app.security.token_secrets import SECRET_BYTES
 from catalog.core.access_tokens import digest_of

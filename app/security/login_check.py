@@ -1,26 +1,156 @@
-"""A credential is proved: by the user's password, an opaque token of the catalog, or a JWT of the issuer."""
+"""A credential is proved: by the user's password, an opaque token of the catalog, or a JWT of the issuer.
+
+What a request's Authorization header holds. Pure.
+
+How many logins may fail: by address, and by user and address. No user is ever locked: whoever comes from
+another address is not held up by them.
+
+Pure: the time is given. Bounded: of addresses that failed, the ones that are remembered longest are forgotten
+first.
+
+Answers of the login: refusals of requests and of sockets that are not open yet; what no cache may keep.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import structlog
+from starlette.types import Message, Receive, Scope, Send
 
-from app.requests.login import Login, Proof
+from app.edge.headers import Fields
+from app.edge.request_rules import answer
+from app.requests.context import Login, Proof
 from app.security.access_view import AccessView
-from app.security.credentials import BearerCredential, Credential, LinkCredential, PasswordCredential
 from app.security.jwt import JwtChecks, is_jwt
-from app.security.login_limits import LoginLimits, Wait
 from app.security.passwords import PasswordChecks, StoredPassword
 from app.security.token_secrets import PREFIX
 from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.principals import Principal
+from rebalance.hosting.client_connections import network_of
 from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metric_rows import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordCredential:
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BearerCredential:
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCredential:
+    """What is in the fragment of a one-time link."""
+
+    secret: str = field(repr=False)
+
+
+Credential = PasswordCredential | BearerCredential
+
+
+def read_credential(headers: list[str]) -> Credential | None:
+    """Of all Authorization headers of a request; None: there is none. Raises ValueError, without the header's
+    text, for more than one, another scheme, or one that cannot be read."""
+    if not headers:
+        return None
+    if len(headers) > 1:
+        raise ValueError("the request has more than one Authorization header")
+    scheme, _, value = headers[0].strip().partition(" ")
+    value = value.strip()
+    match scheme.lower():
+        case "basic":
+            return _basic(value)
+        case "bearer" if value:
+            return BearerCredential(value)
+    raise ValueError("Authorization has the scheme Basic or Bearer")
+
+
+def _basic(value: str) -> PasswordCredential:
+    try:
+        user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        raise ValueError("Authorization: Basic is followed by user:password in UTF-8, as base64") from None
+    if not colon or not user:
+        raise ValueError("Authorization: Basic is followed by user:password in UTF-8, as base64")
+    return PasswordCredential(user, password)
+
+
+WINDOW_S = 60.0
+BY_ADDRESS_MAX = 10
+BY_USER_MAX = 5
+"""Below the other, so that a script with an old password leaves room for others behind the same address."""
+KEYS_MAX = 20_000
+NAME_CHARS_MAX = 128
+"""No user has a longer name, and what strangers send is remembered."""
+
+LOOPBACK = "loopback"
+
+_Key = tuple[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """``seconds``: until another login may be tried."""
+
+    seconds: float
+
+
+class LoginLimits:
+    """Counts failures. A login that is refused because of them is none."""
+
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self._window_s = window_s
+        self._failures: OrderedDict[_Key, deque[float]] = OrderedDict()
+
+    def wait(self, address: str, user: str, now: float) -> Wait | None:
+        """None: it may be tried. ``now``: seconds, of a clock that never goes back."""
+        network = _place(address)
+        pairs = (((network, None), BY_ADDRESS_MAX), ((network, user[:NAME_CHARS_MAX]), BY_USER_MAX))
+        waits = [seconds for key, most in pairs if (seconds := self._seconds(key, most, now)) > 0]
+        return Wait(max(waits)) if waits else None
+
+    def failed(self, address: str, user: str, now: float) -> None:
+        network = _place(address)
+        for key in ((network, None), (network, user[:NAME_CHARS_MAX])):
+            self._recent(key, now).append(now)
+            self._failures.move_to_end(key)
+        while len(self._failures) > KEYS_MAX:
+            self._failures.popitem(last=False)
+
+    def _seconds(self, key: _Key, most: int, now: float) -> float:
+        if key not in self._failures:
+            return 0.0
+        times = self._recent(key, now)
+        if not times:
+            del self._failures[key]
+        return times[-most] + self._window_s - now if len(times) >= most else 0.0
+
+    def _recent(self, key: _Key, now: float) -> deque[float]:
+        times = self._failures.setdefault(key, deque(maxlen=BY_ADDRESS_MAX))
+        while times and times[0] + self._window_s <= now:
+            times.popleft()
+        return times
+
+
+def _place(address: str) -> str:
+    """Every user of this machine has all of its loopback addresses."""
+    network = network_of(address)
+    return LOOPBACK if network.startswith("127.") or network == network_of("::1") else network
+
 
 log = structlog.get_logger(__name__)
 
@@ -139,3 +269,49 @@ class LoginCheck:
         self._limits.failed(address, name, now)
         log.info("login failed", address=address)
         return RefusedError(ErrorKind.UNAUTHENTICATED, reason)
+
+
+AGAIN_S = 2
+"""After so long a browser asks again for a page that it could not be given."""
+SOCKET_ANSWER = "websocket.http.response"
+
+Header = tuple[bytes, bytes]
+
+
+async def refuse(
+    error: StatementError, scope: Scope, receive: Receive, send: Send, more: Iterable[Header] = ()
+) -> None:
+    """``more``: headers of the answer. A browser that asked for a page asks again where the server is at fault:
+    what it shows has no script that would."""
+    status, headers, body = answer(error)
+    headers += [*more, (b"cache-control", b"no-store")]
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and is_navigation(scope):
+        headers.append((b"refresh", str(AGAIN_S).encode()))
+    if isinstance(error, LoginLimitedError):
+        headers.append((b"retry-after", str(error.wait_s).encode()))
+    kind = "http.response"
+    if scope["type"] == "websocket":
+        await receive()
+        kind = SOCKET_ANSWER
+    await send({"type": f"{kind}.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})
+
+
+def is_navigation(scope: Scope) -> bool:
+    """Whether a browser asks for a page, which it will show."""
+    is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+    return is_read and "text/html" in Fields.of(scope).first(b"accept")
+
+
+def uncached(send: Send) -> Send:
+    """An answer's own rule goes before ours."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            if not any(name.lower() == b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store"))
+            message["headers"] = headers
+        await send(message)
+
+    return sent

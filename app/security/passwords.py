@@ -21,7 +21,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from catalog.core.errors import ErrorKind, RefusedError
-from rebalance.hosting.client_network import network_of
+from rebalance.hosting.client_connections import network_of
 
 MEMORY_KIB = 19 * 1024
 PASSES = 2

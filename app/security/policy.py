@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from app.edge.policies import CONSOLE
+from app.edge.headers import CONSOLE
 from catalog.core.principals import Privilege
 
 

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-from app.requests.login import Login, Proof
-from app.security.access_view import AccessView
-from app.security.fresh_value import FreshValues
+from app.requests.context import Login, Proof
+from app.security.access_view import AccessView, FreshValues
 from app.security.login_check import utc_now_us
 from app.security.token_secrets import LINK_PREFIX, SESSION_PREFIX, new_secret
 from catalog.core.access_tokens import NO_BASIS, LoginBasis, digest_of

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from app.requests.login import Login, Proof, current_login
+from app.requests.context import Login, Proof, current_login
 from app.security.login_check import WRONG_TOKEN, utc_now_us
 from app.security.session_view import SessionView
 from catalog.core.access_tokens import scope_of

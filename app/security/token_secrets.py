@@ -1,8 +1,17 @@
-"""Secrets that are made here and shown once."""
+"""Secrets that are made here and shown once.
+
+The token of scrapers: whoever shows it reads what processes measure, and may do nothing else.
+
+It is in a file, and in no catalog: scrapes are answered while the catalog is away.
+"""
 
 from __future__ import annotations
 
+import hmac
 import secrets
+from pathlib import Path
+
+from rebalance.hosting.private_files import replace_privately
 
 PREFIX = "zkt_"
 """Of a token's."""
@@ -13,3 +22,31 @@ SECRET_BYTES = 32
 def new_secret(prefix: str = PREFIX) -> str:
     """43 characters of the URL-safe alphabet, which hold 256 random bits, after what says whose they are."""
     return prefix + secrets.token_urlsafe(SECRET_BYTES)
+
+
+TOKEN_CHARS_MIN = 32
+
+
+class ScrapeToken:
+    """The token in ``path``, which is read each time: it may be replaced at any time. While it cannot be read,
+    or is shorter than ``TOKEN_CHARS_MIN``, nobody shows it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def is_in(self, authorization: str) -> bool:
+        """Whether a header ``Authorization: Bearer ...`` shows the token."""
+        scheme, _, shown = authorization.strip().partition(" ")
+        try:
+            token = self._path.read_bytes().strip()
+        except OSError:
+            return False
+        if scheme.lower() != "bearer" or len(token) < TOKEN_CHARS_MIN:
+            return False
+        return hmac.compare_digest(shown.strip().encode(), token)
+
+
+def keep_scrape_token(path: Path) -> None:
+    """Makes the file when it is not there. Raises OSError."""
+    if not path.exists():
+        replace_privately(path, f"{secrets.token_urlsafe(TOKEN_CHARS_MIN)}\n".encode())

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from app.configuration.local_server import TARGETS_FILE
-from app.configuration.node_profiles import profiles_of
+from app.configuration.node_settings import profiles_of
 from app.configuration.settings import METASTORE_QUOTA_MB, Settings
 from app.supervision.installation_state import PORTS_PER_MEMBER, STORE_PORTS, LocalLogin, Ports, UpError
-from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM
+from rebalance.hosting.child import ETCD, PYTHON, SPARK, SYSTEM
 from rebalance.hosting.tls import TlsFiles, tls_flags
 
 REGIONS = ("EU", "US")

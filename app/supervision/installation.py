@@ -1,28 +1,26 @@
-"""``zonectl up``: everything on one machine, restarted when it dies, gone when this process is."""
+"""``zonectl up``: everything on one machine, restarted when it dies, gone when this process is.
+
+The link that opens the console logged in, made by the server for whoever holds the token of ``up``.
+"""
 
 from __future__ import annotations
 
 import http.client
+import json
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from app.security.local_authority import LocalAuthority
-from app.security.scrape_token import keep_scrape_token
+from app.security.token_secrets import keep_scrape_token
 from app.supervision.child_loop import Child, Supervisor
-from app.supervision.child_plan import (
-    DEMO_INHERITS,
-    ChildSpec,
-    StopRank,
-    UpOptions,
-    plan_children,
-    zonectl,
-)
-from app.supervision.console_link import new_console_link
+from app.supervision.child_plan import DEMO_INHERITS, ChildSpec, StopRank, UpOptions, plan_children, zonectl
 from app.supervision.installation_state import (
     Addresses,
     DataDirectory,
@@ -38,10 +36,37 @@ from app.supervision.installation_state import (
 from app.supervision.privacy import keep_private
 from catalog.core.level import BELOW_LEVEL_CODE
 from rebalance.groups.files.reservations import without_tls
-from rebalance.hosting.age import age_of_this_process_s
 from rebalance.hosting.etcd_binary import dotted, remember
-from rebalance.hosting.heartbeat import dump_on_signal
+from rebalance.hosting.heartbeat import age_of_this_process_s, dump_on_signal
 from rebalance.hosting.tls import TlsFiles
+
+TIME_LIMIT_S = 2.0
+PATH = "/api/v1/console-links"
+
+
+def new_console_link(url: str, login: LocalLogin) -> str:
+    """Of the API at ``url``, whose certificate is checked; empty: it gives none. Raises OSError while it does
+    not answer."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPSConnection(
+        parts.hostname or "",
+        parts.port,
+        timeout=TIME_LIMIT_S,
+        context=ssl.create_default_context(cafile=str(login.authority)),
+    )
+    headers = {
+        "Authorization": f"Bearer {login.token_file.read_text().strip()}",
+        "Content-Type": "application/json",
+    }
+    try:
+        connection.request("POST", PATH, b"{}", headers)
+        answer = connection.getresponse()
+        return f"{url}{json.load(answer)['path']}" if answer.status == http.HTTPStatus.CREATED else ""
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(str(error)) from error
+    finally:
+        connection.close()
+
 
 PROBE_TIMEOUT_S = 0.5
 SLOW_START_S = 30.0

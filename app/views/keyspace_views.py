@@ -1,6 +1,8 @@
 """What clients see of zones, partitions, nodes and progress: read models over the keyspace mirror.
 
 Pure functions of a mirror; a mirror holds one revision, so each answer is consistent in itself.
+
+A zone's newest target as the keyspace mirror has it.
 """
 
 from __future__ import annotations
@@ -8,13 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.contract.columns import Facts, body_of
 from app.contract.nodes import NodeBody
 from app.contract.zones import FailureBody, PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
-from app.views.held_members import held_members, is_held
-from app.views.placed_zone import PlacedZone
+from app.views.holdings import held_members, is_held
 from app.views.unreadable_keys import (
     RecordReader,
     decoded_data_nodes,
@@ -33,7 +34,7 @@ from app.views.view_bodies import (
     store_copies,
     zone_facts,
 )
-from app.views.wait_causes import WaitCauses
+from app.views.waits import WaitCauses
 from catalog.core.engine_options import option_in_the_way
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
@@ -43,7 +44,13 @@ from rebalance.core.admission.move_admission import Limits
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.change_lock import decode_lock
 from rebalance.core.assignments.guarded_write import decode_trigger
-from rebalance.core.assignments.target import INDEX_BYTES, StoredTarget, TargetPointer, is_target_of
+from rebalance.core.assignments.target import (
+    INDEX_BYTES,
+    StoredTarget,
+    TargetPointer,
+    available_target,
+    is_target_of,
+)
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.failures import Failure, FailureRecord, newest
@@ -73,6 +80,34 @@ from rebalance.core.topology.data_nodes import DataNodes, replica_counts
 from rebalance.core.topology.node_presence import Topology
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.store.core.ownership import StoreOwnership
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedZone:
+    """A zone's newest target as the mirror has it; ``stored`` is whole. Rows are read when they are asked for:
+    a zone may have many partitions, and most questions are about one. ``quorum``: the zone's explicit QUORUM
+    SIZE; 0: it names none."""
+
+    stored: StoredTarget
+    quorum: int = 0
+
+    @property
+    def pointer(self) -> TargetPointer:
+        return self.stored.pointer
+
+    @property
+    def targets(self) -> tuple[Assignments, ...]:
+        return tuple(self.stored.assignments())
+
+    def placement(self, number: int) -> Assignments | None:
+        """What the zone asks for, nodes that have left included; None: it has no partition of that number."""
+        if number >= self.pointer.partitions:
+            return None
+        return self.stored.assignments_of(self.stored.row(number))
+
+    def target(self, placement: Assignments | None, stable: Assignments | None) -> Assignments | None:
+        """What the partition of this ``placement`` is to become, as the guarded write asks for it."""
+        return available_target(placement, stable, self.pointer.gone) if placement is not None else None
 
 
 class KeyspaceViews:

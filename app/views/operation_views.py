@@ -25,7 +25,7 @@ from app.contract.operations import (
 )
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
-from rebalance.controllers.moved_copies import PlacedRows, moved_copies
+from rebalance.controllers.targets import PlacedRows, moved_copies
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.assignments.copy_sizes import known_start
 from rebalance.core.assignments.guarded_write import decode_trigger

@@ -1,9 +1,20 @@
-"""Which store servers take part, and which are missed."""
+"""Which store servers take part, and which are missed.
+
+What store servers say of their copies, asked of all of them at once within a limit of time.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import STORE_ENGINE
+from rebalance.controllers.ring_mirror import RingReader, ServerAddress
+from rebalance.core.causes.cause import Cause
+from rebalance.hosting.tls import TlsFiles
+from rebalance.store.core.copy_list import ListedCopy, listed_copies
+from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
 
 
 def servers_up(views: KeyspaceViews) -> dict[str, bool]:
@@ -20,3 +31,46 @@ def servers_up(views: KeyspaceViews) -> dict[str, bool]:
 def servers_down(views: KeyspaceViews) -> list[str]:
     """Living nodes whose server is missed."""
     return [name for name, is_up in servers_up(views).items() if not is_up]
+
+
+LIMIT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCopies:
+    """``copies`` None: the server did not answer, for ``reason``."""
+
+    name: str
+    copies: tuple[ListedCopy, ...] | None
+    reason: str = ""
+
+
+class StoreCopies:
+    """Connections of its own, closed after each question: it is a person's."""
+
+    def __init__(self, ring: RingReader, tls: TlsFiles | None = None, limit_s: float = LIMIT_S) -> None:
+        self._ring = ring
+        self._tls = tls
+        self._limit_s = limit_s
+
+    async def read(self) -> tuple[ServerCopies, ...]:
+        """Of all servers that take part, by name."""
+        return tuple(await asyncio.gather(*map(self._of, sorted(self._ring.shown.servers))))
+
+    async def _of(self, name: str) -> ServerCopies:
+        address = self._ring.address(name)
+        if address is None:
+            return ServerCopies(name, None, Cause.NO_ANSWER.text("where it listens is not known"))
+        try:
+            return ServerCopies(name, await self._asked(address))
+        except (StoreUnreachableError, ValueError) as error:
+            return ServerCopies(name, None, Cause.NO_ANSWER.text(str(error)))
+
+    async def _asked(self, at: ServerAddress) -> tuple[ListedCopy, ...]:
+        channel = StoreChannel(server_url(at.host, at.port, at.incarnation), self._tls)
+        try:
+            answer = await channel.copies(self._limit_s)
+            # Thousands of rows: the loop goes on meanwhile.
+            return await asyncio.to_thread(lambda: tuple(listed_copies(answer)))
+        finally:
+            await channel.close()

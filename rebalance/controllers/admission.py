@@ -17,10 +17,9 @@ import structlog
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock, sleep_unless
-from rebalance.controllers.moving import MovingPartitions
+from rebalance.controllers.moving import MovingPartitions, NodeNumbers, WaitingLine
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.targets import NamedTarget
-from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
 from rebalance.core.admission.bandwidth import AdmissionRecord, TokenBuckets
 from rebalance.core.admission.bulk_write import BulkDecisions
 from rebalance.core.admission.move_admission import Limits, Move, Rooms, admit, without_members

@@ -18,13 +18,11 @@ import structlog
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ConsistencyMode, Origin, ZoneId, ZoneIntent
-from rebalance.controllers.clock import Clocks
-from rebalance.controllers.due_times import DueTimes
+from rebalance.controllers.clock import Clocks, DueTimes
 from rebalance.controllers.planned_resets import not_needed
 from rebalance.controllers.recovery import PartitionRecovery
-from rebalance.controllers.slices import in_slices
 from rebalance.controllers.topology import KnownTopology
-from rebalance.controllers.zone_reading import ZoneReading, why_not_idle
+from rebalance.controllers.zone_reading import ZoneReading, in_slices, why_not_idle
 from rebalance.core.admission.limit_options import RESET_S
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.keyspace.keys import Keyspace, PartitionId

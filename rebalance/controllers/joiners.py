@@ -17,11 +17,9 @@ import structlog
 
 from catalog.core.errors import RefusedError
 from catalog.core.zone import ZoneId
-from rebalance.controllers.clock import Clock
-from rebalance.controllers.data_nodes import NotYetError
-from rebalance.controllers.due_times import DueTimes
-from rebalance.controllers.slices import in_slices
-from rebalance.controllers.zone_reading import ZoneReader, ZoneReading
+from rebalance.controllers.clock import Clock, DueTimes
+from rebalance.controllers.topology import NotYetError
+from rebalance.controllers.zone_reading import ZoneReader, ZoneReading, in_slices
 from rebalance.core.assignments.guarded_write import decode_trigger
 from rebalance.core.assignments.target import TargetPointer
 from rebalance.core.keyspace.epoch import EpochRecord

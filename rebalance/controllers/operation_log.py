@@ -15,8 +15,7 @@ import numpy as np
 from catalog.core.zone import TIMER_OFF, Zone, ZoneId
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.event import Event
-from rebalance.controllers.moved_copies import PlacedRows, moved_copies, standing_of
-from rebalance.controllers.targets import TargetStore
+from rebalance.controllers.targets import PlacedRows, TargetStore, moved_copies, standing_of
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.copy_sizes import CopySizes, Standing
 from rebalance.core.assignments.target import StoredTarget, TargetPointer

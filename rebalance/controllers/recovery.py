@@ -29,8 +29,7 @@ from rebalance.controllers.planned_resets import (
     not_reached,
     planned_reset,
 )
-from rebalance.controllers.slices import in_slices
-from rebalance.controllers.zone_reading import ZoneReader, ZoneReading, why_not_idle
+from rebalance.controllers.zone_reading import ZoneReader, ZoneReading, in_slices, why_not_idle
 from rebalance.core.assignments.guarded_write import decide_on_forced_move
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import readable

@@ -1,10 +1,14 @@
-"""The controllers of one process: leads or waits, watches what can change a zone, works the queue."""
+"""The controllers of one process: leads or waits, watches what can change a zone, works the queue.
+
+Rules for one of several controllers, and its work besides zones.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import structlog
 
@@ -12,23 +16,19 @@ from catalog.core.level import NO_LEVEL
 from catalog.core.zone import ZoneId
 from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.automatic_reset import AutomaticReset
-from rebalance.controllers.clock import Clock, Clocks
-from rebalance.controllers.contact import Contact
-from rebalance.controllers.controller_leadership import ControllerLeadership
-from rebalance.controllers.controller_rules import NO_DUTIES, ControllerRules, OptionalDuties
-from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
-from rebalance.controllers.due_times import DueTimes
+from rebalance.controllers.clock import Clock, Clocks, DueTimes
+from rebalance.controllers.controller_leadership import Contact, ControllerLeadership
 from rebalance.controllers.joiners import JoinersAgain
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.partitions import StaleTargetError
-from rebalance.controllers.store_control import StoreControl
-from rebalance.controllers.store_zones import ClusterMirrors
+from rebalance.controllers.store_control import ClusterMirrors, StoreControl
 from rebalance.controllers.targets import TargetIncompleteError
-from rebalance.controllers.topology import TopologyKeeper
+from rebalance.controllers.topology import DataNodesKeeper, NotYetError, TopologyKeeper
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.admission.limit_options import JOINER_S
 from rebalance.core.admission.move_admission import Limits
+from rebalance.core.assignments.assignment import Strategy
 from rebalance.core.backoff import Backoff
 from rebalance.core.keyspace.epoch import EpochRecord, level_in
 from rebalance.core.keyspace.keys import Keyspace
@@ -47,6 +47,32 @@ from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError, MetastoreHistory
 from rebalance.ports.metric_rows import Metric
 from rebalance.ports.placement import PlacementEngine, PlacementError
+
+HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRules:
+    """``name`` tells it from others in the leader key."""
+
+    name: str
+    lease_s: int
+    hold: HoldRule = HOLD
+    strategy: Strategy = Strategy.QUEUE
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalDuties:
+    """Each is left out where its field is None. ``map_period_s``: how often partition maps may be published;
+    ``probe``: of ``AutomaticReset``; ``history``: of ``StoreControl``."""
+
+    map_period_s: float | None = None
+    probe: ServingProbe | None = None
+    history: MetastoreHistory | None = None
+
+
+NO_DUTIES = OptionalDuties()
+
 
 log = structlog.get_logger(__name__)
 

@@ -4,6 +4,8 @@ Every server looks each second whether the two still belong together. When one o
 restored from a backup), this server refuses statements, publishes no intent, and writes into the ``epoch`` key
 that nothing may be written, which controllers and other servers follow. That ends when the right store is back,
 or when an operator adopts what is there: ``adopt`` raises the epoch and publishes every zone anew.
+
+Zone ids that are taken by what lies on nodes' disks, whatever catalog and metastore know of it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from catalog.core.zone import NO_ZONE, ZoneId, ZoneIntent
 from rebalance.core.keyspace.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, TxnResult, as_read
 from rebalance.hosting.background import Background
 from rebalance.metastore.guarded_update import update_key
@@ -389,3 +392,21 @@ def _changed(shown: ShownState, now: StoreState) -> str:
     seen = f"epoch {shown.epoch}, {shown.reason or 'both agree'}"
     current = f"epoch {now.epoch}, {now.shown.reason or 'both agree'}"
     return f"the stores were shown as: {seen}; they are now: {current}"
+
+
+class HeldZones:
+    """``mirror`` has the keys of nodes. A node that is away keeps what it has: what it reported counts on."""
+
+    def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
+        self._mirror = mirror
+        self._nodes = keyspace.nodes
+        self.highest = NO_ZONE
+        """The highest id that any node has reported to hold something of."""
+        mirror.listen(self._on_change)
+
+    def _on_change(self, changed: frozenset[str]) -> None:
+        for key in changed:
+            if key.startswith(self._nodes):
+                record = read(self._mirror.get(key), NodeRecord.decode)
+                if isinstance(record, NodeRecord):
+                    self.highest = max(self.highest, ZoneId(record.highest_zone))

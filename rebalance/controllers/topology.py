@@ -1,4 +1,7 @@
-"""Records joins and leaves of nodes, once and with their times, before any zone acts on them."""
+"""Records joins and leaves of nodes, once and with their times, before any zone acts on them.
+
+Keeps a zone's data nodes in the metastore what topology, timers and filter make of them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ from dataclasses import dataclass, replace
 import structlog
 
 from catalog.core.level import NO_LEVEL
-from catalog.core.zone import Node
-from rebalance.controllers.clock import Clock, sleep_unless
+from catalog.core.node_filter import NodeFilters
+from catalog.core.zone import Node, ZoneId, ZoneIntent
+from catalog.filters.json_path import JSON_PATH
+from rebalance.controllers.clock import Clock, DueTimes, WallClock, sleep_unless
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.readable import Unreadable, read, readable
 from rebalance.core.keyspace.records import NodeRecord
-from rebalance.core.keyspace.txn import KeyValue, Put, Txn, unchanged
+from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, unchanged
 from rebalance.core.moves.drain import Drain
+from rebalance.core.topology.data_nodes import DataNodes, compute_data_nodes, next_change_ms
+from rebalance.core.topology.node_history import DataNodesHistory
 from rebalance.core.topology.node_presence import HoldRule, Topology, living, observe
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
@@ -211,3 +218,101 @@ def _report(before: Topology, after: Topology) -> None:
     if after.hold_until_ms is not None and before.hold_until_ms is None:
         missing = [presence.node.name for presence in after.nodes if presence.missing_ms is not None]
         log.warning("nodes are missing, and not believed to have left yet: waiting for them", nodes=missing)
+
+
+AGAIN_MS = 100
+
+
+class NotYetError(Exception):
+    """A step cannot be taken now; the message says what is missing. The zone comes up again."""
+
+
+class DataNodesKeeper:
+    """``topology`` answers with the recorded topology as last read; every write is guarded by its revision, so
+    that a controller which missed an event writes nothing. ``due`` learns when each zone changes next."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        topology: Callable[[], KnownTopology],
+        clock: Clock | None = None,
+        due: DueTimes | None = None,
+        filters: NodeFilters = JSON_PATH,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._topology = topology
+        self._clock = clock or WallClock()
+        self._due = due or DueTimes(self._clock)
+        self._filters = filters
+
+    def forget(self, zone_id: ZoneId) -> None:
+        """The zone is dropped."""
+        self._due.set(zone_id, None)
+
+    async def settle(self, zone_id: ZoneId) -> None:
+        """Apply what is due, without placing. Raises NotYetError and MetastoreError."""
+        names = self._keyspace.intent(zone_id), self._keyspace.data_nodes(zone_id)
+        read = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        intent = read.only(0)
+        if intent is None or readable(intent, ZoneIntent.decode).dropped:
+            self.forget(zone_id)
+            return
+        await self.bring_up_to_date(zone_id, intent, read.only(1))
+
+    async def bring_up_to_date(
+        self, zone_id: ZoneId, intent_key: KeyValue, data_nodes_key: KeyValue | None
+    ) -> tuple[DataNodes, int]:
+        """The zone's data nodes now and their revision, written if they differ from what was read.
+
+        Raises NotYetError when what they follow from changed meanwhile, and RecordNotReadableError. While the
+        topology cannot be read they stay what they are.
+        """
+        known, clock_ms = self._topology(), self._clock.now_ms()
+        now_ms = clock_ms if known.until_ms is None else min(clock_ms, known.until_ms)
+        intent = readable(intent_key, ZoneIntent.decode)
+        previous = readable(data_nodes_key, DataNodes.decode)
+        if known.unreadable is not None:
+            if previous is None or data_nodes_key is None or not previous.are_chosen_for(intent.zone):
+                raise known.unreadable.error
+            return previous, data_nodes_key.mod_revision
+        current = compute_data_nodes(previous, known.topology, intent, self._filters, now_ms)
+        revision = data_nodes_key.mod_revision if data_nodes_key else 0
+        if current != previous:
+            keys = self._keyspace
+            name, history_name = keys.data_nodes(zone_id), keys.data_nodes_history(zone_id)
+            guards = [
+                unchanged(intent_key.key, intent_key.mod_revision),
+                unchanged(name, revision),
+                unchanged(keys.topology, known.mod_revision),
+            ]
+            writes = [Put(name, current.encode())]
+            if previous is None or previous.nodes != current.nodes:
+                item = await self._metastore.get(history_name)
+                past = readable(item, DataNodesHistory.decode) or DataNodesHistory()
+                mod_revision = item.mod_revision if item else 0
+                guards.append(unchanged(history_name, mod_revision))
+                writes.append(Put(history_name, past.extended(current.nodes, now_ms, mod_revision).encode()))
+            written = await self._metastore.commit(Txn(tuple(guards), tuple(writes)))
+            if not written.succeeded:
+                raise NotYetError("intent, data nodes or topology changed while they were read")
+            revision = written.revision
+            _report_change(zone_id, previous, current)
+        due_ms = next_change_ms(current, known.topology, intent.zone, self._filters)
+        # What is due but must wait for the record of an event is looked at again soon.
+        if due_ms is not None and due_ms <= clock_ms:
+            due_ms = clock_ms + AGAIN_MS
+        self._due.set(zone_id, due_ms)
+        return current, revision
+
+
+def _report_change(zone_id: ZoneId, previous: DataNodes | None, current: DataNodes) -> None:
+    before, after = set(previous.nodes if previous else ()), set(current.nodes)
+    log.info(
+        "data nodes written",
+        zone=zone_id,
+        added=sorted(after - before),
+        removed=sorted(before - after),
+        quorum=current.quorum,
+    )

@@ -16,12 +16,11 @@ from structlog.contextvars import bound_contextvars
 from catalog.core.zone import Origin, ZoneId, ZoneIntent
 from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.clock import WallClock
-from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
-from rebalance.controllers.event import Event
+from rebalance.controllers.event import Event, restored
 from rebalance.controllers.operation_log import OperationLog
 from rebalance.controllers.partitions import PartitionWriter
-from rebalance.controllers.restored_target import restored
 from rebalance.controllers.targets import NamedTarget, TargetStore, matrix_of
+from rebalance.controllers.topology import DataNodesKeeper, NotYetError
 from rebalance.core.assignments.assignment import Strategy
 from rebalance.core.assignments.target import TargetPointer, surplus_of_others
 from rebalance.core.keyspace.epoch import EpochRecord

@@ -1,14 +1,18 @@
 """Reading that a recovery is planned from: all of a zone, read at one revision and decoded where it is looked
-at."""
+at.
+
+Work over all partitions of a zone, in parts that leave the event loop to others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.controllers.slices import in_slices
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import Observed, decode_trigger
 from rebalance.core.assignments.target import StoredTarget, TargetPointer, is_target_of
@@ -26,6 +30,19 @@ from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Txn, as_read
 from rebalance.core.moves.move_status import PartitionView, given_up_of
 from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.ports.metastore import Metastore
+
+T = TypeVar("T")
+
+PARTITIONS_PER_SLICE = 100
+"""Some ten milliseconds, where each takes some ten microseconds to decode and to judge."""
+
+
+async def in_slices(items: Sequence[T], size: int = PARTITIONS_PER_SLICE) -> AsyncIterator[Sequence[T]]:
+    """``items`` in order, at most ``size`` at a time; everybody else has a turn before each part."""
+    for start in range(0, len(items), size):
+        await asyncio.sleep(0)
+        yield items[start : start + size]
+
 
 KEYS = 2_000
 """Keys that are sorted into a reading at once."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.groups.calls.copy_reader import CopyUnreadError
+from rebalance.groups.calls.group_checks import CopyUnreadError
 from rebalance.store.core.store_messages import CopyReadAnswer, CopyReadRequest
 from rebalance.store.shell.store_channel import StoreUnreachableError
 from rebalance.store.shell.store_client import StoreClient

@@ -23,14 +23,14 @@ from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import GroupRecord, LogPosition, MemberRole
 from rebalance.groups.calls.etcd_api import CallFailedError, EtcdApi, EtcdStatus
+from rebalance.groups.calls.group_guard import group_identity, group_members
 from rebalance.groups.calls.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
-from rebalance.groups.calls.member_list import group_identity, group_members
 from rebalance.groups.change.etcd_change import ChangeRequest, EtcdChange, StepProgress
 from rebalance.groups.change.step_gate import StepGate
 from rebalance.groups.files.etcd_tuning import EtcdTuning
 from rebalance.groups.files.reservations import Reservations
 from rebalance.groups.process.etcd_member import EtcdMember
-from rebalance.groups.process.member_measures import MemberMeasures
+from rebalance.groups.process.member_metrics import MemberMeasures
 from rebalance.hosting.etcd_binary import find_etcd, remember
 from rebalance.ports.fence import MemberGuard
 from rebalance.ports.groups import (

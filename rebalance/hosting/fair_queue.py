@@ -2,13 +2,21 @@
 
 What a sender has had is counted from where the one stood whose turn was last: nobody saves turns up by asking
 for nothing, and who comes anew is next. Of one sender, work is done in its order.
+
+A thread that works for many senders: who has had the least of its processor time is next, however much
+others have asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections import deque
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 REMEMBERED = 1_000
 
@@ -50,3 +58,60 @@ class FairQueue(Generic[T]):
                 for one, had_s in self._had_s.items()
                 if one in self._waiting or had_s > self._level_s
             }
+
+
+class FairThread:
+    """One thread that takes the senders' work in turns; what has begun is never interrupted, so long work is
+    submitted in pieces."""
+
+    def __init__(self, name: str, processor: Callable[[], float] = time.thread_time) -> None:
+        """``processor``: seconds that the thread has had of one."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._processor = processor
+        self._lock = threading.Lock()
+        self._queue: FairQueue[tuple[Future[Any], Callable[[], Any]]] = FairQueue()
+
+    async def run(self, sender: Hashable, function: Callable[..., T], *arguments: object) -> T:
+        """Return or raise what ``function`` does. Whoever is cancelled before it begins takes it back."""
+        return await asyncio.wrap_future(self.submit(sender, function, *arguments))
+
+    def submit(self, sender: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            self._queue.put(sender, (future, partial(function, *arguments)))
+        self._thread.submit(self._next)
+        return future
+
+    async def last(self, function: Callable[[], T]) -> T:
+        """Run a function behind all that was asked for before."""
+        return await asyncio.wrap_future(self._thread.submit(function))
+
+    def close(self, *, wait: bool) -> None:
+        """``wait``: until all is done; else what has not begun is given up."""
+        while not wait and (taken := self._taken()) is not None:
+            taken[1].cancel()
+        self._thread.shutdown(wait=wait)
+
+    def _taken(self) -> tuple[Hashable, Future[Any], Callable[[], Any]] | None:
+        with self._lock:
+            taken = self._queue.take()
+        return None if taken is None else (taken[0], *taken[1])
+
+    def _next(self) -> None:
+        taken = self._taken()
+        if taken is None:
+            return
+        sender, future, work = taken
+        if not future.set_running_or_notify_cancel():
+            return
+        begun_s = self._processor()
+        try:
+            result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+        finally:
+            with self._lock:
+                self._queue.spent(sender, self._processor() - begun_s)
+            del taken, future, work

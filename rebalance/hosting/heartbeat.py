@@ -3,6 +3,8 @@
 The parent gives a child the writing end of a pipe; the child's loop writes a byte to it every second. A loop
 that is blocked writes nothing, and neither does a process that is stopped. ``DUMP_SIGNAL`` makes a process
 write the stacks of its threads to its standard error, also while its loop is blocked.
+
+Age of this process, its start and its imports included.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 VARIABLE = "ZONEKEEPER_HEARTBEAT_FD"
 BEAT_S = 1.0
@@ -69,3 +72,13 @@ class Pulse:
 
     def close(self) -> None:
         os.close(self._read)
+
+
+def age_of_this_process_s() -> float:
+    """Seconds since the kernel started it; 0.0 where that cannot be read."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        booted = float(Path("/proc/uptime").read_text().split()[0])
+        return max(0.0, booted - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return 0.0

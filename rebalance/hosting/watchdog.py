@@ -22,7 +22,7 @@ import structlog
 
 from rebalance.core.backoff import Backoff
 from rebalance.hosting import watchdog_process
-from rebalance.hosting.environment import SYSTEM, environment
+from rebalance.hosting.child import SYSTEM, environment
 from rebalance.ports.fence import WatchLostError
 
 log = structlog.get_logger(__name__)

@@ -15,7 +15,7 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.self_reports import DISK_FULL_SHARE, ProcessRecord
 from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.hosting.background import Background
-from rebalance.hosting.loaded_certificate import LoadedCertificate
+from rebalance.hosting.tls import LoadedCertificate
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)

@@ -30,27 +30,20 @@ from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
-from rebalance.nodes.copy_attempts import CopyRules
-from rebalance.nodes.copy_progress import CopyProgress
+from rebalance.nodes.copy_attempts import CopyProgress, CopyRules
 from rebalance.nodes.copy_repairs import wall_ms
-from rebalance.nodes.failure_report import FailureReport, log_failure
-from rebalance.nodes.fences import why_fenced
-from rebalance.nodes.foreign_copies import ForeignCopies
-from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.kept_copies import ForeignCopies, RemovalJudge
 from rebalance.nodes.leader_duties import LeaderDuties
-from rebalance.nodes.map_report import MapReporter
-from rebalance.nodes.member_decision import is_kept
-from rebalance.nodes.member_duties import ACTED_S, MemberDuties
-from rebalance.nodes.member_starts import MemberStarts, StrongZones
-from rebalance.nodes.mirror_duties import MirrorDuties
+from rebalance.nodes.member_starts import MemberStarts, StrongZones, ZoneNotes
 from rebalance.nodes.node_context import NO_REPORTS, AgentRules, NodeContext, NodeHosts, NodeStart
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.pace import Pace
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView
-from rebalance.nodes.registration import NodeNameTakenError, NodeRemovedError, Registration
-from rebalance.nodes.removal import RemovalJudge
-from rebalance.nodes.store_partitions import StorePartitions
-from rebalance.nodes.zone_notes import ZoneNotes
+from rebalance.nodes.registration import HeardTime, NodeNameTakenError, NodeRemovedError, Registration
+from rebalance.nodes.replica_decision import is_kept, why_fenced
+from rebalance.nodes.replica_duties import ACTED_S, MemberDuties, MirrorDuties
+from rebalance.nodes.reports import FailureReport, MapReporter, log_failure
+from rebalance.nodes.store_child import StorePartitions
 from rebalance.ports.groups import (
     GroupError,
     MemberLife,

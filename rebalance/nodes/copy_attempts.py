@@ -7,16 +7,21 @@ time (``CopyRules.copy_s``): the next attempt continues where it stands. Nor doe
 started yet while its copy arrives; what went wrong before is over then. A partition reported as failed is
 tried again seldom, and at once when somebody asks for it or when its circumstances have changed, so nothing is
 stuck for good.
+
+Progress of copies, as a node publishes it of its members that catch up: seldom, but so that a stalled copy
+is seen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rebalance.core.admission.limit_options import COPY_ATTEMPTS, COPY_S, JOINER_S
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.backoff import Backoff
 from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 
 RETRY_MAX_S = 2.0
@@ -128,3 +133,32 @@ class CopyAttempts:
         """``cause`` as it is published: of what has failed with the number of attempts."""
         told = f"{self.counted} attempts: {cause}"
         return Cause.COPY_FAILED.text(told) if self.is_failed(rules) else cause
+
+
+PUBLISHED_S = 5.0
+
+
+def pause_s(joiner_s: float) -> float:
+    """Return the seconds between two figures of one member: a judge by ``joiner_s`` sees several before."""
+    return min(PUBLISHED_S, joiner_s / 3)
+
+
+class CopyProgress:
+    """Published progress of one node's copies. ``joiner_s``: how long a copy may stand still before it is said
+    to."""
+
+    def __init__(self, joiner_s: Callable[[], float]) -> None:
+        self._joiner_s = joiner_s
+        self._published: dict[PartitionId, tuple[int, float]] = {}
+
+    def of(self, partition: PartitionId, received: int, now_s: float) -> int:
+        """Return what to publish of a member that has ``received`` so many bytes by now; 0: it does not catch
+        up."""
+        if not received:
+            self._published.pop(partition, None)
+            return 0
+        known, at_s = self._published.get(partition, (0, float("-inf")))
+        if received == known or now_s - at_s < pause_s(self._joiner_s()):
+            return known
+        self._published[partition] = received, now_s
+        return received

@@ -21,9 +21,9 @@ from rebalance.core.causes.cause import Cause, cause_of
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import MemberRole, MemberState
 from rebalance.core.keyspace.txn import Compare, Delete, Txn, unchanged
-from rebalance.nodes.member_decision import Duty, MemberDecision
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
+from rebalance.nodes.replica_decision import Duty, MemberDecision
 from rebalance.ports.groups import MemberLife, MemberStatus
 from rebalance.ports.metric_rows import Metric
 

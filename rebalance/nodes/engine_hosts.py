@@ -1,4 +1,7 @@
-"""The members of a node whose profiles are kept by more than one engine: each partition's with its own."""
+"""The members of a node whose profiles are kept by more than one engine: each partition's with its own.
+
+The mirrors of a node that keeps none: it can vote, and says so when it is asked to learn.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.ports.groups import GroupHost, MemberEndpoints, NoPlaceError
 from rebalance.ports.metastore import Metastore
+from rebalance.ports.mirrors import MirrorStatus
 
 
 def _of_own_host(name: str) -> Callable[..., Any]:
@@ -100,3 +104,36 @@ class EngineHosts:
                 Cause.ENGINES_DIFFER.text(f"{', '.join(profiles)} are kept by {', '.join(engines)}")
             )
         return engines[0]
+
+
+class NoMirrors:
+    """A ``MirrorHost`` that holds nothing and follows nobody."""
+
+    def open(self, node: str) -> None:
+        """Do nothing: there are no mirrors to open."""
+
+    def partitions(self) -> frozenset[PartitionId]:
+        return frozenset()
+
+    async def follow(
+        self,
+        partition: PartitionId,
+        group: str,
+        sources: tuple[str, ...],
+        *,
+        generation: int = 0,
+        shared_revision: int = 0,
+    ) -> None:
+        raise NoPlaceError(Cause.MIRRORS_NOT_KEPT.text("this node was started without a place for learners"))
+
+    async def serve(self, partition: PartitionId) -> None:
+        """Do nothing: there is no mirror to serve."""
+
+    async def status(self, partition: PartitionId) -> MirrorStatus | None:
+        return None
+
+    async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
+        """Do nothing: there is no mirror to stop."""
+
+    async def close(self) -> None:
+        """Do nothing: nothing runs."""

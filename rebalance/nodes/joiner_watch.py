@@ -18,9 +18,9 @@ from rebalance.core.keyspace.records import MemberRecord, MemberRole, MemberStat
 from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Txn, unchanged
 from rebalance.core.moves.joiners import JoinerTime, decide_on_joiners_gone, is_gone, joiners_of
 from rebalance.nodes.copy_attempts import CopyRules
-from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
+from rebalance.nodes.registration import HeardTime
 from rebalance.ports.groups import GroupMember
 from rebalance.ports.metastore import KeysUnreadableError
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 from catalog.core.zone import Node
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.hosting.background import Work
-from rebalance.nodes.no_mirrors import NoMirrors
+from rebalance.nodes.engine_hosts import NoMirrors
 from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.groups import GroupHost

@@ -3,6 +3,12 @@
 The incarnation of the last start is kept in the node's own (locked) data directory: an entry that carries it is
 this node's own past, left behind by a process that was killed, and is replaced at once. Any other entry belongs
 to somebody who may live: it gets one lease time to disappear.
+
+Time by which an agent judges others: it passes only while the agent hears the metastore.
+
+A node whose lease is gone may have been cut off from the metastore together with the agent that looks, and a
+process that was frozen has seen nothing at all. So what others have done is measured by renewals of the agent's
+own lease that succeeded one soon after the other.
 """
 
 from __future__ import annotations
@@ -28,11 +34,26 @@ from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Delete, Get, KeyValue, Put, Txn, as_read, unchanged
 from rebalance.hosting.directory_owner import ForeignDirectoryError
 from rebalance.metastore.unreadable_log import UnreadableLog
-from rebalance.nodes.fence_record import FenceDraft, FencePublisher
-from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.node_context import NodeStart
-from rebalance.nodes.node_fence import NodeFence
+from rebalance.nodes.node_fence import FenceDraft, FencePublisher, NodeFence
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
+
+
+class HeardTime:
+    """A monotonic clock in seconds. Between two renewals that are further apart than ``silence_s`` it stands
+    still."""
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s = silence_s
+        self._last_s: float | None = None
+        self.now_s = 0.0
+
+    def note(self, at_s: float) -> None:
+        """The metastore has answered at ``at_s`` of a clock that never goes back."""
+        if self._last_s is not None and at_s - self._last_s <= self._silence_s:
+            self.now_s += at_s - self._last_s
+        self._last_s = at_s
+
 
 log = structlog.get_logger(__name__)
 

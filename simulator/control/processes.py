@@ -12,9 +12,8 @@ from pathlib import Path
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.controllers.clock import LONGEST_SLEEP_S, Clocks
-from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.runtime import ControllerRuntime
+from rebalance.controllers.runtime import ControllerRules, ControllerRuntime
 from rebalance.core.assignments.assignment import Strategy
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.groups.files.etcd_tuning import EtcdTuning

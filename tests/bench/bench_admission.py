@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from catalog.core.zone import ZoneId
+from rebalance.controllers.moving import NodeNumbers, WaitingLine
 from rebalance.controllers.targets import NamedTarget
-from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
 from rebalance.core.admission.bulk_write import BulkDecisions
 from rebalance.core.admission.limit_options import CAPS
 from rebalance.core.admission.move_admission import Limits, Loads, Rooms, admit, move_of

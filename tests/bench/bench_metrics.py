@@ -15,12 +15,12 @@ import pytest
 
 from app.counts.partition_count import PartitionCount
 from app.metrics.exposition import Exposition
-from app.metrics.partition_gauges import PartitionGauges
+from app.metrics.gauges import PartitionGauges
 from app.sql.engine.sql_engine import SqlEngine
 from app.sql.engine.statement_gate import StatementGate
 from app.sql.statements.results import SessionContext
 from app.sql.statements.statement_meter import StatementMeter
-from app.sql.views.view_sources import ViewSources
+from app.sql.views.view_snapshot import ViewSources
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.metastore.mirror import KeyspaceMirror

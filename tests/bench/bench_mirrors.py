@@ -13,7 +13,7 @@ import pytest
 from aetcd import rpc
 
 from rebalance.core.moves.source_revisions import RevisionChange, SourceRevision
-from rebalance.groups.calls.safe_time import SafeTimeWriter
+from rebalance.groups.calls.replica_reads import SafeTimeWriter
 from rebalance.groups.copies.mirror_source import MirrorSource
 from rebalance.groups.copies.mirror_store import MirrorStore
 from rebalance.ports.groups import MemberEndpoints

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import trustme
 
-from app.edge.http_limits import HttpLimits
+from app.edge.request_rules import HttpLimits
 from app.edge.trust import Trust
 from app.edge.uvicorn_server import listen, serve_http
-from app.process.stderr_lines import configure
+from app.process.logs import configure
 from app.security.console_door import LOGIN
 from tests.fixtures.known_users import user_of
 from tests.fixtures.open_console import open_console

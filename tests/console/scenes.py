@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from app.requests.actor import acting
+from app.requests.context import acting
 from catalog.core.audit import Actor, Channel
 from catalog.core.snapshot import EntryKind, ZoneEntry
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent

@@ -29,27 +29,22 @@ from app.alerts.alert_watch import AlertWatch
 from app.alerts.fact_reader import FactReader
 from app.alerts.readiness_probe import ReadinessProbe
 from app.api.services import Services
-from app.bootstrap.application import build_app
+from app.bootstrap.server import build_app
 from app.console.mount import Console
 from app.counts.partition_count import PartitionCount
 from app.counts.serving_watch import ServingWatch
 from app.edge.uvicorn_server import listen, serve_http
-from app.process.level_changes import LogLevelKeeper
-from app.process.stderr_lines import configure
+from app.process.logs import LogLevelKeeper, configure
 from app.requests.request_audit import Audit
 from app.security.administrator import LOCAL_ADMIN
 from app.sql.engine.operation_reverse import OperationReverse
-from app.sql.jobs.statement_runner import StatementJobs
-from app.sql.trino.column_names import LowerCaseNames
+from app.sql.engine.statement_jobs import StatementJobs
+from app.sql.trino.pages import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
-from app.views.routing_view import RoutingView
+from app.views.routing import RoutingView, ZoneDirectory, ZoneEndpoints
 from app.views.sight import AskSilence, PartitionSight
-from app.views.zone_directory import ZoneDirectory
-from app.views.zone_endpoints import ZoneEndpoints
 from rebalance.controllers.clock import WallClock
-from rebalance.controllers.drains import DrainKeeper
-from rebalance.controllers.limits import LimitsKeeper
-from rebalance.controllers.node_removal import NodeRemover
+from rebalance.controllers.cluster_control import DrainKeeper, LimitsKeeper, NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
@@ -57,10 +52,9 @@ from rebalance.controllers.upgrade import UpgradeKeeper
 from rebalance.core.keyspace.failures import Failing, FailureRecord, failure_after
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.data.zone_router import ZoneRouter
-from rebalance.groups.calls.copy_reader import CopyReader
+from rebalance.groups.calls.group_checks import CopyReader
 from rebalance.hosting.background import Background
-from rebalance.nodes.endpoints import MirroredEndpoints
-from rebalance.nodes.partition_view import Mirrors
+from rebalance.nodes.partition_view import MirroredEndpoints, Mirrors
 from tests.console.lost_scenes import LOST_SCENES, found_anew
 from tests.console.scenes import SCENES, kill_node, touch
 from tests.fixtures.known_users import user_of

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Row, create_engine, event, select, te
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
-from app.sql.statements.statement_outcomes import ScriptError
+from app.sql.statements.results import ScriptError
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.table import Column, Table, TableId

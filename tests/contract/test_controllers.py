@@ -11,11 +11,10 @@ import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
-from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_REQUEST, StaleTargetError
 from rebalance.controllers.targets import TargetStore
-from rebalance.controllers.topology import KnownTopology
+from rebalance.controllers.topology import DataNodesKeeper, KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments.assignment import Assignments, Strategy
 from rebalance.core.assignments.guarded_write import decode_trigger

@@ -13,9 +13,8 @@ import pytest
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import TIMER_OFF, ZoneId
 from rebalance.controllers.clock import Clocks
-from rebalance.controllers.controller_rules import ControllerRules
-from rebalance.controllers.drains import DrainKeeper
-from rebalance.controllers.runtime import ControllerRuntime
+from rebalance.controllers.cluster_control import DrainKeeper
+from rebalance.controllers.runtime import ControllerRules, ControllerRuntime
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.moves.drain import Drain

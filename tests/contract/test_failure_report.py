@@ -14,7 +14,7 @@ from rebalance.core.keyspace.failures import ALL_MAX, NODE_MAX, Failing, Failure
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.nodes.failure_report import FailureReport
+from rebalance.nodes.reports import FailureReport
 from rebalance.ports.metastore import Metastore
 
 REFUSED = Failing("REFUSED", "REFUSED: no", 3)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.controllers.drains import DrainKeeper
+from rebalance.controllers.cluster_control import DrainKeeper
 from rebalance.controllers.joiners import JoinersAgain
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments.assignment import Assignments

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from rebalance.controllers.ring_events import RingStandby
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.controllers.ring_standby import RingStandby
 from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.txn import Delete, Put, Txn

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.sql.jobs.abandoned import TRINO, outcome_of_abandoned
+from app.sql.engine.statement_jobs import TRINO, outcome_of_abandoned
 from catalog.core.statement_log import REPEAT_PREFIX, LoggedOutcome, NewStatement, StatementState
 from catalog.core.zone import Node
 from catalog.service import CatalogService

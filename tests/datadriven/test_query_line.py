@@ -5,7 +5,7 @@ Queries are named by their numbers. ``who`` is ``address/user``; ``cheap=1`` for
 
 from __future__ import annotations
 
-from app.sql.statements.query_line import LineLimits, QueryClient, QueryLine, Ticket
+from app.sql.statements.statement_line import LineLimits, QueryClient, QueryLine, Ticket
 from catalog.core.errors import RefusedError
 from tests.datadriven.runner import Block, run_script
 

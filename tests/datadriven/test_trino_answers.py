@@ -8,8 +8,7 @@ import json
 from pathlib import Path
 
 from app.sql.statements.results import SessionContext
-from app.sql.trino.column_names import LowerCaseNames
-from app.sql.trino.pages import wire_value
+from app.sql.trino.pages import LowerCaseNames, wire_value
 from tests.unit.sql_world import opened
 
 DATA = Path(__file__).parents[1] / "data" / "trino_answers.tsv"

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.security.scrape_token import keep_scrape_token
+from app.security.token_secrets import keep_scrape_token
 from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.controller_process import controlling

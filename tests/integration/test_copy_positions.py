@@ -15,7 +15,7 @@ from aetcd import rpc
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.records import LogPosition, MemberRole
 from rebalance.groups.calls.etcd_api import open_channel
-from rebalance.groups.files.etcd_store_file import StoreFile, StoreNotReadableError, read_store_file
+from rebalance.groups.files.etcd_files import StoreFile, StoreNotReadableError, read_store_file
 from rebalance.hosting.etcd_binary import WHEEL, choose, find_etcd
 from rebalance.ports.groups import MemberLife
 from tests.fixtures.group_hosts import P0, TUNING, WAIT_S, Hosts, member_process

@@ -19,7 +19,7 @@ from aetcd import rpc
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.groups.mirrors.etcd_mirror import EtcdMirrorHost
+from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.hosting.child import spawn
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.hosting.free_ports import is_free

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from aetcd import rpc
 
-from rebalance.groups.calls.safe_time import SafeTimeWriter
+from rebalance.groups.calls.replica_reads import SafeTimeWriter
 from tests.fixtures.group_hosts import P0, member_process
 from tests.fixtures.mirror_rig import MirrorRig
 

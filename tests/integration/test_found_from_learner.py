@@ -20,7 +20,7 @@ from rebalance.groups.calls.data_client import LEASE_TTL_S, MARKER_PREFIX, OPERA
 from rebalance.groups.calls.etcd_api import GENERATION_KEY, open_channel
 from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice
 from rebalance.groups.calls.router import Router
-from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.fixtures.group_hosts import etcd_processes
 from tests.fixtures.learner_founding import P0, force, group, kill

@@ -22,7 +22,7 @@ from rebalance.groups.calls.data_client import Connections, PartitionClient
 from rebalance.groups.calls.etcd_api import GENERATION_KEY, IDENTITY_KEY, open_channel
 from rebalance.groups.calls.group_guard import WrongGenerationError
 from rebalance.groups.calls.router import Router
-from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import GenerationRefusedError, MemberUnavailableError, OutcomeUnknownError, Route
 from tests.fixtures.group_hosts import P0, Fixed, Hosts
 from tests.fixtures.learner_founding import force, kill

@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rebalance.controllers.clock import Clocks
-from rebalance.controllers.contact import Contact
-from rebalance.controllers.controller_rules import ControllerRules, OptionalDuties
-from rebalance.controllers.runtime import ControllerRuntime
+from rebalance.controllers.controller_leadership import Contact
+from rebalance.controllers.runtime import ControllerRules, ControllerRuntime, OptionalDuties
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import Keyspace

@@ -19,11 +19,11 @@ import pytest
 import trustme
 from starlette.types import Message, Receive, Scope, Send
 
-from app.edge.fields import Fields
-from app.edge.http_limits import HttpLimits
+from app.edge.headers import Fields
+from app.edge.request_rules import HttpLimits
 from app.edge.trust import Trust
 from app.edge.uvicorn_server import listen, serve_http
-from rebalance.hosting.stranger_share import StrangerShare, let_in
+from rebalance.hosting.client_connections import StrangerShare, let_in
 
 KEPT_S = 0.05
 WAIT_S = 120

@@ -14,7 +14,7 @@ import pytest_asyncio
 import trustme
 from starlette.responses import PlainTextResponse
 
-from app.edge.http_limits import HttpLimits
+from app.edge.request_rules import HttpLimits
 from app.edge.trust import Trust
 from app.edge.uvicorn_server import listen, places_of, serve_http
 

@@ -13,16 +13,15 @@ import httpx
 import pytest
 from aetcd import rpc
 
-from app.bootstrap.application import build_app
+from app.bootstrap.server import build_app
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.moves.safe_time import ReadPoint
 from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.data_client import Connections, PartitionClient
 from rebalance.groups.calls.etcd_api import CallFailedError
 from rebalance.groups.calls.group_guard import WrongGroupError
-from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice, ReplicaDatum
+from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice, ReplicaDatum, SafeTimeWriter
 from rebalance.groups.calls.router import Router
-from rebalance.groups.calls.safe_time import SafeTimeWriter
 from rebalance.ports.groups import MemberLife, ReplicaBehindError, RevisionGoneError
 from tests.fixtures.checked_answers import CheckedTransport
 from tests.fixtures.group_hosts import P0, P1, Fixed

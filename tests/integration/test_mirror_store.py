@@ -16,8 +16,12 @@ from aetcd import rpc
 from rebalance.core.moves.source_revisions import RevisionChange, SourceRevision
 from rebalance.groups.calls.data_client import Connections, PartitionClient
 from rebalance.groups.calls.etcd_api import CallFailedError
-from rebalance.groups.copies.mirror_store import CopyUselessError, MirrorStore
-from rebalance.groups.copies.raft_proposals import ProposalsFailedError, RaftProposals
+from rebalance.groups.copies.mirror_store import (
+    CopyUselessError,
+    MirrorStore,
+    ProposalsFailedError,
+    RaftProposals,
+)
 from rebalance.ports.groups import MemberEndpoints
 from tests.fixtures.group_hosts import P0
 from tests.fixtures.mirror_process import GROUP

@@ -10,8 +10,7 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.nodes.endpoints import MirroredEndpoints
-from rebalance.nodes.partition_view import Mirrors
+from rebalance.nodes.partition_view import MirroredEndpoints, Mirrors
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(11), 0)

@@ -9,7 +9,7 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import MemberLife
 from tests.fixtures.held_mirrors import HeldMirrors
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing

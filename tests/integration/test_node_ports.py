@@ -12,7 +12,7 @@ import httpx
 import pytest
 import trustme
 
-from app.views.scrape_targets import scrape_targets
+from app.views.processes import scrape_targets
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.metastore.mirror import KeyspaceMirror

@@ -11,7 +11,7 @@ import pytest
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import RestartRecord
 from rebalance.groups.calls.router import Router
-from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 from tests.fixtures.node_processes import members_below

@@ -13,8 +13,7 @@ import pytest
 from aetcd import rpc
 
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
-from rebalance.controllers.controller_rules import ControllerRules
-from rebalance.controllers.runtime import ControllerRuntime
+from rebalance.controllers.runtime import ControllerRules, ControllerRuntime
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.core.topology.node_presence import HoldRule

@@ -15,7 +15,7 @@ from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.groups.files.reservations import Reservations
-from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import MemberLife
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing

@@ -16,7 +16,7 @@ from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import Stage
 from rebalance.groups.calls.member_calls import GroupCalls
 from rebalance.groups.etcd_group import EtcdGroupHost
-from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import CancelAnswer
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing, written
 from tests.fixtures.node_processes import members_below

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.bootstrap.application import build_app
+from app.bootstrap.server import build_app
 from app.views.keyspace_views import KeyspaceViews
-from app.views.published_map import MAP_MEDIA_TYPE, published_map
+from app.views.partition_map import MAP_MEDIA_TYPE, published_map
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.core.keyspace.keys import Keyspace, PartitionId

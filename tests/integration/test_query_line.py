@@ -15,7 +15,7 @@ import httpx
 import pytest
 import trino
 
-from app.sql.statements.query_line import LineLimits
+from app.sql.statements.statement_line import LineLimits
 from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd

@@ -14,7 +14,7 @@ from rebalance.core.assignments.guarded_write import Observed, decide_on_forced_
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn
-from rebalance.groups.calls.serving_probe import LinearizableProbe
+from rebalance.groups.calls.group_checks import LinearizableProbe
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.node_processes import members_below
 from tests.fixtures.survivors import P0, founded, kill

@@ -9,13 +9,13 @@ import httpx
 import psutil
 import pytest
 
-from app.views.routing_view import RoutingView
+from app.views.routing import RoutingView
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.groups.calls.data_client import Connections, PartitionClient
 from rebalance.groups.calls.etcd_api import CallFailedError
 from rebalance.groups.calls.group_guard import WrongGroupError
-from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import MirroredEndpoints
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.node_processes import members_below
 from zonekeeper_client.direct import DirectPath

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from app.views.store_copies import StoreCopies
+from app.views.store_servers import StoreCopies
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Zone, ZoneId
 from rebalance.controllers.ring_mirror import RingReader

@@ -18,8 +18,7 @@ import trustme
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.self_reports import ProcessRecord
 from rebalance.hosting.child import guarded_command, stop
-from rebalance.hosting.loaded_certificate import ends_of
-from rebalance.hosting.tls import TlsFiles
+from rebalance.hosting.tls import TlsFiles, ends_of
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.ring_codec import ServerBeat, decode_beat
 from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url

@@ -23,7 +23,7 @@ from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from rebalance.ports.metastore import MetastoreUnavailableError, WatchBatch, WatchReset
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing

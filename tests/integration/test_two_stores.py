@@ -21,9 +21,8 @@ from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.store.migrate import migrate
 from parser.to_command import parse_ddl
-from rebalance.controllers.controller_rules import ControllerRules
 from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.runtime import ControllerRuntime
+from rebalance.controllers.runtime import ControllerRules, ControllerRuntime
 from rebalance.controllers.store_guard import ShownState, StoreGuard
 from rebalance.core.assignments.guarded_write import decode_trigger
 from rebalance.core.assignments.target import TargetPointer

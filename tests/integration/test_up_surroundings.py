@@ -23,7 +23,7 @@ import pytest
 from sqlalchemy import make_url
 
 from app.security.local_authority import LocalAuthority
-from rebalance.hosting.environment import ETCD
+from rebalance.hosting.child import ETCD
 from rebalance.hosting.etcd_binary import BUNDLED, dotted, find_etcd
 from rebalance.hosting.tls import TlsFiles
 from tests.e2e.installation import without_spark

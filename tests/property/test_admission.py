@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
+from rebalance.controllers.moving import NodeNumbers, WaitingLine
 from rebalance.controllers.targets import NamedTarget
-from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
 from rebalance.core.admission.bulk_write import BulkDecisions
 from rebalance.core.admission.move_admission import (
     Limits,

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.sql.plan.ddl_files import DdlFile, DdlFileError, read_files
 from app.sql.plan.desired_state import (
     CatalogPlan,
+    DdlFile,
+    DdlFileError,
     DesiredAction,
     desired_catalog,
     plan_changes,
+    read_files,
 )
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import default_quorum

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
-from rebalance.controllers.moved_copies import PlacedRows, moved_copies
-from rebalance.controllers.restored_target import restored, why_not_restorable
+from rebalance.controllers.event import restored, why_not_restorable
+from rebalance.controllers.targets import PlacedRows, moved_copies
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.target import StoredTarget, TargetPointer
 from rebalance.core.topology.data_nodes import DataNodes

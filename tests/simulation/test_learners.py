@@ -14,9 +14,8 @@ from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import MemberRecord, MemberState
 from rebalance.core.keyspace.txn import Put, Txn
-from rebalance.nodes.endpoints import client_urls, learner_urls
-from rebalance.nodes.partition_view import Mirrors, NodePartitionView
-from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
+from rebalance.nodes.kept_copies import Removal, RemovalJudge, RemovalVerdict
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView, client_urls, learner_urls
 from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, roles, virtually
 
 EITHER = pytest.mark.parametrize("algorithm", DistributionAlgorithm)

@@ -22,8 +22,7 @@ from rebalance.core.moves.joiners import JoinerTime
 from rebalance.core.moves.step_checks import SENT_S, VALID_S, MaySend, StepEvidence
 from rebalance.groups.change import etcd_change, step_gate
 from rebalance.nodes import joiner_watch
-from rebalance.nodes.leader_duties import LeaderDuties
-from rebalance.nodes.strategy_duties import StrategyDuties
+from rebalance.nodes.leader_duties import LeaderDuties, StrategyDuties
 from rebalance.ports.metastore import KeyEvent
 from simulator.control.simulated_raft import HEALTHY_AFTER_S
 from tests.simulation.joiner_cells import Cell, Stage, Way, outcome

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.views.keyspace_views import KeyspaceViews
-from app.views.zone_directory import ZoneDirectory
+from app.views.routing import ZoneDirectory
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.store_guard import NewestIntent
@@ -18,8 +18,7 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.txn import Delete, KeyValue, Put, Txn
 from rebalance.core.topology.node_presence import Topology
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.nodes.endpoints import MirroredEndpoints
-from rebalance.nodes.partition_view import Mirrors
+from rebalance.nodes.partition_view import MirroredEndpoints, Mirrors
 from simulator.control.memory_metastore import MemoryMetastore
 from simulator.control.network import NO_FAULTS
 from simulator.control.processes import ControllerProcess, Environment, NodeProcess, SimulatedCatalog

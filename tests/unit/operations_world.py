@@ -12,21 +12,19 @@ import httpx
 from fastapi import FastAPI
 
 from app.alerts.alert_watch import AlertWatch
-from app.alerts.facts import InstallationFacts
-from app.bootstrap.application import build_app
-from app.process.level_changes import LogLevelKeeper
+from app.alerts.conditions import InstallationFacts
+from app.bootstrap.server import build_app
+from app.process.logs import LogLevelKeeper
 from app.requests.request_audit import Audit
 from app.sql.engine.operation_reverse import OperationReverse
-from app.sql.jobs.statement_runner import StatementJobs
-from app.sql.trino.column_names import LowerCaseNames
+from app.sql.engine.statement_jobs import StatementJobs
+from app.sql.trino.pages import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
+from app.views.routing import ZoneDirectory
 from app.views.sight import NO_SIGHT, PartitionSight
-from app.views.zone_directory import ZoneDirectory
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
-from rebalance.controllers.drains import DrainKeeper
-from rebalance.controllers.limits import LimitsKeeper
-from rebalance.controllers.node_removal import NodeRemover
+from rebalance.controllers.cluster_control import DrainKeeper, LimitsKeeper, NodeRemover
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partitions import observe

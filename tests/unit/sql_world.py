@@ -18,18 +18,17 @@ from app.sql.engine.statement_gate import StatementGate
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements.results import ResultSet, SessionContext
 from app.sql.statements.script_reader import ScriptReader
-from app.sql.views.view_sources import ViewSources
+from app.sql.views.view_snapshot import ViewSources
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.clock import WallClock
-from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_requests import StoreRequests
-from rebalance.controllers.topology import KnownTopology
+from rebalance.controllers.topology import DataNodesKeeper, KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments.assignment import Assignments, nodes_of
 from rebalance.core.keyspace.keys import Keyspace, PartitionId

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from app.views.keyspace_views import KeyspaceViews
-from app.views.published_map import PublishedMap
-from app.views.store_map import partition_map_of
-from app.views.zone_endpoints import ZoneEndpoints
+from app.views.partition_map import PublishedMap, partition_map_of
+from app.views.routing import ZoneEndpoints
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.exchange.core.result_record import PartitionOutcome
-from rebalance.nodes.endpoints import MirroredEndpoints
-from rebalance.nodes.partition_view import Mirrors
+from rebalance.nodes.partition_view import MirroredEndpoints, Mirrors
 from rebalance.store.shell.store_channel import server_url
 from tests.fixtures.committed_ring import CommittedRing, incarnation_of, outcome
 from tests.unit.sql_world import World, opened

@@ -19,8 +19,8 @@ from starlette.convertors import StringConvertor
 
 from app.api.addresses import one_spelling
 from app.api.bodies import check_json
-from app.api.route_guard import routes_of
-from app.bootstrap.application import build_app
+from app.api.callers import routes_of
+from app.bootstrap.server import build_app
 from app.cli.requests import key_path, segment
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot

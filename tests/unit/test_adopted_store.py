@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from rebalance.controllers.held_zones import HeldZones
+from rebalance.controllers.store_guard import HeldZones
 from rebalance.core.keyspace.epoch import EpochRecord, LostLife
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import ConfigurationRecord, ConfiguredMember, MemberRole, NodeRecord, Stage
 from rebalance.core.keyspace.txn import Delete, KeyValue, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.kept_copies import why_kept
+from rebalance.nodes.member_starts import ZoneNotes
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import NodeFile, Registration
-from rebalance.nodes.removal import why_kept
-from rebalance.nodes.zone_notes import ZoneNotes
 from simulator.control.memory_metastore import MemoryMetastore
 
 KEYSPACE = Keyspace()

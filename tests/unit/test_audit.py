@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.main import main
-from app.requests.actor import acting, current_actor
+from app.requests.context import acting, current_actor
 from app.requests.request_audit import Audit
 from catalog.core.audit import NOBODY, Action, Actor, AuditEntry, AuditFilter, Channel
 from catalog.core.errors import ErrorKind, StoreError

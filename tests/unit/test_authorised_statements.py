@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from app.requests.actor import acting
+from app.requests.context import acting
 from app.sql.engine.executor import CatalogExecutor
-from app.sql.plan.ddl_files import DdlFile, DdlFileError
+from app.sql.plan.desired_state import DdlFile, DdlFileError
 from app.sql.plan.member_counts import MemberCounts
-from app.sql.statements.results import SessionContext
-from app.sql.statements.statement_outcomes import ScriptError, StatementResult
+from app.sql.statements.results import ScriptError, SessionContext, StatementResult
 from catalog.core.audit import NOBODY, Actor, Channel
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.messages import CreateUser, Name

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.supervision.child_log import ChildLog
-from app.supervision.log_lines import LINE_BYTES_MAX, LineForm
+from app.supervision.child_log import LINE_BYTES_MAX, ChildLog, LineForm
 from rebalance.hosting.child import spawn, stop
 
 NOW = "2026-11-23T20:00:00Z"

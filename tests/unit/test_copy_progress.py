@@ -6,7 +6,7 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.nodes.copy_progress import CopyProgress, pause_s
+from rebalance.nodes.copy_attempts import CopyProgress, pause_s
 
 P0, P1 = PartitionId(ZoneId(1), 0), PartitionId(ZoneId(1), 1)
 

@@ -12,13 +12,13 @@ from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import LogPosition, MemberRecord, MemberState
 from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.groups.files.etcd_tuning import cause_in
-from rebalance.nodes.copy_progress import CopyProgress
+from rebalance.nodes.copy_attempts import CopyProgress
 from rebalance.nodes.copy_repairs import AGAIN_MS, broken_by, why_not_repaired
-from rebalance.nodes.member_decision import Duty, MemberDecision
-from rebalance.nodes.member_duties import MemberDuties
+from rebalance.nodes.kept_copies import RemovalJudge
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
-from rebalance.nodes.removal import RemovalJudge
+from rebalance.nodes.replica_decision import Duty, MemberDecision
+from rebalance.nodes.replica_duties import MemberDuties
 from rebalance.ports.groups import MemberLife, MemberStatus
 from rebalance.ports.mirrors import MirrorHost
 from simulator.control.memory_metastore import MemoryMetastore

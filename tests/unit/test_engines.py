@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from app.bootstrap.group_hosts import engine_names, own_ports, with_engines
-from app.configuration.node_profiles import profiles_of
+from app.bootstrap.node import engine_names, own_ports, with_engines
+from app.configuration.node_settings import profiles_of
 from app.configuration.settings import Settings
 from catalog.core.zone import Node
 from rebalance.core.keyspace.keys import Keyspace

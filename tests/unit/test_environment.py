@@ -11,7 +11,7 @@ import pytest
 
 from app.supervision.child_plan import DEMO_INHERITS, NODE_INHERITS, SERVER_INHERITS
 from app.supervision.privacy import keep_private
-from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM, environment
+from rebalance.hosting.child import ETCD, PYTHON, SPARK, SYSTEM, environment
 from rebalance.hosting.private_files import replace_privately, tighten
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rebalance.hosting.fair_queue import REMEMBERED, FairQueue
-from rebalance.hosting.fair_thread import FairThread
+from rebalance.hosting.fair_queue import REMEMBERED, FairQueue, FairThread
 
 LIMIT_S = 60.0
 

@@ -11,8 +11,7 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.core.topology.isolation import FenceRecord
-from rebalance.nodes.fence_record import FenceDraft, FencePublisher
-from rebalance.nodes.node_fence import NodeFence
+from rebalance.nodes.node_fence import FenceDraft, FencePublisher, NodeFence
 from simulator.control.memory_metastore import MemoryMetastore
 
 KEYSPACE = Keyspace("t/")

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalance.core.keyspace.records import LogPosition
-from rebalance.groups.files.etcd_log import read_log_position
-from rebalance.groups.files.etcd_store_file import StoreFile
+from rebalance.groups.files.etcd_files import StoreFile, read_log_position
 
 ENTRY, STATE, SNAPSHOT, METADATA = 2, 3, 5, 1
 

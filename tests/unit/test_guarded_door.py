@@ -12,9 +12,7 @@ import pytest
 import trustme
 import uvloop
 
-from rebalance.hosting.connection_places import ConnectionPlace, ConnectionPlaces
-from rebalance.hosting.guarded_door import GuardedDoor
-from rebalance.hosting.stranger_share import StrangerShare
+from rebalance.hosting.client_connections import ConnectionPlace, ConnectionPlaces, GuardedDoor, StrangerShare
 
 LIMIT_S = 60.0
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]

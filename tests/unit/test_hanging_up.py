@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from app.api.statement_bodies import while_connected
+from app.api.statements import while_connected
 from app.sql.statements.script_reader import to_the_end
 from catalog.core.errors import ErrorKind, RefusedError
 

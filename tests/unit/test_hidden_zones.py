@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.sql.statements.statement_outcomes import StatementResult
+from app.sql.statements.results import StatementResult
 from catalog.core.authorisation import Held
 from catalog.core.errors import ErrorKind
 from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, zone_object

@@ -13,9 +13,9 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import GivenUpRecord, MemberRecord, MemberRole, MemberState, NodeRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn, TxnResult
 from rebalance.nodes.copy_attempts import CopyRules
-from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
+from rebalance.nodes.registration import HeardTime
 from rebalance.ports.groups import GroupMember
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context

@@ -26,7 +26,7 @@ from rebalance.core.moves.joiners import (
     is_gone,
     target_without,
 )
-from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.registration import HeardTime
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)

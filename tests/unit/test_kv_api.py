@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.bootstrap.application import build_app
+from app.bootstrap.server import build_app
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.write_terms import ANY, WriteTerms
 from rebalance.groups.calls.data_client import AppliedWrite

@@ -9,7 +9,7 @@ import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.controllers.recovery import CALLS_AT_ONCE, PartitionRecovery
-from rebalance.controllers.slices import PARTITIONS_PER_SLICE
+from rebalance.controllers.zone_reading import PARTITIONS_PER_SLICE
 from rebalance.core.keyspace.keys import PartitionId
 from tests.fixtures.large_zone import world_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.core.log_levels import CHANGES_MAX, LineLevel, LogLevel, checked_module, levels_now
-from app.process.level_changes import LogLevelFollower, LogLevelKeeper, utc_now_ms
+from app.process.logs import LogLevelFollower, LogLevelKeeper, utc_now_ms
 from catalog.core.codec import RecordNotReadableError
 from catalog.core.errors import RefusedError
 from rebalance.core.keyspace.keys import Keyspace

@@ -13,7 +13,7 @@ FORGED = "a\n2026-01-01 [info] all is well\x1b[2K\u202egnirts"
 BEGIN = """
 import logging, threading, warnings
 import structlog
-from app.process.stderr_lines import configure, set_levels
+from app.process.logs import configure, set_levels
 from app.core.log_levels import LineLevel
 configure("n1")
 """
@@ -77,9 +77,9 @@ raise OSError("at the end")
         ("n1", "uvicorn.error", "error", "it failed"),
     ]
     assert told[2][:3] == ("n1", "py.warnings", "warning")
-    assert told[3] == ("n1", "app.process.stderr_lines", "critical", "thread ended by an exception: worker")
+    assert told[3] == ("n1", "app.process.logs", "critical", "thread ended by an exception: worker")
     assert told[4] == ("n1", "rebalance.test", "info", "moved 3")
-    assert told[5] == ("n1", "app.process.stderr_lines", "critical", "process ended by an exception")
+    assert told[5] == ("n1", "app.process.logs", "critical", "process ended by an exception")
     assert "ZeroDivisionError" in lines[1]["exception"]
     assert "in a thread" in lines[3]["exception"]
     assert "at the end" in lines[5]["exception"]

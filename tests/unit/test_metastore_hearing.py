@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.alerts.metastore_hearing import LEASE_S, SETTLE_S, MetastoreHearing
+from app.alerts.fact_reader import LEASE_S, SETTLE_S, MetastoreHearing
 
 
 def test_while_it_answers_all_is_known() -> None:

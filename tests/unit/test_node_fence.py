@@ -15,9 +15,8 @@ from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.core.topology.fence_time import SECOND
 from rebalance.core.topology.isolation import FenceRecord
 from rebalance.metastore.majority import Word, has_no_majority
-from rebalance.nodes.fence_record import FencePublisher
 from rebalance.nodes.node_context import NodeStart
-from rebalance.nodes.node_fence import UNCLEAR, UNHEARD, UNREGISTERED, NodeFence
+from rebalance.nodes.node_fence import UNCLEAR, UNHEARD, UNREGISTERED, FencePublisher, NodeFence
 from rebalance.nodes.registration import Registration
 from rebalance.ports.fence import WatchLostError
 from rebalance.ports.metastore import MetastoreUnavailableError

@@ -14,9 +14,8 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import GroupRecord
 from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.unreadable_log import UnreadableLog
-from rebalance.nodes.fences import why_fenced
-from rebalance.nodes.member_starts import MemberStarts, StrongZones
-from rebalance.nodes.zone_notes import ZoneNotes
+from rebalance.nodes.member_starts import MemberStarts, StrongZones, ZoneNotes
+from rebalance.nodes.replica_decision import why_fenced
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context

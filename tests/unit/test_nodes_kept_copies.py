@@ -12,10 +12,9 @@ from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import KeptRecord
 from rebalance.core.keyspace.txn import Put, Txn, unchanged
-from rebalance.nodes.kept_copies import KeptCopies
+from rebalance.nodes.kept_copies import KeptCopies, Removal, RemovalJudge, RemovalVerdict
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
-from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context
 

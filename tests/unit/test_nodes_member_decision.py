@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.nodes.member_decision import Duty, decide_member
 from rebalance.nodes.partition_view import NodePartitionView
+from rebalance.nodes.replica_decision import Duty, decide_member
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 from tests.fixtures.member_views import member, url, view
 

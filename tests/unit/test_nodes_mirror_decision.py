@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalance.core.keyspace.records import MemberRecord, MemberState, MirrorRecord, rounded_revision
-from rebalance.nodes.endpoints import client_urls, learner_urls
-from rebalance.nodes.mirror_decision import MirrorDuty, decide_mirror, mirror_record
-from rebalance.nodes.partition_view import NodePartitionView, Recorded
+from rebalance.nodes.partition_view import NodePartitionView, Recorded, client_urls, learner_urls
+from rebalance.nodes.replica_decision import MirrorDuty, decide_mirror, mirror_record
 from rebalance.ports.groups import MemberLife
 from rebalance.ports.mirrors import MirrorStatus
 from tests.fixtures.member_views import url, view

@@ -22,12 +22,12 @@ from rebalance.core.keyspace.records import (
     Stage,
 )
 from rebalance.core.keyspace.txn import Delete, Put, Txn, TxnResult
-from rebalance.nodes.mirror_duties import MirrorDuties
+from rebalance.nodes.kept_copies import RemovalJudge
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.registration import Registration
-from rebalance.nodes.removal import RemovalJudge
+from rebalance.nodes.replica_duties import MirrorDuties
 from rebalance.ports.groups import MemberLife
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.held_mirrors import HeldMirrors

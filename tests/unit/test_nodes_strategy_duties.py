@@ -13,7 +13,7 @@ from rebalance.core.assignments.guarded_write import Outcome
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import MemberRole
 from rebalance.core.keyspace.txn import Put, Txn
-from rebalance.nodes.strategy_duties import StrategyDuties
+from rebalance.nodes.leader_duties import StrategyDuties
 from rebalance.ports.groups import CancelAnswer, GroupMember, MemberUnavailableError, PeerSight
 from simulator.control.memory_metastore import MemoryMetastore
 from tests.fixtures.node_context import node_context

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.api.problems import EVERYWHERE
-from app.bootstrap.application import build_app
+from app.bootstrap.server import build_app
 from tests.fixtures.partial_services import services_with
 from tests.unit.operations_world import OperationsWorld, operations_world
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from app.api.rebalance import LimitsBody, LimitsChange
+from app.cli.limits import print_limits
 from app.cli.main import main
 from app.cli.options import OutputFormat
-from app.cli.rebalance_view import print_limits
 from app.configuration.settings import Settings
 from app.sql.views.system_views import SYSTEM_VIEWS
 from catalog.core.messages import ZoneOption

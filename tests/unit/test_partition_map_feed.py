@@ -13,7 +13,7 @@ import pytest_asyncio
 import structlog.testing
 
 from app.sql.statements.results import SessionContext
-from app.views.published_map import map_json, published_map
+from app.views.partition_map import map_json, published_map
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers import partition_map
 from rebalance.controllers.partition_map import PartitionMapKeeper
@@ -27,8 +27,8 @@ from rebalance.core.partition_maps.zone_map import ZoneMapPointer, next_version
 from rebalance.core.topology.node_presence import Topology
 from rebalance.kernels.partition_map_codec import decode_map, split_maps
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.nodes.map_report import QUIET_PERIODS, MapReporter, encode_report
 from rebalance.nodes.partition_view import Mirrors
+from rebalance.nodes.reports import QUIET_PERIODS, MapReporter, encode_report
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 from tests.unit.sql_world import World, opened
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sortedcontainers import SortedList
 
-from app.views.published_map import published_map
+from app.views.partition_map import published_map
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError

@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 
 from app.sql.engine.sql_engine import SqlEngine
 from app.sql.statements.results import SessionContext
-from app.sql.views.view_sources import ViewSources
+from app.sql.views.view_snapshot import ViewSources
 from app.views.keyspace_views import KeyspaceViews
+from app.views.processes import scrape_targets
 from app.views.recovery_views import partition_states
-from app.views.scrape_targets import scrape_targets
 from app.views.sight import MetastoreSilence, PartitionSight
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId

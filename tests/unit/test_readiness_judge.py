@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from app.alerts.alert_rows import BY_NAME, STALE_S
-from app.alerts.facts import InstallationFacts
+from app.alerts.conditions import InstallationFacts
 from app.alerts.readiness_judge import LATE_S, judge
 from app.contract.health import InstallationPart
-from app.core.alert_state import Alert, AlertState
+from app.core.alerts import Alert, AlertState
 from rebalance.core.causes.cause import Cause
 from tests.fixtures.alert_faults import FAULTS
 

@@ -13,9 +13,9 @@ from rebalance.core.assignments.guarded_write import encode_trigger
 from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.txn import Put, Txn
+from rebalance.nodes.kept_copies import Removal, RemovalJudge, RemovalVerdict
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.registration import Registration
-from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
 from simulator.control.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sortedcontainers import SortedList
 
-from app.views.routing_view import RoutingView
+from app.views.routing import RoutingView
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace, PartitionId

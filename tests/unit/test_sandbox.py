@@ -14,7 +14,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from app.requests.actor import acting
+from app.requests.context import acting
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements.results import ResultSet, ResultType
 from catalog.core.audit import Actor

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.metrics.exposition import Exposition
 from app.metrics.scrape_door import ScrapeDoor
-from app.security.scrape_token import ScrapeToken, keep_scrape_token
+from app.security.token_secrets import ScrapeToken, keep_scrape_token
 from rebalance.core.keyspace.self_reports import ProcessRole
 
 

@@ -21,14 +21,13 @@ from app.bootstrap.scrape_entry import (
     scraped_with,
 )
 from app.configuration.settings import Settings
-from app.edge.http_limits import HEADER_BYTES_MAX
+from app.edge.request_rules import HEADER_BYTES_MAX
 from app.edge.uvicorn_server import listen
 from app.metrics.exposition import Exposition
 from app.metrics.scrape_door import Admission, scrape_app
-from app.security.scrape_token import TOKEN_CHARS_MIN, ScrapeToken, keep_scrape_token
+from app.security.token_secrets import TOKEN_CHARS_MIN, ScrapeToken, keep_scrape_token
 from rebalance.core.keyspace.self_reports import ProcessRole
-from rebalance.hosting.loaded_certificate import LoadedCertificate
-from rebalance.hosting.tls import TlsFiles
+from rebalance.hosting.tls import LoadedCertificate, TlsFiles
 from rebalance.ports.metric_rows import Metric
 from tests.fixtures.tls_files import tls_files
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.requests.actor import acting
+from app.requests.context import acting
 from catalog.core.audit import Actor
 from catalog.core.statement_batch import CommandScript, ScriptRun, fair_round
 from parser.to_command import parse_ddl

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
-from app.sql.statements.results import ResultSet, ResultType, SessionContext
-from app.sql.statements.statement_outcomes import ScriptError
+from app.sql.statements.results import ResultSet, ResultType, ScriptError, SessionContext
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.zone import TIMER_OFF, Node
 from parser.to_command import parse_ddl

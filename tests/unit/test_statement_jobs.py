@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from app.sql.jobs.statement_runner import JobLimits, StatementJobs
+from app.sql.engine.statement_jobs import JobLimits, StatementJobs
 from app.sql.statements.results import AnswerColumn, ResultSet, ResultType, SessionContext
 from app.sql.statements.script_reader import ScriptReader
 from app.sql.trino.front import TrinoFront
 from app.sql.trino.pages import PageAddresses
-from app.sql.trino.session_headers import TrinoSession
+from app.sql.trino.trino_session import TrinoSession
 from catalog.core.errors import RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.statement_log import NewStatement, StatementState

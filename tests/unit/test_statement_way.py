@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 from sqlalchemy import Connection, Engine, event
 
-from app.requests.actor import acting
-from app.sql.statements.statement_outcomes import ScriptError
+from app.requests.context import acting
+from app.sql.statements.results import ScriptError
 from catalog.core.audit import Actor
 from catalog.core.errors import ErrorKind
 from tests.fixtures.served_app import served

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from app.cli.follow import FollowProgress
-from app.views.published_map import map_json
+from app.views.partition_map import map_json
 from app.views.recovery_views import partition_states
-from app.views.routing_view import RoutingView
+from app.views.routing import RoutingView
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.txn import Delete, Put, Txn

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rebalance.hosting.stranger_share import SAVED_S, SHARE, StrangerShare
+from rebalance.hosting.client_connections import SAVED_S, SHARE, StrangerShare
 
 LIMIT_S = 60.0
 COST_S = 2 * SAVED_S

@@ -11,8 +11,7 @@ import pytest
 
 from catalog.core.zone import Node
 from rebalance.controllers.clock import Clocks
-from rebalance.controllers.controller_rules import ControllerRules
-from rebalance.controllers.runtime import ControllerRuntime
+from rebalance.controllers.runtime import ControllerRules, ControllerRuntime
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Put, Txn

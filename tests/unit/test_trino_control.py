@@ -9,11 +9,18 @@ from sqlglot.dialects.trino import Trino
 
 from app.sql.statements.paging import page_offset, page_token
 from app.sql.statements.results import SessionContext
-from app.sql.trino.control import Control, ControlKind, bind, literal, parse_control
-from app.sql.trino.session_headers import check_property, read_session, seconds
-from app.sql.trino.statement_work import is_ddl
-from app.sql.views.metadata import relations
-from app.sql.views.metadata_show import rewrite_show
+from app.sql.trino.front import is_ddl
+from app.sql.trino.trino_session import (
+    Control,
+    ControlKind,
+    bind,
+    check_property,
+    literal,
+    parse_control,
+    read_session,
+    seconds,
+)
+from app.sql.views.metadata import relations, rewrite_show
 from catalog.core.errors import RefusedError, StatementError
 from tests.fixtures.examples import examples
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.sql.trino.type_signature import type_signature
+from app.sql.trino.pages import type_signature
 
 
 def long(value: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.views.upgrade import notices, upgrade_body
+from app.views.processes import notices, upgrade_body
 from catalog.core.level import LEVEL
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers.upgrade import Upgrade

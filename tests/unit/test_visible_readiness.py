@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.alerts.facts import InstallationFacts
+from app.alerts.conditions import InstallationFacts
 from app.alerts.readiness_judge import LATE_S, judge, with_state
 from app.api.health import readyz
-from app.requests.actor import acting
+from app.requests.context import acting
 from app.security.access_view import AccessView
 from catalog.core.audit import Actor
 from catalog.core.authorisation import Caller, Grants

@@ -11,7 +11,7 @@ import pytest
 
 from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.views.keyspace_views import KeyspaceViews
-from app.views.wait_causes import WaitCauses
+from app.views.waits import WaitCauses
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.core.admission.move_admission import Limits, Move, Pause
 from rebalance.core.admission.windows import Window

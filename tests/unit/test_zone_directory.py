@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.views.zone_directory import ZoneDirectory
+from app.views.routing import ZoneDirectory
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId, ZoneIntent

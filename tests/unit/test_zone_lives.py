@@ -15,10 +15,10 @@ from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.core.partition_maps.affinity import CopyState
 from rebalance.core.partition_maps.topology_version import Cluster, TopologyVersion, ZoneSpec
 from rebalance.exchange.core.result_record import ResultState
-from rebalance.nodes.foreign_copies import ForeignCopies
-from rebalance.nodes.no_mirrors import NoMirrors
+from rebalance.nodes.engine_hosts import NoMirrors
+from rebalance.nodes.kept_copies import ForeignCopies
+from rebalance.nodes.member_starts import ZoneNotes
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.zone_notes import ZoneNotes
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.disk_changes import KeepHead, KeepMark

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from rebalance.controllers.data_nodes import DataNodesKeeper
-from rebalance.controllers.topology import KnownTopology
+from rebalance.controllers.topology import DataNodesKeeper, KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import Keyspace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from app.requests.actor import current_origin
+from app.requests.context import current_origin
 from app.security.statement_policy import called_zone
 from app.sql.statements.results import ResultSet, ResultType
 from app.sql.views.show import result

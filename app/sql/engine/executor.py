@@ -3,6 +3,8 @@
 One thread commits. Scripts that arrive while it works wait together and are committed together, in rounds
 of some commands that all users share; what else it does, it does for users in turns, as does the thread that
 reads snapshots. What a login needs has a thread of its own.
+
+Forgetting what the catalog has kept for long enough, a little at a time.
 """
 
 from __future__ import annotations
@@ -16,21 +18,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from app.requests.actor import current_actor, current_caller
+import structlog
+
+from app.requests.context import current_actor, current_caller
 from app.security.administrator import RECOVERED
 from app.security.statement_policy import authorise_restored, authorised, visible_catalog
-from app.sql.plan.ddl_files import FileCommand
-from app.sql.plan.desired_state import CatalogPlan, desired_catalog, plan_changes
+from app.sql.plan.desired_state import CatalogPlan, FileCommand, desired_catalog, plan_changes
 from app.sql.plan.forecast import PlannedStatement, judged
 from app.sql.plan.member_counts import MemberCounts
+from app.sql.statements.results import ScriptError, StatementResult
 from app.sql.statements.script_reader import to_the_end
 from app.sql.statements.statement_ids import next_statement_id
-from app.sql.statements.statement_outcomes import ScriptError, StatementResult
 from catalog.core.access_tokens import NO_BASIS, AccessToken, LoginBasis
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord, Channel
 from catalog.core.authorisation import Caller, Grants
 from catalog.core.engine_limits import check_member_limits, error_for
-from catalog.core.errors import ErrorKind, RefusedError, StatementError
+from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import AlterUser, Command, CreateUser, PrincipalCommand, Secret
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.principal_changes import check_password
@@ -38,13 +41,7 @@ from catalog.core.principals import Principal
 from catalog.core.quorum import default_quorum
 from catalog.core.rebalancing import check_rebalancing
 from catalog.core.retention import Retention, Trimmed
-from catalog.core.snapshot import (
-    CatalogSnapshot,
-    Change,
-    Topology,
-    ZoneDefaults,
-    data_nodes_of,
-)
+from catalog.core.snapshot import CatalogSnapshot, Change, Topology, ZoneDefaults, data_nodes_of
 from catalog.core.statement_batch import CommandScript, ScriptRun, StatementStamp, fair_round
 from catalog.core.zone import NO_ZONE, Origin, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
@@ -53,7 +50,7 @@ from catalog.service import VERSIONS_MAX, CatalogService
 from catalog.store.catalog_store import CatalogStore
 from catalog.store.session_rows import SqlSessions
 from catalog.store.statement_log import SqlStatementLog
-from rebalance.hosting.fair_thread import FairThread
+from rebalance.hosting.fair_queue import FairThread
 
 HISTORY_PAGE = 10_000
 RECOVERIES_MAX = 10
@@ -443,3 +440,29 @@ class CatalogExecutor:
 
 async def _in(threads: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
     return await asyncio.get_running_loop().run_in_executor(threads, partial(function, *arguments))
+
+
+LOOK_EVERY_S = 600.0
+BETWEEN_ROUNDS_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+async def trim_catalog(
+    catalog: CatalogExecutor,
+    keep: Retention,
+    *,
+    look_every_s: float = LOOK_EVERY_S,
+    between_rounds_s: float = BETWEEN_ROUNDS_S,
+) -> None:
+    """Until cancelled. Several servers may do so side by side: what one has deleted, the other one does not
+    find."""
+    while True:
+        trimmed = Trimmed()
+        try:
+            trimmed = await catalog.trim(keep)
+        except StoreError as error:
+            log.warning("nothing is forgotten while the catalog does not answer", error=str(error))
+        if trimmed != Trimmed():
+            log.info("forgotten", versions=trimmed.versions, audit_records=trimmed.audit_records)
+        await asyncio.sleep(look_every_s if trimmed == Trimmed() else between_rounds_s)

@@ -15,8 +15,8 @@ from catalog.core.rebalancing import PLACED
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
+from rebalance.controllers.event import why_not_restorable
 from rebalance.controllers.operation_control import OperationControl, Reversible
-from rebalance.controllers.restored_target import why_not_restorable
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.topology.data_nodes import compute_data_nodes
 from rebalance.metastore.mirror import KeyspaceMirror

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from app.requests.actor import current_caller
+from app.requests.context import current_caller
 from app.requests.request_audit import Audit
 from app.security.statement_policy import authorise_call
 from app.sql.engine.calls import Procedures, call_details
@@ -26,14 +26,12 @@ from app.sql.plan.change_plan import (
     refuse_other,
     refuse_version,
 )
-from app.sql.plan.ddl_files import DdlFile, read_files
-from app.sql.plan.desired_state import CatalogPlan
-from app.sql.plan.explain_partition import explain_partition
+from app.sql.plan.desired_state import CatalogPlan, DdlFile, read_files
+from app.sql.plan.explain import explain_partition
 from app.sql.query.sandbox_pool import SandboxPool
-from app.sql.statements.results import ResultSet, SessionContext
+from app.sql.statements.results import QueryResult, ResultSet, ScriptError, SessionContext, StatementResult
 from app.sql.statements.script_reader import to_the_end
 from app.sql.statements.statement_meter import kind_of, kind_of_command, kinds_of
-from app.sql.statements.statement_outcomes import QueryResult, ScriptError, StatementResult
 from app.sql.views.show import describe_table, describe_zone, show
 from app.sql.views.system_views import PASSING, SYSTEM_VIEWS
 from app.sql.views.view_registry import (
@@ -44,9 +42,7 @@ from app.sql.views.view_registry import (
     ViewRegistry,
     arrow_stream,
 )
-from app.sql.views.view_snapshot import SystemSnapshot
-from app.sql.views.view_sources import ViewSources
-from app.sql.views.view_threads import ViewThreads
+from app.sql.views.view_snapshot import SystemSnapshot, ViewSources, ViewThreads
 from app.sql.views.visible_rows import (
     Asked,
     Permit,

@@ -15,8 +15,7 @@ from typing import Any
 from app.security.statement_policy import only_zones
 from app.sql.plan.explain import explain_change, plan_row
 from app.sql.plan.forecast import Outlook, PlannedStatement, changed_zone, forecast
-from app.sql.statements.results import ResultSet
-from app.sql.statements.statement_outcomes import shown_warnings
+from app.sql.statements.results import ResultSet, shown_warnings
 from app.sql.views.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Command, PrincipalCommand

@@ -1,6 +1,6 @@
 """The server's side of the sandbox: processes kept warm, one query at a time in each, ended when time is over.
 
-A query waits for its turn (``app.sql.statements.query_line``) before anything is read for it. One that is
+A query waits for its turn (``app.sql.statements.statement_line``) before anything is read for it. One that is
 cancelled or takes too long takes its process along; a spare one stands by already. Times count from the moment
 in which a query begins; how long it may wait for that is a limit of its own.
 """
@@ -21,17 +21,15 @@ from typing import Any
 
 import structlog
 
-from app.requests.actor import current_actor, current_principal, current_scope
+from app.requests.context import current_actor, current_principal, current_scope
 from app.sql.query.sandbox import UTC, read_frame, write_frame
-from app.sql.statements.query_line import LineLimits, QueryClient, QueryEntry, QueryLine, Ticket
 from app.sql.statements.results import AnswerColumn, ResultSet, ResultType
 from app.sql.statements.statement_ids import current_statement_id
-from app.sql.statements.statement_line import has_waited
+from app.sql.statements.statement_line import LineLimits, QueryClient, QueryEntry, QueryLine, Ticket, has_waited
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import Position
 from parser.select import PreparedQuery
-from rebalance.hosting.child import guarded_command
-from rebalance.hosting.environment import environment
+from rebalance.hosting.child import environment, guarded_command
 
 log = structlog.get_logger(__name__)
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
-from app.requests.actor import current_actor
+from app.requests.context import current_actor
 from catalog.core.messages import Command
 from parser.hidden_secrets import hide_secrets
 from parser.queries import QueryPiece, cut_script, parse_statement
 from parser.script import check_size
 from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.to_command import parse_ddl
-from rebalance.hosting.fair_thread import FairThread
+from rebalance.hosting.fair_queue import FairThread
 
 T = TypeVar("T")
 P = ParamSpec("P")

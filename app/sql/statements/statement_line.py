@@ -1,19 +1,218 @@
 """Whose statement runs next: so many run at once, of every kind and protocol, and so many wait for their turn.
 
 A logged statement is counted when it is accepted, any other one when the engine gets it. Among those that wait,
-who has the least goes first (``app.sql.statements.query_line``); queries then wait for one of their own few
+who has the least goes first (``app.sql.statements.statement_line``); queries then wait for one of their own few
 places.
+
+Whose query runs next: a line with few places, as a value that knows neither time nor processes.
+
+Invariants: at most ``places`` queries run, of those at most ``places - kept`` that are not cheap, so that a
+place is always soon free for a cheap one. Who has the least gets the next place: the address with the fewest
+running queries, then the user of it, then the one served longest ago, then the first to come. Addresses come
+before users, for a client can make up names. Nobody fills the line: a client and an address have a part of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 
-from app.requests.actor import current_actor, current_principal
-from app.sql.statements.query_line import LineLimits, QueryClient, QueryLine
+from app.requests.context import current_actor, current_principal
+from catalog.core.access_tokens import is_within
+from catalog.core.authorisation import Caller, Held
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.principals import Principal
+from rebalance.hosting.client_connections import network_of
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimits:
+    """``kept`` places are for cheap queries only. ``waiting_max`` in all, ``of_address`` of one address and
+    ``of_client`` of one user there; ``running_of_user``: so many of one run at once, None: any number.
+    ``noun``: what waits, for messages."""
+
+    places: int = 3
+    kept: int = 1
+    waiting_max: int = 100
+    of_address: int = 60
+    of_client: int = 20
+    noun: str = "queries"
+    running_of_user: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryClient:
+    """``user`` is for people; ``principal``: whose the query is, None where nobody has to log in. ``scope``:
+    that of its token, which makes nobody another client."""
+
+    address: str = ""
+    user: str = ""
+    principal: Principal | None = None
+    scope: Held | None = field(default=None, compare=False)
+
+    @property
+    def network(self) -> str:
+        """What is counted as one address."""
+        return network_of(self.address)
+
+    @property
+    def sender(self) -> Hashable:
+        """Equal for all that one user sends, wherever from."""
+        return self if self.principal is None else self.principal
+
+    def is_within(self, caller: Caller) -> bool:
+        """Whether the query is the caller's, and was run with no broader scope than the caller has."""
+        return self.principal == caller.principal and is_within(self.scope, caller.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A query in line, or running. ``is_cheap``: it reads no table, or a short one, and may use any place."""
+
+    number: int
+    client: QueryClient
+    is_cheap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEntry:
+    """A query that runs (``position`` 0) or waits, for people. ``statement_id`` is empty for one that is not
+    logged; times are milliseconds."""
+
+    statement_id: str
+    position: int
+    client: QueryClient
+    is_cheap: bool
+    waited_ms: int
+    ran_ms: int
+    sql: str
+
+
+class QueryLine:
+    def __init__(self, limits: LineLimits | None = None) -> None:
+        self._limits = limits or LineLimits()
+        self._waiting: dict[int, Ticket] = {}
+        self._running: dict[int, Ticket] = {}
+        self._numbers = 0
+        self._served = 0
+        # A client without a query here is forgotten: the dictionary is no longer than the line.
+        self._served_at: dict[QueryClient | str, int] = {}
+        self._order: tuple[Ticket, ...] | None = None
+
+    def arrive(self, client: QueryClient, *, is_cheap: bool, has_waited: bool = False) -> Ticket:
+        """Puts a query at the end. ``has_waited``: in another line, whose limits it passed.
+        Raises RefusedError: TOO_MANY_STATEMENTS, CLIENT_STATEMENT_LIMIT."""
+        if not has_waited:
+            self._check_limits(client)
+        self._numbers += 1
+        self._order = None
+        ticket = Ticket(self._numbers, client, is_cheap)
+        self._waiting[ticket.number] = ticket
+        return ticket
+
+    def _check_limits(self, client: QueryClient) -> None:
+        limits = self._limits
+        waiting = self._waiting.values()
+        if len(waiting) >= limits.waiting_max:
+            message = (
+                f"{limits.waiting_max} {limits.noun} wait already, which is the longest that the line may be"
+            )
+            raise RefusedError(ErrorKind.TOO_MANY_STATEMENTS, message)
+        if sum(query.client == client for query in waiting) >= limits.of_client:
+            message = f"{limits.of_client} {limits.noun} of this user and address wait already"
+            raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
+        if sum(query.client.network == client.network for query in waiting) >= limits.of_address:
+            message = f"{limits.of_address} {limits.noun} of this address wait already"
+            raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
+
+    def admit(self) -> tuple[Ticket, ...]:
+        """The queries that begin now, in order; they have left the line and run."""
+        admitted: list[Ticket] = []
+        while (ticket := self._next()) is not None:
+            self._order = None
+            del self._waiting[ticket.number]
+            self._running[ticket.number] = ticket
+            self._served += 1
+            self._served_at[ticket.client] = self._served_at[ticket.client.network] = self._served
+            admitted.append(ticket)
+        return tuple(admitted)
+
+    def demote(self, number: int) -> None:
+        """A running query that was taken for cheap gives its place back and waits with the others, as early
+        as it came."""
+        self._order = None
+        ticket = self._running.pop(number)
+        self._waiting[number] = replace(ticket, is_cheap=False)
+
+    def leave(self, number: int) -> None:
+        """A query is over, or nobody wants it any more."""
+        self._order = None
+        self._running.pop(number, None)
+        self._waiting.pop(number, None)
+        present = [query.client for query in (*self._waiting.values(), *self._running.values())]
+        known = {*present, *(client.network for client in present)}
+        self._served_at = {who: at for who, at in self._served_at.items() if who in known}
+
+    @property
+    def running(self) -> tuple[Ticket, ...]:
+        return tuple(self._running.values())
+
+    def waiting(self) -> tuple[Ticket, ...]:
+        """In the order in which they would begin if each place became free at once."""
+        if self._order is None:
+            self._order = self._ahead()
+        return self._order
+
+    def _ahead(self) -> tuple[Ticket, ...]:
+        ahead = self._copy()
+        order: list[Ticket] = []
+        while ahead._waiting:
+            begun = ahead.admit()
+            order.extend(begun)
+            for ticket in begun or tuple(ahead._running.values()):
+                ahead._running.pop(ticket.number)
+        return tuple(order)
+
+    def _copy(self) -> QueryLine:
+        copy = QueryLine(self._limits)
+        copy._waiting, copy._running = dict(self._waiting), dict(self._running)
+        copy._served, copy._served_at = self._served, dict(self._served_at)
+        return copy
+
+    def _next(self) -> Ticket | None:
+        limits = self._limits
+        if len(self._running) >= limits.places:
+            return None
+        heavy = sum(not query.is_cheap for query in self._running.values())
+        open_to_all = heavy < limits.places - limits.kept
+        running_max = limits.places if limits.running_of_user is None else limits.running_of_user
+        of_address = Counter(query.client.network for query in self._running.values())
+        of_client = Counter(query.client for query in self._running.values())
+        of_user = Counter(query.client.sender for query in self._running.values())
+        ready = [
+            query
+            for query in self._waiting.values()
+            if (query.is_cheap or open_to_all) and of_user[query.client.sender] < running_max
+        ]
+        if not ready:
+            return None
+
+        def turn(ticket: Ticket) -> tuple[int, ...]:
+            client = ticket.client
+            return (
+                of_address[client.network],
+                of_client[client],
+                self._served_at.get(client.network, 0),
+                self._served_at.get(client, 0),
+                ticket.number,
+            )
+
+        return min(ready, key=turn)
+
 
 RUNNING_MAX = 64
 OF_CLIENT_MAX = 24

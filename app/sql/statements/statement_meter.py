@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from app.metrics.outcomes import AnswerOutcome, outcome_of
-from app.sql.statements.statement_outcomes import ScriptError
+from app.sql.statements.results import ScriptError
 from catalog.core.messages import Command
 from parser.calls import Call
 from parser.queries import (

@@ -10,8 +10,8 @@ from typing import Any
 from app.contract.columns import body_of, columns_of
 from app.contract.zones import ZoneBody
 from app.sql.statements.results import AnswerColumn, ResultSet, ResultType, timestamp_text
-from app.sql.views.partition_views import whole_state
 from app.sql.views.view_registry import CATALOG, SCHEMA, TABLES_SCHEMA, ViewRegistry, check_place
+from app.sql.views.view_rows import whole_state
 from app.sql.views.view_snapshot import SystemSnapshot
 from app.sql.views.visible_rows import visible_rows
 from catalog.core.errors import ErrorKind, RefusedError

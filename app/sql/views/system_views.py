@@ -9,35 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.alerts.shown_alerts import alert_facts
-from app.contract.alerts import AlertBody
 from app.contract.audit import AuditBody
+from app.contract.health import AlertBody
 from app.contract.nodes import NodeBody
 from app.contract.operations import RememberedOperation
 from app.contract.zones import FailureRow, ZoneBody
 from app.requests.request_audit import audit_facts
-from app.sql.views.operation_rows import operation_rows, remembered_operations
-from app.sql.views.partition_views import (
-    affinity_rows,
-    assignment_rows,
-    failures,
-    global_state_rows,
-    learner_rows,
-    local_state_rows,
-    partition_map_rows,
-)
-from app.sql.views.principal_views import (
-    GRANT_COLUMNS,
-    GRANTS,
-    OF_CALLERS,
-    ROLE_COLUMNS,
-    ROLES,
-    USER_COLUMNS,
-    USERS,
-    grant_rows,
-    role_rows,
-    user_rows,
-)
-from app.sql.views.store_views import EXCHANGE_COLUMNS, STORE_COPY_COLUMNS, exchange_rows, store_copy_rows
 from app.sql.views.view_registry import (
     ALERTS,
     AUDIT,
@@ -54,6 +31,31 @@ from app.sql.views.view_registry import (
     Row,
     view,
     view_of,
+)
+from app.sql.views.view_rows import (
+    EXCHANGE_COLUMNS,
+    GRANT_COLUMNS,
+    GRANTS,
+    OF_CALLERS,
+    ROLE_COLUMNS,
+    ROLES,
+    STORE_COPY_COLUMNS,
+    USER_COLUMNS,
+    USERS,
+    affinity_rows,
+    assignment_rows,
+    exchange_rows,
+    failures,
+    global_state_rows,
+    grant_rows,
+    learner_rows,
+    local_state_rows,
+    operation_rows,
+    partition_map_rows,
+    remembered_operations,
+    role_rows,
+    store_copy_rows,
+    user_rows,
 )
 from app.sql.views.view_snapshot import SystemSnapshot
 

@@ -3,27 +3,35 @@
 Made in the event loop, read in a worker thread. Both numbers are shown (``SYSTEM.SNAPSHOT``), because the two
 stores are read one after the other: the keyspace is never older than what the catalog's version had published
 when it was read, and may already know a later one.
+
+What views are made of besides the catalog.
+
+Threads in which rows of views are made, so that a zone of 65,000 partitions delays nobody.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from app.contract.columns import Facts
-from app.core.alert_state import Alert
-from app.sql.statements.query_line import QueryEntry
-from app.views.keyspace_views import KeyspaceViews
-from app.views.placed_zone import PlacedZone
-from app.views.sight import MetastoreSilence
-from app.views.store_copies import ServerCopies
+from app.core.alerts import Alert
+from app.sql.statements.statement_line import QueryEntry
+from app.views.keyspace_views import KeyspaceViews, PlacedZone
+from app.views.sight import NO_SIGHT, MetastoreSilence, PartitionSight
+from app.views.store_servers import ServerCopies
 from app.views.view_bodies import ZoneSizes, zone_facts
 from catalog.core.audit import AuditRecord
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
 from catalog.core.zone import Node, Zone, ZoneId
@@ -35,7 +43,7 @@ from rebalance.core.keyspace.records import ConfigurationRecord, NodeRecord
 from rebalance.core.moves.drain import Drain
 from rebalance.core.moves.move_status import PartitionView
 from rebalance.core.topology.node_presence import Topology, living, observe
-from rebalance.metastore.mirror import KeyspaceCopy
+from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
 from rebalance.store.core.ownership import StoreOwnership
 
 
@@ -156,3 +164,66 @@ class SystemSnapshot:
     def default_zone(self) -> Zone | None:
         """The zone of tables that name none; None until there is one."""
         return self.catalog.default_zone
+
+
+async def _no_copies() -> tuple[ServerCopies, ...]:
+    """Where there are no store servers to be asked."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSources:
+    """``ownership``: of store zones as of the mirror, where it was read already. ``store_copies`` asks the
+    store servers. ``alerts``: as this server judges them."""
+
+    mirror: KeyspaceMirror
+    keyspace: Keyspace
+    ownership: Callable[[], StoreOwnership] | None = None
+    store_copies: Callable[[], Awaitable[tuple[ServerCopies, ...]]] = _no_copies
+    alerts: Callable[[], Sequence[Alert]] = tuple
+    sight: PartitionSight = NO_SIGHT
+
+    async def snapshot(self, catalog: CatalogSnapshot, queries: tuple[QueryEntry, ...]) -> SystemSnapshot:
+        """The keyspace as it is now."""
+        ownership = self.ownership() if self.ownership is not None else None
+        return SystemSnapshot(
+            catalog,
+            self.mirror.copy(),
+            self.keyspace,
+            taken_at_ms=time.time_ns() // 1_000_000,
+            queries=queries,
+            ownership=ownership,
+            alerts=tuple(self.alerts()),
+            silence=await self.sight.silence(),
+            since_ms=self.sight.since_ms,
+        )
+
+
+T = TypeVar("T")
+
+THREADS = 4
+"""One more than queries run at once, so that nobody who only asks for a list waits for theirs."""
+
+
+class ViewThreads:
+    """``close`` ends them."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="views")
+
+    async def run(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:
+        """``work`` on the snapshot. Raises RefusedError (QUERY_TIMEOUT). When given up, the thread stops at its
+        next checkpoint."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await loop.run_in_executor(self._threads, work)
+        except TimeoutError as error:
+            message = f"reading the views took longer than {self._timeout_s:g} s"
+            raise RefusedError(ErrorKind.QUERY_TIMEOUT, message) from error
+        finally:
+            snapshot.given_up.set()
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

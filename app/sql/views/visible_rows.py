@@ -17,8 +17,8 @@ from app.security.statement_policy import (
     only_zones,
     require,
 )
-from app.sql.views.principal_views import GRANTS
 from app.sql.views.view_registry import SCHEMA, ZONE_ID, Row, SystemView
+from app.sql.views.view_rows import GRANTS
 from app.sql.views.view_snapshot import SystemSnapshot
 from catalog.core.access_tokens import scope_text
 from catalog.core.authorisation import Caller, Grants, Held

@@ -22,13 +22,17 @@ from aetcd import rpc
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.write_terms import ANY, WriteTerms
 from rebalance.core.moves.safe_time import Beat, ReplicaSight, decode_time
-from rebalance.groups.calls.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, answer, open_channel
-from rebalance.groups.calls.etcd_txn import (
+from rebalance.groups.calls.etcd_api import (
+    IDENTITY_KEY,
+    CallFailedError,
+    FailureKind,
     absent,
+    answer,
     delete,
     get,
     get_newest,
     items_of,
+    open_channel,
     prefix_end,
     put,
     put_if_absent,

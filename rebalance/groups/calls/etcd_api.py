@@ -3,6 +3,8 @@
 Errors come back as ``CallFailedError`` with a kind: most of what a group says during a change is a normal
 answer ("unhealthy cluster" for up to 5 s, "Peer URLs already exists" after a repeated add), and only the kind
 decides what to do.
+
+Parts of a transaction of etcd's, and what its reads have found.
 """
 
 from __future__ import annotations
@@ -15,10 +17,64 @@ from typing import Any
 
 from aetcd import rpc
 
-from rebalance.groups.calls.etcd_txn import absent, get, items_of, put, unchanged
 from rebalance.hosting.tls import TlsFiles
 from rebalance.hosting.tls_channel import TlsChannel
 from rebalance.ports.groups import MemberUnavailableError
+
+
+def get(key: bytes, *, serializable: bool = False, keys_only: bool = False) -> Any:
+    wanted = rpc.RangeRequest(key=key, serializable=serializable, keys_only=keys_only)
+    return rpc.RequestOp(request_range=wanted)
+
+
+def get_newest(prefix: bytes, *, serializable: bool = False) -> Any:
+    """The key with ``prefix`` that was written last."""
+    newest = rpc.RangeRequest(
+        key=prefix,
+        range_end=prefix_end(prefix),
+        sort_target=rpc.RangeRequest.MOD,
+        sort_order=rpc.RangeRequest.DESCEND,
+        limit=1,
+        serializable=serializable,
+    )
+    return rpc.RequestOp(request_range=newest)
+
+
+def put(key: bytes, value: bytes, lease: int = 0) -> Any:
+    return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value, lease=lease))
+
+
+def delete(key: bytes, range_end: bytes = b"") -> Any:
+    return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key, range_end=range_end))
+
+
+def put_if_absent(key: bytes, value: bytes, lease: int) -> Any:
+    """A transaction of its own within another one."""
+    inner = rpc.TxnRequest(compare=[absent(key)], success=[put(key, value, lease)])
+    return rpc.RequestOp(request_txn=inner)
+
+
+def absent(key: bytes) -> Any:
+    return rpc.Compare(key=key, target=rpc.Compare.CREATE, result=rpc.Compare.EQUAL, create_revision=0)
+
+
+def has_value(key: bytes, value: bytes) -> Any:
+    return rpc.Compare(key=key, target=rpc.Compare.VALUE, result=rpc.Compare.EQUAL, value=value)
+
+
+def unchanged(key: bytes, revision: int) -> Any:
+    """Written last at ``revision``; 0: it is absent."""
+    return rpc.Compare(key=key, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=revision)
+
+
+def items_of(reply: Any) -> list[Any]:
+    """What each of the reply's reads has found."""
+    return [response.response_range.kvs for response in reply.responses]
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    return prefix[:-1] + bytes((prefix[-1] + 1,))
+
 
 CALL_TIMEOUT_S = 2.0
 MEMBERSHIP_TIMEOUT_S = 5.0

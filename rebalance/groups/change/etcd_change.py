@@ -5,6 +5,8 @@ One attempt. It ends when the list is the target (``Applied``) or with the reaso
 ``VotersLeftAlone`` only, and nobody copies in between. Membership calls carry no term, so a step of a leader
 that was deposed a moment ago may still land: the next step is computed from the list as it is then, and is
 right for that list.
+
+Why an attempt at a change ends, or does not go on at the moment.
 """
 
 from __future__ import annotations
@@ -45,9 +47,8 @@ from rebalance.groups.calls.etcd_api import (
     EtcdStatus,
     FailureKind,
 )
+from rebalance.groups.calls.group_guard import group_identity, group_members
 from rebalance.groups.calls.member_calls import GroupMemberCalls
-from rebalance.groups.calls.member_list import group_identity, group_members
-from rebalance.groups.change.change_failures import AttemptEndedError, Blocked, failure_of
 from rebalance.groups.change.step_gate import CallsAt, CheckTooOldError, StepGate, StepOutcome
 from rebalance.groups.files.etcd_tuning import EtcdTuning
 from rebalance.ports.groups import (
@@ -66,6 +67,40 @@ from rebalance.ports.groups import (
     StepInput,
     VotersLeftAlone,
 )
+
+_CODES: Mapping[FailureKind, FailureCode] = {
+    FailureKind.UNHEALTHY: FailureCode.UNHEALTHY_CLUSTER,
+    FailureKind.NOT_ENOUGH_STARTED: FailureCode.MEMBER_NOT_STARTED,
+    FailureKind.NOT_LEADER: FailureCode.LEADER_STEPPED_DOWN,
+    FailureKind.NO_ANSWER: FailureCode.TIMED_OUT,
+    FailureKind.NO_LEADER: FailureCode.TIMED_OUT,
+}
+
+
+class AttemptEndedError(Exception):
+    def __init__(self, failure: ReconfigurationFailure) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A step that its check does not allow."""
+
+    step: CheckedStep
+    by: NotYet
+
+    @property
+    def failure(self) -> ReconfigurationFailure:
+        """As it is published, with the first member whose answer is missing."""
+        lacks_votes = self.by.condition in (StepCondition.MAJORITY, StepCondition.NEXT_MAJORITY)
+        code = FailureCode.NO_MAJORITY if lacks_votes else FailureCode.TIMED_OUT
+        return ReconfigurationFailure(code, self.by.condition.value, next(iter(self.by.silent), ""))
+
+
+def failure_of(failed: CallFailedError) -> ReconfigurationFailure:
+    return ReconfigurationFailure(_CODES.get(failed.kind, FailureCode.REFUSED), str(failed))
+
 
 log = structlog.get_logger(__name__)
 

@@ -33,8 +33,8 @@ from rebalance.groups.calls.etcd_api import (
     EtcdStatus,
     FailureKind,
 )
+from rebalance.groups.calls.group_guard import group_identity
 from rebalance.groups.calls.member_calls import GroupCalls, GroupMemberCalls
-from rebalance.groups.calls.member_list import group_identity
 from rebalance.ports.groups import MemberUnavailableError
 
 CallsAt = Callable[[PartitionId, str], AbstractAsyncContextManager[GroupCalls]]

@@ -25,12 +25,22 @@ from rebalance.groups.calls.data_client import (
     OPERATION_PREFIX,
     marked_revision,
 )
-from rebalance.groups.calls.etcd_api import GENERATION_KEY, CallFailedError, EtcdApi, answer, open_channel
-from rebalance.groups.calls.etcd_txn import delete, get, get_newest, items_of, prefix_end, put
-from rebalance.groups.copies.mirror_copy import restore_snapshot
-from rebalance.groups.copies.mirror_source import MirrorSource
+from rebalance.groups.calls.etcd_api import (
+    GENERATION_KEY,
+    CallFailedError,
+    EtcdApi,
+    answer,
+    delete,
+    get,
+    get_newest,
+    items_of,
+    open_channel,
+    prefix_end,
+    put,
+)
+from rebalance.groups.copies.mirror_source import MirrorSource, restore_snapshot
 from rebalance.groups.copies.mirror_store import end_alarms
-from rebalance.groups.files.etcd_store_file import read_learners
+from rebalance.groups.files.etcd_files import read_learners
 from rebalance.groups.files.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     MIRROR_FLAGS,
@@ -42,7 +52,7 @@ from rebalance.groups.files.etcd_tuning import (
 )
 from rebalance.groups.files.reservations import Reservations
 from rebalance.hosting import child
-from rebalance.hosting.environment import ETCD
+from rebalance.hosting.child import ETCD
 from rebalance.hosting.etcd_binary import find_restore
 from rebalance.hosting.free_ports import free_block
 from rebalance.hosting.tls import TlsFiles

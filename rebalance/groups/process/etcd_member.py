@@ -1,4 +1,13 @@
-"""One member of a group on this node: its process, its files and what it answers."""
+"""One member of a group on this node: its process, its files and what it answers.
+
+The start of a member's process under the node's fence: it becomes the member only once it is guarded.
+
+A member whose store has reached its quota: it tidies up by itself, and takes puts again once there is room.
+
+etcd answers a full store with an alarm that stays until somebody takes it back, and the whole group refuses
+puts meanwhile. Most of a full store is history: compaction forgets it, and defragmentation gives the space
+back. Each node does so for its own member, and takes back its own member's alarm only.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +27,11 @@ from rebalance.core.backoff import Backoff
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import LogPosition
-from rebalance.groups.calls.etcd_api import EtcdApi, EtcdMemberEntry, EtcdStatus
-from rebalance.groups.calls.member_list import lists_itself
+from rebalance.groups.calls.etcd_api import CallFailedError, EtcdApi, EtcdMemberEntry, EtcdStatus
+from rebalance.groups.calls.group_guard import lists_itself
 from rebalance.groups.copies.founding import Founder
-from rebalance.groups.copies.mirror_copy import CopyFailedError
-from rebalance.groups.copies.mirror_source import SourceLostError
-from rebalance.groups.files.etcd_log import read_log_position
-from rebalance.groups.files.etcd_store_file import StoreNotReadableError, read_store_file
+from rebalance.groups.copies.mirror_source import CopyFailedError, SourceLostError
+from rebalance.groups.files.etcd_files import StoreNotReadableError, read_log_position, read_store_file
 from rebalance.groups.files.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     EtcdTuning,
@@ -36,16 +43,87 @@ from rebalance.groups.files.etcd_tuning import (
 )
 from rebalance.groups.files.reservations import Reservation, Reservations
 from rebalance.groups.files.snapshot_flush import flush_while, size_of
-from rebalance.groups.process.etcd_space import SpaceKeeper
-from rebalance.groups.process.guarded_start import StartRefusedError, start_guarded
 from rebalance.hosting import child
+from rebalance.hosting.child import ETCD
 from rebalance.hosting.etcd_binary import EtcdBinary
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.fence import MemberGuard, NoGuard
+from rebalance.ports.fence import MemberGuard, NoGuard, WatchLostError
 from rebalance.ports.groups import MemberLife, MemberUnavailableError
 from rebalance.ports.metric_rows import Metric
 
+
+class StartRefusedError(Exception):
+    """The message is the reason that the member's record shows."""
+
+
+async def start_guarded(
+    guard: MemberGuard,
+    partition: PartitionId,
+    command: Sequence[str],
+    log_path: Path,
+    env: Mapping[str, str],
+) -> subprocess.Popen[bytes]:
+    """After ``guard.refusal``, which may take its time. Raises StartRefusedError; no process is left then, or
+    when it is cancelled."""
+    held = child.spawn_held(command, log=log_path, inherited=ETCD, env=env)
+    try:
+        await guard.guard(partition, held.process.pid)
+    except WatchLostError as error:
+        held.abandon()
+        reason = str(error)
+        raise StartRefusedError(reason if reason.startswith("FENCED") else Cause.FENCED.text(reason)) from error
+    except BaseException:
+        held.abandon()
+        raise
+    held.release()
+    return held.process
+
+
 log = structlog.get_logger(__name__)
+
+ROOM = 0.9
+"""The alarm is taken back when less of the quota than this is in use."""
+PAUSE_S = 10.0
+"""Between two tries: a store that is full of data stays so until somebody gives it a larger quota."""
+
+
+class SpaceKeeper:
+    """Of one member. ``look`` as often as its status is read; ``stop`` before its process ends."""
+
+    def __init__(self, partition: PartitionId, quota_bytes: int) -> None:
+        self._partition = partition
+        self._quota = quota_bytes
+        self._task: asyncio.Task[None] | None = None
+        self._not_before = 0.0
+
+    def look(self, api: EtcdApi, status: EtcdStatus) -> str:
+        """Begins to tidy up when the member's alarm is raised. Returns why it takes no puts, else empty."""
+        if not status.no_space:
+            return ""
+        running = self._task is not None and not self._task.done()
+        if not running and time.monotonic() >= self._not_before:
+            self._not_before = time.monotonic() + PAUSE_S
+            self._task = asyncio.create_task(self._tidy(api, status.member_id))
+        held = f"{status.in_use_bytes / 2**20:.0f} of {self._quota / 2**20:.0f} MiB"
+        return Cause.FULL.text(f"{held} are in use, the partition takes no puts")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _tidy(self, api: EtcdApi, member_id: int) -> None:
+        try:
+            await api.compact()
+            await api.defragment()
+            status = await api.status()
+            if status.in_use_bytes < ROOM * self._quota:
+                await api.take_back_alarm(member_id)
+                log.warning("full member has room again", partition=str(self._partition))
+        except CallFailedError as failed:
+            log.warning("full member not tidied up yet", partition=str(self._partition), error=str(failed))
+
 
 RESTART = Backoff(0.5, 15.0)
 STUCK_AFTER_S = 0.6

@@ -15,8 +15,12 @@ from dataclasses import dataclass
 import structlog
 
 from rebalance.core.backoff import Backoff
-from rebalance.hosting.connection_places import ConnectionPlace, ConnectionPlaces, connections_bound
-from rebalance.hosting.guarded_door import GuardedDoor
+from rebalance.hosting.client_connections import (
+    ConnectionPlace,
+    ConnectionPlaces,
+    GuardedDoor,
+    connections_bound,
+)
 from rebalance.hosting.tls import TlsFiles
 from rebalance.store.core.ring_records import RingState
 from rebalance.store.core.store_effects import Reply

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.alerts.burn_rows import ALERT_ROWS
-from app.alerts.runbook import runbook_page
+from app.alerts.alert_rows import ALERT_ROWS, runbook_page
 from app.views.sight import MetastoreSilence
 from tests.fixtures.open_console import open_console
 

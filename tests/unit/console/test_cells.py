@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.console.cells import CODES, COPIES, CopyCell, HealthCell, MoveCell, Role, cell, read_partition
+from app.console.zone_grid import CODES, COPIES, CopyCell, HealthCell, MoveCell, Role, cell, read_partition
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.records import (
     ConfigurationRecord,

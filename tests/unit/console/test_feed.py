@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.console.cells import COPIES, CopyCell, read_partition
-from app.console.feed import PartitionFeed
-from app.console.recount import Recount
+from app.console.feed import PartitionFeed, Recount
+from app.console.zone_grid import COPIES, CopyCell, read_partition
 from app.console.zone_states import node_loads, zone_state, zone_states
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Node, ZoneId

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from app.api.tokens import LinkCreate, TokenCreate, create_console_link, create_token
-from app.requests.login import Login, Proof, logged_in
+from app.requests.context import Login, Proof, logged_in
 from app.security.console_door import SESSION_COOKIE
 from app.security.token_secrets import new_secret
 from app.sql.statements.results import SessionContext

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from app.bootstrap.application import build_app
+from app.bootstrap.server import build_app
 from app.console.mount import Console
 from tests.console.scenes import small
 from tests.console.stage import services_of

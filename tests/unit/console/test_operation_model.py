@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.console import actions
 from app.console.feed import PartitionFeed
-from app.console.operation_model import grid_of, plan_of, summary_of, waiting_of
+from app.console.operations_page import grid_of, plan_of, summary_of, waiting_of
 from app.console.shared import Site
 from app.console.zone_grid import ZoneGrid
 from catalog.core.zone import ZoneId

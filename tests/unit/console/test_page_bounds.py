@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from nicegui import Client
 
-from app.console.viewer_room import DRAWN_AT_ONCE, SOCKETS_MAX, UNSEEN_MAX
+from app.console.guard import DRAWN_AT_ONCE, SOCKETS_MAX, UNSEEN_MAX
 from tests.fixtures.bare_socket import BareSocket
 from tests.fixtures.console_browser import ConsoleBrowser
 from tests.fixtures.open_console import OpenConsole, open_console

@@ -15,7 +15,7 @@ from app.console.feed import PartitionFeed
 from app.console.plan import PlanGoal, PlanPage, Wish, make_plan, statement_of
 from app.console.plan_page import run_plan
 from app.console.shared import Site
-from app.requests.actor import acting
+from app.requests.context import acting
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.zone import Node, ZoneId

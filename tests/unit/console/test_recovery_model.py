@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.console.cells import CopyCell, HealthCell, MoveCell, PartitionReading, Role, cell
 from app.console.fragments import render
-from app.console.overview import stuck
 from app.console.recovery_model import (
     DryRun,
     ZoneLoss,
@@ -20,8 +18,8 @@ from app.console.recovery_model import (
     zone_loss,
     zones_with_loss,
 )
-from app.console.zone_grid import ZoneGrid
-from app.console.zone_states import ZoneState, zone_state
+from app.console.zone_grid import CopyCell, HealthCell, MoveCell, PartitionReading, Role, ZoneGrid, cell
+from app.console.zone_states import ZoneState, stuck, zone_state
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Zone, ZoneId
 

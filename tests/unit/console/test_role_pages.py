@@ -10,15 +10,14 @@ from types import ModuleType
 import pytest
 import pytest_asyncio
 
-from app.console import actions, login_actions
-from app.console.cells import HealthCell, MoveCell, PartitionReading
+from app.console import actions
 from app.console.feed import PartitionFeed
-from app.console.operation_model import waiting_of
+from app.console.operations_page import waiting_of
 from app.console.shared import Site
 from app.console.viewer import Viewer, viewing
-from app.console.zone_grid import ZoneGrid
+from app.console.zone_grid import HealthCell, MoveCell, PartitionReading, ZoneGrid
 from app.console.zone_states import zone_state
-from app.requests.actor import acting
+from app.requests.context import acting
 from app.security.console_door import SESSION_COOKIE
 from catalog.core.audit import Actor, AuditFilter, Channel
 from catalog.core.errors import StatementError
@@ -105,14 +104,14 @@ DEEDS: dict[Callable[..., object], tuple[str, Deed]] = {
     actions.operation: ("SEE ON ZONE", lambda site, name: actions.operation(site, name)),
     # Of the pauses, those of zones that one sees.
     actions.limits: ("LOGIN", lambda site, _: actions.limits(site)),
-    login_actions.tokens: ("ADMIN ON SYSTEM", lambda site, _: login_actions.tokens(site, everybody=True)),
-    login_actions.sessions: ("ADMIN ON SYSTEM", lambda site, _: login_actions.sessions(site, everybody=True)),
+    actions.tokens: ("ADMIN ON SYSTEM", lambda site, _: actions.tokens(site, everybody=True)),
+    actions.sessions: ("ADMIN ON SYSTEM", lambda site, _: actions.sessions(site, everybody=True)),
     # Another's is not there.
-    login_actions.revoke_token: ("LOGIN", lambda site, _: login_actions.revoke_token(site, "none", "x", "why")),
-    login_actions.end_session: ("LOGIN", lambda site, _: login_actions.end_session(site, "none", "x", "why")),
-    login_actions.run_statement: (
+    actions.revoke_token: ("LOGIN", lambda site, _: actions.revoke_token(site, "none", "x", "why")),
+    actions.end_session: ("LOGIN", lambda site, _: actions.end_session(site, "none", "x", "why")),
+    actions.run_statement: (
         "ADMIN ON SYSTEM",
-        lambda site, _: login_actions.run_statement(site, "DROP USER nobody"),
+        lambda site, _: actions.run_statement(site, "DROP USER nobody"),
     ),
 }
 """What pages ask for, with what each needs. What would change a zone or a node is refused for something else
@@ -237,7 +236,7 @@ def deeds_in(module: ModuleType) -> set[object]:
 
 
 async def test_every_deed_and_every_page_is_walked() -> None:
-    assert deeds_in(actions) | deeds_in(login_actions) == set(DEEDS)
+    assert deeds_in(actions) == set(DEEDS)
     assert all(may_open(ADMINISTRATOR, address) for address in addresses())
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.console.fragments import render
-from app.console.sql_script import (
+from app.console.sql_editor import (
     Sent,
     as_csv,
     as_json,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.console.sql_words import ZONES_MAX, offered_words, zone_words
+from app.console.sql_editor import ZONES_MAX, offered_words, zone_words
 from app.sql.views.system_views import SYSTEM_VIEWS
 from app.sql.views.view_registry import ViewRegistry
 from catalog.core.messages import ZoneOption

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from app.console.cells import CopyCell, HealthCell, MoveCell, PartitionReading, Role, cell
 from app.console.fragments import link, render, shares, size
-from app.console.limits_form import changed_limits
-from app.console.nodes_model import holdings, node_rows
-from app.console.overview import health_bar, stuck, tiles, unsettled
+from app.console.nodes_page import holdings, node_rows
 from app.console.plan import quoted
+from app.console.rebalance_page import changed_limits
 from app.console.shared import ConsoleEvent
-from app.console.zone_grid import NodeLoad, ZoneGrid
+from app.console.zone_grid import (
+    CopyCell,
+    HealthCell,
+    MoveCell,
+    NodeLoad,
+    PartitionReading,
+    Role,
+    ZoneGrid,
+    cell,
+)
 from app.console.zone_page import named_in
-from app.console.zone_states import ZoneState, skew_of, zone_state
+from app.console.zone_states import ZoneState, health_bar, skew_of, stuck, tiles, unsettled, zone_state
 from catalog.core.zone import Node, Zone, ZoneId
 from rebalance.core.causes.cause import Cause
 from rebalance.core.causes.cause_table import CAUSES

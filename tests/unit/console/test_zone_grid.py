@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.console.cells import COPIES, CopyCell, HealthCell, MoveCell, PartitionReading, Role, cell
 from app.console.heat_map import (
     Colour,
     HeatMap,
@@ -21,7 +20,18 @@ from app.console.heat_map import (
     legend,
     summary,
 )
-from app.console.zone_grid import MoveCounts, NodeLoad, ZoneGrid
+from app.console.zone_grid import (
+    COPIES,
+    CopyCell,
+    HealthCell,
+    MoveCell,
+    MoveCounts,
+    NodeLoad,
+    PartitionReading,
+    Role,
+    ZoneGrid,
+    cell,
+)
 
 NODES = ("a", "b", "c", "d")
 NO_CELL = cell(Role.NONE, CopyCell.NONE)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.sql.trino.control import parse_control
+from app.sql.trino.trino_session import parse_control
 from catalog.core.errors import ErrorKind, ParseError
 from parser.errors import SourceMap
 from parser.queries import QueryName, cut_script, read_each

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from app.alerts.alert_rows import BY_NAME, LEVEL_ROWS, LEVEL_ROWS_MAX, STALE_S, findings_of, for_ms
-from app.alerts.conditions import CERTIFICATE_S, RELAY_LATE_S
-from app.alerts.facts import InstallationFacts
-from app.core.alert_state import Findings
+from app.alerts.conditions import CERTIFICATE_S, RELAY_LATE_S, InstallationFacts
+from app.core.alerts import Findings
 from tests.fixtures.alert_faults import FAULTS
 
 ROOT = Path(__file__).parents[3]

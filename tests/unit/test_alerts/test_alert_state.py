@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.alert_state import (
+from app.core.alerts import (
     INSTANCES_MAX,
     RESOLVED_KEPT_MS,
     Alert,

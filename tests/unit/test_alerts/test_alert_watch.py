@@ -13,12 +13,12 @@ import pytest
 import trustme
 
 from app.alerts.alert_rows import STALE_S
-from app.core.alert_state import Alert, AlertRecord, AlertState
+from app.core.alerts import Alert, AlertRecord, AlertState
 from app.metrics.exposition import Exposition
-from app.metrics.partition_gauges import PartitionGauges
+from app.metrics.gauges import PartitionGauges
 from app.sql.engine.sql_engine import SqlEngine
 from app.sql.statements.results import SessionContext
-from app.sql.views.view_sources import ViewSources
+from app.sql.views.view_snapshot import ViewSources
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments

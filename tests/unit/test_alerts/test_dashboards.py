@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.alerts.burn_rows import ALERT_ROWS
+from app.alerts.alert_rows import ALERT_ROWS
 from monitoring.grafana import COLUMNS
 from monitoring.panel_rows import DASHBOARDS, Dashboard
 from rebalance.ports.metric_row import MetricType, Scope

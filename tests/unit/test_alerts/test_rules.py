@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.alerts.alert_rows import AlertRow
-from app.alerts.burn_rows import ALERT_ROWS, PUT_S, STATEMENT_S
+from app.alerts.alert_rows import ALERT_ROWS, PUT_S, STATEMENT_S, AlertRow
 from monitoring.prometheus_rules import rules
 from rebalance.ports.metric_row import REQUEST_BUCKETS_S
 from tests.fixtures.alert_series import CASES, OTHER_CASES, Case, Series, absent_test, unit_test

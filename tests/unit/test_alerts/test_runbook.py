@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.alerts.alert_rows import AlertRow
-from app.alerts.burn_rows import ALERT_ROWS
+from app.alerts.alert_rows import ALERT_ROWS, AlertRow
 from app.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[3]

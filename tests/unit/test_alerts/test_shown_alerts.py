@@ -12,11 +12,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from app.alerts.shown_alerts import alert_body, seen_alerts
-from app.bootstrap.application import build_app
+from app.bootstrap.server import build_app
 from app.cli.alerts import alert_lines
-from app.contract.alerts import Alerts
-from app.core.alert_silence import Silence
-from app.core.alert_state import Alert
+from app.contract.health import Alerts
+from app.core.alerts import Alert, Silence
 from catalog.core.zone import ZoneId
 from tests.fixtures.alert_faults import DOWN, EVERY, LOST, OVER, STUCK
 from tests.fixtures.partial_services import services_with

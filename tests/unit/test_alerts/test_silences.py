@@ -11,9 +11,8 @@ import pytest
 import pytest_asyncio
 
 from app.alerts.silences import check_silenced
-from app.core.alert_silence import FOR_S_MAX, SILENCES_MAX, Silence, is_told, silence_of
-from app.core.alert_state import Alert, AlertState
-from app.process.level_changes import utc_now_ms
+from app.core.alerts import FOR_S_MAX, SILENCES_MAX, Alert, AlertState, Silence, is_told, silence_of
+from app.process.logs import utc_now_ms
 from catalog.core.codec import RecordNotReadableError
 from catalog.core.errors import ErrorKind, RefusedError
 from tests.fixtures.alert_faults import DOWN, LOST, OVER, STUCK

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from app.alerts.webhook import Webhook
-from app.alerts.webhook_message import ALERTS_MAX, messages
-from app.core.alert_state import Alert, AlertState
+from app.alerts.webhook import ALERTS_MAX, Webhook, messages
+from app.core.alerts import Alert, AlertState
 from catalog.secret_files import read_secret
 from rebalance.ports.measures import NoMeasures
 from rebalance.ports.metric_rows import Metric

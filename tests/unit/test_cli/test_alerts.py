@@ -8,8 +8,7 @@ import pytest
 
 from app.alerts.shown_alerts import alert_body, silence_body
 from app.cli.main import main
-from app.core.alert_silence import Silence
-from app.core.alert_state import Alert
+from app.core.alerts import Alert, Silence
 from tests.fixtures.alert_faults import DOWN, EVERY, OVER
 from tests.fixtures.api_stub import ApiStub
 

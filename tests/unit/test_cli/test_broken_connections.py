@@ -10,7 +10,7 @@ import pytest
 
 from app.cli.address import Address
 from app.cli.client import ApiClient
-from app.cli.request_errors import NoAnswerError
+from app.cli.problems import NoAnswerError
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from app.cli import demo as demo_command
-from app.cli.demo_script import parse_demo_script, read_demo_script
+from app.cli.demo import parse_demo_script, read_demo_script
 from app.cli.main import main
 from tests.fixtures.api_stub import ApiStub, Request, progress, result
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from app.cli.contexts import contexts_file
-from app.cli.given_up import FILE_NAME, KEPT_S, GivenUpWrites
+from app.cli.address import contexts_file
+from app.cli.kv import FILE_NAME, KEPT_S, GivenUpWrites
 from app.cli.main import main
 from tests.fixtures.api_stub import ApiStub
 

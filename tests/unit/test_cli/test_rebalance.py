@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from app.cli.limits import bytes_of, seconds_of, summary
 from app.cli.main import main
-from app.cli.rebalance_run import bytes_of, seconds_of
-from app.cli.rebalance_view import summary
 from tests.fixtures.api_stub import ApiStub
 from tests.unit.test_cli.pauses import NONE, PAUSE_LINES, PAUSED
 

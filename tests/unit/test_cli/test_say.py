@@ -7,8 +7,7 @@ import json
 
 from app.cli.options import OutputFormat
 from app.cli.output import print_objects, print_rows
-from app.cli.problem_document import ProblemDocument
-from app.cli.problems import describe_problem
+from app.cli.problems import ProblemDocument, describe_problem
 from app.cli.sql_source import Script
 
 FORGED = "z\nEVENTS  8  \x1b[31m\u202e"

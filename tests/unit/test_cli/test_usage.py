@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import typer
 
-from app.cli.former_variables import former_variables
 from app.cli.main import COMMANDS as PARTS
-from app.cli.main import app, main
+from app.cli.main import app, former_variables, main
 from app.cli.names import fold_name
 from app.cli.options import DEFAULT_DATA_DIR
 from app.configuration.settings import DEFAULT_DATA_DIR as SETTINGS_DATA_DIR

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from app.api.routing import VERSION_HEADER
+from app.api.kv import VERSION_HEADER
 from app.contract.keys import ABANDONS_FIELD, TIMEOUT_FIELD, TIMEOUT_MAX_S
-from app.edge.policies import VERSION_FIELD
+from app.edge.headers import VERSION_FIELD
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, ZoneId
 from rebalance.core.keyspace import write_terms
 from rebalance.core.keyspace.keys import PartitionId

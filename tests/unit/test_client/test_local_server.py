@@ -14,8 +14,7 @@ import httpx
 import pytest
 import trustme
 
-from app.cli.address import find_address
-from app.cli.contexts import Context, Contexts, save_contexts
+from app.cli.address import Context, Contexts, find_address, save_contexts
 from app.cli.exits import CliError
 from app.cli.main import main
 from app.configuration.local_server import LocalServer, NotOwnFileError, local_server

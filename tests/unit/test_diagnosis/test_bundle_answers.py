@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.diagnosis.bundle_answers import views
-from app.diagnosis.bundle_files import BundleEntry
+from app.diagnosis.bundle import BundleEntry, views
 
 
 class Server:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.diagnosis.bundle_files import LOG_BYTES_MAX, LOGS_BYTES_MAX, logs
+from app.diagnosis.bundle import LOG_BYTES_MAX, LOGS_BYTES_MAX, logs
 from app.diagnosis.whereabouts import Place
 
 LINES = 220_000

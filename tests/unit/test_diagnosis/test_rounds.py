@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from app.diagnosis.checks import Check, CheckVerdict
-from app.diagnosis.rounds import Probe, run_probes
+from app.diagnosis.examination import Probe, run_probes
 
 GOOD = Check("good", "1", "none", CheckVerdict.OK)
 PATIENCE_S = 120.0

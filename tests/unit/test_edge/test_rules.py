@@ -9,11 +9,9 @@ import pytest
 from starlette.types import Scope
 
 from app.api.bodies import media_type_refusal
-from app.edge.fields import Fields
-from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
-from app.edge.own_address import https_url
-from app.edge.request_rules import forwarded_refusal, refusal_of
-from app.edge.trust import Trust, as_addressed
+from app.edge.headers import Fields
+from app.edge.request_rules import HEADER_BYTES_MAX, HttpLimits, forwarded_refusal, refusal_of
+from app.edge.trust import Trust, as_addressed, https_url
 from catalog.core.errors import ErrorKind
 
 OWN = "127.0.0.1:7400"

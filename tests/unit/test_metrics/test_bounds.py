@@ -6,8 +6,8 @@ import asyncio
 
 from app.counts.partition_count import PartitionCount
 from app.metrics.exposition import Exposition
+from app.metrics.gauges import PartitionGauges
 from app.metrics.outcomes import AnswerOutcome
-from app.metrics.partition_gauges import PartitionGauges
 from app.security.policy import ROUTES
 from app.security.statement_policy import COMMANDS
 from catalog.core.error_kinds import ErrorKind

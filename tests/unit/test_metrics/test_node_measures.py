@@ -9,9 +9,8 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import Stage
 from rebalance.core.keyspace.self_reports import ProcessRole
-from rebalance.groups.process.member_measures import MemberMeasures
-from rebalance.groups.process.member_scrape import MemberTotals
-from rebalance.nodes.move_times import MoveTimes
+from rebalance.groups.process.member_metrics import MemberMeasures, MemberTotals
+from rebalance.nodes.own_records import MoveTimes
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 from tests.fixtures.scraped import value
 

@@ -14,7 +14,7 @@ import pytest
 from app.counts.partition_count import PartitionCount
 from app.counts.zone_tally import Reading, ZoneCounts, ZoneTally, number_of, states_of
 from app.metrics.exposition import Exposition
-from app.metrics.partition_gauges import PartitionGauges
+from app.metrics.gauges import PartitionGauges
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.ring_mirror import RingReader

@@ -15,19 +15,16 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from app.metrics.certificates import certificate_probe
-from app.metrics.etcd_gauges import publish_members
 from app.metrics.exposition import Exposition
+from app.metrics.gauges import MirrorAge, certificate_probe, publish_members
 from app.metrics.outcomes import measured_put
 from app.metrics.request_meter import RequestMeter, note_route
-from app.metrics.server_gauges import MirrorAge
+from app.sql.statements.results import ScriptError
 from app.sql.statements.statement_meter import StatementMeter
-from app.sql.statements.statement_outcomes import ScriptError
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from rebalance.core.keyspace.self_reports import ProcessRole
 from rebalance.core.keyspace.txn import Put, Txn
-from rebalance.hosting.loaded_certificate import ends_of
-from rebalance.hosting.tls import loaded
+from rebalance.hosting.tls import ends_of, loaded
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Condition, MemberHealth, MetastoreUnavailableError
 from simulator.control.memory_metastore import MemoryMetastore

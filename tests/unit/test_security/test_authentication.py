@@ -10,12 +10,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from app.security.access_view import AccessView
+from app.security.access_view import REFUSED_S, AccessView
 from app.security.authenticate import OPEN, Authentication
-from app.security.fresh_value import REFUSED_S
 from app.security.jwt import IssuerKeys, JwtChecks, JwtIssuer, fetch_keys
-from app.security.login_check import LoginCheck
-from app.security.login_limits import BY_USER_MAX, WINDOW_S
+from app.security.login_check import BY_USER_MAX, WINDOW_S, LoginCheck
 from app.security.passwords import PasswordChecks
 from catalog.core.access_tokens import DAY_US, TokenRequest
 from tests.fixtures.access_world import ManualClock, MemoryAccess, basic, bearer, says_who

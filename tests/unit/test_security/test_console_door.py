@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from app.edge.http_limits import HttpLimits
 from app.edge.middleware import Edge
+from app.edge.request_rules import HttpLimits
 from app.edge.trust import Trust
 from app.security.access_view import AccessView
 from app.security.authenticate import Authentication
 from app.security.console_door import BODY_BYTES_MAX, LOGIN_COOKIE, SESSION_COOKIE
-from app.security.login_check import LoginCheck
-from app.security.login_limits import BY_USER_MAX
+from app.security.login_check import BY_USER_MAX, LoginCheck
 from app.security.passwords import PasswordChecks, hash_password
 from app.security.session_view import SessionView
 from app.sql.engine.executor import CatalogExecutor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from app.security.login_limits import BY_ADDRESS_MAX, BY_USER_MAX, KEYS_MAX, WINDOW_S, LoginLimits
+from app.security.login_check import BY_ADDRESS_MAX, BY_USER_MAX, KEYS_MAX, WINDOW_S, LoginLimits
 
 HOME, ELSEWHERE = "192.0.2.1", "198.51.100.7"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.route_guard import check_routes, routes_of
-from app.bootstrap.application import build_app
+from app.api.callers import check_routes, routes_of
+from app.bootstrap.server import build_app
 from app.security.policy import ROUTES, Guard, Need, Row, Subject, check_complete
 from catalog.core.principals import Privilege
 from tests.fixtures.partial_services import services_with

@@ -17,7 +17,7 @@ from app.security.protections import (
     require_links,
     require_protections,
 )
-from rebalance.hosting.loaded_certificate import LoadedCertificate
+from rebalance.hosting.tls import LoadedCertificate
 
 OFF = "192.0.2.1"
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from app.security.refusing import refuse
+from app.security.login_check import refuse
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 
 UNREACHABLE = StoreError(ErrorKind.CATALOG_UNAVAILABLE, "the catalog does not answer")

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from app.security.sql_roles import narrowed, selected_roles
+from app.security.authenticate import narrowed, selected_roles
 from catalog.core.authorisation import READY_GRANTS, Caller
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.principals import (

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.requests.login import Login, Proof, logged_in
-from app.security.access_view import AccessView
-from app.security.fresh_value import REFUSED_S
+from app.requests.context import Login, Proof, logged_in
+from app.security.access_view import REFUSED_S, AccessView
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
 from catalog.core.access_tokens import DAY_US, TokenRequest, digest_of

@@ -10,8 +10,8 @@ import pytest
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.api.route_guard import routes_of
-from app.bootstrap.application import build_app
+from app.api.callers import routes_of
+from app.bootstrap.server import build_app
 from app.security.policy import ROUTES
 from tests.fixtures.partial_services import services_with
 

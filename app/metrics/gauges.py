@@ -1,0 +1,395 @@
+"""Gauges of a server: what is cheap to ask for is asked in each scrape, what needs an answer from elsewhere in
+the background.
+
+Gauges of the count of all partitions, and of nodes that they keep replicas on.
+
+What each member of the metastore says of itself, asked in the background.
+
+When certificates expire: of those that a process uses, and of the files that it would read next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from app.counts.open_operations import OpenOperations
+from app.counts.partition_count import PartitionCount
+from app.counts.zone_tally import number_of, states_of
+from app.views.keyspace_views import KeyspaceViews
+from app.views.store_servers import servers_up
+from catalog.core.errors import StoreError
+from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import Keyspace
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.self_reports import EngineRecord
+from rebalance.core.moves.move_status import MoveState
+from rebalance.core.moves.partition_facts import MoveStage, PartitionFacts
+from rebalance.core.operations.operation import OperationState
+from rebalance.hosting.background import Background
+from rebalance.hosting.client_connections import ConnectionPlaces
+from rebalance.hosting.tls import LoadedCertificate, ends_of
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.measures import Measures
+from rebalance.ports.metastore import MemberHealth, MetastoreCondition, MetastoreError
+from rebalance.ports.metric_row import OTHER
+from rebalance.ports.metric_rows import Metric
+from rebalance.ports.placement import EngineState
+
+NODES_SHOWN_MAX = 200
+"""So many nodes have a series of their own, those that are down first."""
+
+_OF_ZONES: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
+    Metric.ZONE_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
+    Metric.ZONE_WITHOUT_LEADER: lambda facts: facts.lacks_leader,
+    Metric.ZONE_REPLICAS_MISSING: lambda facts: facts.is_short,
+    Metric.ZONE_REPLICAS_BROKEN: lambda facts: facts.is_broken,
+    Metric.ZONE_DEGRADED: lambda facts: facts.is_degraded,
+}
+_TOTALS: Mapping[Metric, Callable[[PartitionFacts], bool]] = {
+    Metric.PARTITIONS_WITHOUT_MAJORITY: lambda facts: facts.lacks_majority,
+    Metric.PARTITIONS_WITHOUT_LEADER: lambda facts: facts.lacks_leader,
+    Metric.PARTITIONS_REPLICAS_MISSING: lambda facts: facts.is_short,
+    Metric.PARTITIONS_REPLICAS_BROKEN: lambda facts: facts.is_broken,
+    Metric.PARTITIONS_LOST: lambda facts: facts.is_lost,
+    Metric.PARTITIONS_UNREADABLE: lambda facts: facts.is_unreadable,
+    Metric.STORE_FILLING: lambda facts: facts.is_filling,
+}
+
+
+class PartitionGauges:
+    """``probe`` is called in each scrape, and says nothing before the first count is complete."""
+
+    def __init__(self, count: PartitionCount, measures: Measures) -> None:
+        self._count = count
+        self._measures = measures
+        self._said_at: float | None = None
+
+    def probe(self) -> None:
+        count, put = self._count, self._measures.set
+        if count.counted_at is None:
+            return
+        if count.changed_at != self._said_at:
+            self._said_at = count.changed_at
+            put(Metric.COUNT_SECONDS, count.took_s)
+            self._put_totals()
+            self._put_zones()
+            self._put_nodes()
+        now = time.monotonic()
+        put(Metric.COUNT_AGE_SECONDS, now - count.counted_at)
+        ages = count.tally.oldest(now).items()
+        self._measures.replace(Metric.MOVE_OLDEST_SECONDS, (((stage.value,), age) for stage, age in ages))
+
+    def _put_totals(self) -> None:
+        tally, replace, put = self._count.tally, self._measures.replace, self._measures.set
+        counts, moves = tally.counts, Counter[tuple[str, str]]()
+        for facts, number in counts.items():
+            if facts.stage is not MoveStage.REST or facts.cause is not Cause.NONE:
+                moves[facts.stage.value, facts.cause.value] += number
+        replace(Metric.MOVES, moves.items())
+        states = states_of(counts)
+        replace(Metric.PARTITIONS, (((state.value,), states[state]) for state in MoveState))
+        for metric, holds in _TOTALS.items():
+            put(metric, number_of(counts, holds))
+        put(Metric.ZONES, len(tally.zones))
+
+    def _put_zones(self) -> None:
+        """The worst zones by name; all others are ``_other``, so that the sums of all are the totals."""
+        tally, replace = self._count.tally, self._measures.replace
+        shown = tally.shown()
+        zones = [(zone.name, zone.counts, zone.bytes) for zone in shown]
+        if len(tally.zones) > len(shown):
+            rest = tally.counts.copy()
+            for zone in shown:
+                rest.subtract(zone.counts)
+            zones.append((OTHER, rest, tally.bytes - sum(zone.bytes for zone in shown)))
+        by_state = [(name, states_of(counts)) for name, counts, _ in zones]
+        series = (((name, state.value), states[state]) for name, states in by_state for state in MoveState)
+        replace(Metric.ZONE_PARTITIONS, series)
+        for metric, holds in _OF_ZONES.items():
+            replace(metric, (((name,), number_of(counts, holds)) for name, counts, _ in zones))
+        replace(Metric.ZONE_BYTES, (((name,), size) for name, _, size in zones))
+
+    def _put_nodes(self) -> None:
+        count, replace = self._count, self._measures.replace
+        draining = len(count.alive & count.drained)
+        down = len((count.tally.named.keys() | count.tally.data_nodes.keys()) - count.alive)
+        states = {"alive": len(count.alive) - draining, "draining": draining, "down": down}
+        replace(Metric.NODES, (((state,), number) for state, number in states.items()))
+        missing, alive = sorted(count.missing), sorted(count.alive)
+        nodes = [*((node, 0.0) for node in missing), *((node, 1.0) for node in alive)]
+        replace(Metric.NODE_UP, (((node,), up) for node, up in nodes[:NODES_SHOWN_MAX]))
+
+
+LOOK_S = 2.0
+CATALOG_S = 5.0
+LAG_S = 0.5
+
+
+class Line(Protocol):
+    """In which statements wait for their turn."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def running(self) -> int: ...
+
+
+class MirrorAge:
+    """How far the mirror is behind the metastore. It was complete when the metastore was at a revision that it
+    has reached since."""
+
+    def __init__(self, mirror: KeyspaceMirror, metastore: MetastoreCondition, measures: Measures) -> None:
+        self._mirror = mirror
+        self._metastore = metastore
+        self._measures = measures
+        self._complete_at: float | None = None
+        self._ahead: tuple[int, float] | None = None
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the mirror was last known to be complete; None: it never was."""
+        self._look()
+        return None if self._complete_at is None else time.monotonic() - self._complete_at
+
+    async def run(self, period_s: float = LOOK_S) -> None:
+        """Until cancelled."""
+        while True:
+            asked_at = time.monotonic()
+            try:
+                revision = (await self._metastore.condition()).revision
+            except MetastoreError:
+                self._measures.set(Metric.METASTORE_UP, 0)
+            else:
+                self._measures.set(Metric.METASTORE_UP, 1)
+                self._look()
+                if self._ahead is None:
+                    self._ahead = revision, asked_at
+                lag = max(revision - self._mirror.revision, 0)
+                self._measures.set(Metric.MIRROR_LAG_REVISIONS, lag)
+            await asyncio.sleep(period_s)
+
+    def _look(self) -> None:
+        """A revision that was not reached yet stays the next one to reach: a mirror that follows slowly is as
+        old as that, however many come after it."""
+        if self._ahead is not None and self._mirror.is_loaded and self._mirror.revision >= self._ahead[0]:
+            self._complete_at, self._ahead = self._ahead[1], None
+
+
+class ServerGauges:
+    """``probe`` is called in each scrape."""
+
+    def __init__(
+        self,
+        measures: Measures,
+        mirror: KeyspaceMirror,
+        keyspace: Keyspace,
+        views: KeyspaceViews,
+        guard: StoreGuard,
+        relay: OutboxRelay,
+        age: MirrorAge,
+    ) -> None:
+        self._measures = measures
+        self._mirror = mirror
+        self._keyspace = keyspace
+        self._views = views
+        self._guard = guard
+        self._relay = relay
+        self._age = age
+
+    def probes(self) -> tuple[Callable[[], None], ...]:
+        """Each for itself: what cannot be told costs its own gauges only."""
+        return self._relayed, self._mirrored, self._agreed, self._led, self._stored
+
+    def _relayed(self) -> None:
+        self._measures.set(Metric.RELAY_LAG_SECONDS, self._relay.lag_s())
+
+    def _mirrored(self) -> None:
+        put = self._measures.set
+        put(Metric.MIRROR_LOADED, self._mirror.is_loaded)
+        put(Metric.MIRROR_KEYS, len(self._mirror))
+        if (age_s := self._age.age_s) is not None:
+            put(Metric.MIRROR_AGE_SECONDS, age_s)
+
+    def _agreed(self) -> None:
+        state = self._guard.state
+        if state is not None:
+            self._measures.set(Metric.STORES_AGREE, state.is_agreed)
+            self._measures.set(Metric.CATALOG_VERSION, state.catalog_version)
+
+    def _led(self) -> None:
+        if not self._mirror.is_loaded:
+            return
+        keys, put = self._keyspace, self._measures.set
+        put(Metric.CONTROLLER_PRESENT, self._mirror.get(keys.controller_leader) is not None)
+        engine = read(self._mirror.get(keys.engine_status), EngineRecord.decode)
+        if engine is not None and not isinstance(engine, Unreadable):
+            put(Metric.SPARK_UP, engine.state == EngineState.READY.value)
+        put(Metric.UNREADABLE_KEYS, len(self._views.unreadable()))
+
+    def _stored(self) -> None:
+        if self._mirror.is_loaded:
+            cluster, result = self._views.ownership.ring.cluster, self._views.ownership.result
+            is_running = bool(cluster.zones) and cluster.version > result
+            self._measures.set(Metric.STORE_EXCHANGE_RUNNING, is_running)
+            servers = servers_up(self._views)
+            self._measures.set(Metric.STORE_SERVERS_DOWN, list(servers.values()).count(False))
+            shown = sorted(servers.items(), key=lambda item: item[1])[:NODES_SHOWN_MAX]
+            self._measures.replace(Metric.NODE_STORE_SERVER_UP, (((node,), up) for node, up in shown))
+
+
+class OperationGauges:
+    def __init__(self, mirror: KeyspaceMirror, operations: OpenOperations, measures: Measures) -> None:
+        self._mirror = mirror
+        self._operations = operations
+        self._measures = measures
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._mirror.loaded()
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_S)
+
+    def look(self) -> None:
+        operations = self._operations.all()
+        put, now_s = self._measures.set, time.time()
+        states = Counter(operation.state for operation in operations)
+        self._measures.replace(
+            Metric.OPERATIONS, (((state.value,), states[state]) for state in OperationState if states[state])
+        )
+        tallies = [operation.tally for operation in operations]
+        oldest = min((operation.started_ms for operation in operations), default=None)
+        put(Metric.OPERATION_OLDEST_SECONDS, max(now_s - oldest / 1_000, 0) if oldest is not None else 0)
+        put(Metric.OPERATION_PARTITIONS_LEFT, sum(max(tally.total - tally.done, 0) for tally in tallies))
+        put(Metric.OPERATION_BYTES_LEFT, sum(max(tally.bytes_total - tally.bytes_done, 0) for tally in tallies))
+
+
+async def follow_catalog(snapshot: Callable[[], Awaitable[object]], measures: Measures) -> None:
+    """Until cancelled. ``snapshot`` reads the catalog."""
+    while True:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await snapshot()
+        except (TimeoutError, StoreError):
+            measures.set(Metric.CATALOG_UP, 0)
+        else:
+            measures.set(Metric.CATALOG_UP, 1)
+        await asyncio.sleep(CATALOG_S)
+
+
+class LoopLag:
+    """How late the event loop comes: it is asked to be back after a while, again and again."""
+
+    def __init__(self, measures: Measures) -> None:
+        self._measures = measures
+        self._worst_s = 0.0
+
+    def probe(self) -> None:
+        """Tells the worst since the last time, and begins anew."""
+        self._measures.set(Metric.LOOP_LAG_SECONDS, self._worst_s)
+        self._worst_s = 0.0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_S
+            await asyncio.sleep(LAG_S)
+            self._worst_s = max(self._worst_s, loop.time() - due)
+
+
+def background_probe(background: Background, measures: Measures) -> Callable[[], None]:
+    """The background tasks of any process. ``defects`` is a counter that the background keeps itself."""
+    counted = 0
+
+    def probe() -> None:
+        nonlocal counted
+        measures.set(Metric.TASKS, background.tasks)
+        measures.set(Metric.TASKS_FAILING, len(background.troubles()))
+        measures.count(Metric.DEFECTS, by=background.defects - counted)
+        counted = background.defects
+
+    return probe
+
+
+def line_probe(line: Line, measures: Measures) -> Callable[[], None]:
+    """Statements that wait, and that run."""
+
+    def probe() -> None:
+        measures.set(Metric.STATEMENTS_WAITING, line.waiting)
+        measures.set(Metric.STATEMENTS_RUNNING, line.running)
+
+    return probe
+
+
+def disk_probe(directory: Path, measures: Measures) -> Callable[[], None]:
+    """The disk of a node's data directory."""
+
+    def probe() -> None:
+        usage = shutil.disk_usage(directory)
+        measures.set(Metric.NODE_DISK_FREE, usage.free)
+        measures.set(Metric.NODE_DISK_SIZE, usage.total)
+
+    return probe
+
+
+def connections_probe(connections: ConnectionPlaces, measures: Measures) -> Callable[[], None]:
+    return lambda: measures.set(Metric.HTTP_CONNECTIONS, connections.open)
+
+
+PERIOD_S = 15.0
+
+
+class AskedMembers(Protocol):
+    """A metastore whose members can be asked one by one."""
+
+    async def statuses(self) -> tuple[MemberHealth, ...]: ...
+
+    async def leases(self) -> int: ...
+
+
+async def follow_members(metastore: AskedMembers, measures: Measures, quota: int) -> None:
+    """Until cancelled. ``quota``: bytes at which a member refuses writes, as it was started; 0: not known."""
+    while True:
+        publish_members(await metastore.statuses(), measures, quota)
+        try:
+            measures.set(Metric.METASTORE_LEASES, await metastore.leases())
+        except MetastoreError:
+            measures.replace(Metric.METASTORE_LEASES, ())
+        await asyncio.sleep(PERIOD_S)
+
+
+def publish_members(statuses: tuple[MemberHealth, ...], measures: Measures, quota: int) -> None:
+    """Nothing but that is said of a member that does not answer."""
+    up = [status for status in statuses if status.is_up]
+    replace = measures.replace
+    replace(Metric.ETCD_UP, (((status.name,), status.is_up) for status in statuses))
+    replace(Metric.ETCD_HAS_LEADER, (((status.name,), status.has_leader) for status in up))
+    replace(Metric.ETCD_IN_USE_BYTES, (((status.name,), status.in_use) for status in up))
+    replace(Metric.ETCD_ALLOCATED_BYTES, (((status.name,), status.allocated) for status in up))
+    if quota:
+        replace(Metric.ETCD_QUOTA_BYTES, (((status.name,), quota) for status in up))
+    alarms = {(alarm,): 1.0 for status in up for alarm in status.alarms}
+    replace(Metric.ETCD_ALARMS, alarms.items())
+
+
+def certificate_probe(name: str, certificate: LoadedCertificate, measures: Measures) -> Callable[[], None]:
+    """The soonest end, of the certificate or of its authority."""
+
+    def probe() -> None:
+        in_force = [end.ends_s for end in certificate.ends()]
+        in_files = [ends_s for ends_s in map(ends_of, certificate.files) if ends_s is not None]
+        for source, ends in (("loaded", in_force), ("file", in_files)):
+            if ends:
+                measures.set(Metric.CERTIFICATE_EXPIRY, min(ends), name, source)
+
+    return probe

@@ -1,0 +1,164 @@
+"""Who asks for what is being done now.
+
+A context variable, because between the edge (outermost) and the commit (innermost, in the worker thread) lie
+engines that need not know of it.
+
+What a request has proved of its sender: a context variable beside ``app.requests.context``, asked whether the
+sender may do something. None where nobody has to log in, and for the work that a server does by itself.
+
+The id of the request that is being served: in its answer, in every line of the log, and in the audit.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+
+from structlog.contextvars import bound_contextvars
+
+from catalog.core.access_tokens import AccessToken, LoginBasis
+from catalog.core.audit import NOBODY, Actor
+from catalog.core.authorisation import Caller, Held
+from catalog.core.principals import LOCAL, Principal
+from catalog.core.sessions import ConsoleSession
+from catalog.core.versions import CatalogSnapshot
+from catalog.core.zone import Origin, ZoneId
+from rebalance.hosting.client_connections import let_in
+
+_ACTOR: ContextVar[Actor] = ContextVar("actor", default=NOBODY)
+
+
+def current_actor() -> Actor:
+    """``NOBODY`` outside of requests."""
+    return _ACTOR.get()
+
+
+def current_caller() -> Caller | None:
+    """Who is authorised for what is being done now. None where nobody has to log in, and for what a server does
+    by itself."""
+    return _ACTOR.get().caller
+
+
+def current_principal() -> Principal | None:
+    """Whose is what is being done now; None where there is no caller."""
+    caller = current_caller()
+    return None if caller is None else caller.principal
+
+
+def current_scope() -> Held | None:
+    """The scope of what is being done now; None: all that its principal may."""
+    caller = current_caller()
+    return None if caller is None else caller.scope
+
+
+def seen_zones(catalog: CatalogSnapshot) -> frozenset[ZoneId] | None:
+    """Those that may be shown to who asks; None: all, also those that are gone."""
+    caller = current_caller()
+    return (
+        None if caller is None else caller.seen_zones(catalog.grants, (zone.zone_id for zone in catalog.zones))
+    )
+
+
+def current_origin() -> Origin:
+    """As what asks for a change of the metastore's keys."""
+    actor = current_actor()
+    return Origin(actor.name, actor.verified, actor.reason)
+
+
+@contextmanager
+def acting(actor: Actor) -> Iterator[None]:
+    """What runs inside the block, in this task or in tasks that it begins, is done for ``actor``."""
+    before = _ACTOR.set(actor)
+    try:
+        yield
+    finally:
+        _ACTOR.reset(before)
+
+
+class Proof(Enum):
+    PASSWORD = "PASSWORD"
+    TOKEN = "TOKEN"
+    JWT = "JWT"
+    LINK = "LINK"
+    SESSION = "SESSION"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """``token`` or ``session``: the one that it was proved with. ``expires_us``: when that ends, microseconds
+    since 1970; None: a password does not. ``acts_for``: the user that a statement names, where that is another
+    one. ``user_version``: that had changed the user last when the password was compared."""
+
+    caller: Caller
+    proof: Proof
+    token: AccessToken | None = None
+    expires_us: int | None = None
+    acts_for: str = ""
+    session: ConsoleSession | None = None
+    user_version: int | None = None
+
+    @property
+    def basis(self) -> LoginBasis:
+        return LoginBasis(self.token.digest if self.token is not None else None, self.user_version)
+
+    @property
+    def shown_name(self) -> str:
+        """For the audit: users of the catalog by their names, others with their source, both where two are
+        named."""
+        principal = self.caller.principal
+        name = principal.name if principal.source == LOCAL else str(principal)
+        return f"{name} for {self.acts_for}" if self.acts_for else name
+
+
+_LOGIN: ContextVar[Login | None] = ContextVar("login", default=None)
+
+
+def current_login() -> Login | None:
+    return _LOGIN.get()
+
+
+@contextmanager
+def logged_in(login: Login) -> Iterator[None]:
+    """What runs inside the block, in this task or in tasks that it begins, is authorised for ``login``."""
+    let_in()
+    before = _LOGIN.set(login)
+    try:
+        yield
+    finally:
+        _LOGIN.reset(before)
+
+
+HEADER = "X-Request-Id"
+PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+BYTES = 16
+
+_REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+
+
+def current_request_id() -> str:
+    """Empty outside of requests."""
+    return _REQUEST_ID.get()
+
+
+def request_id_of(values: Sequence[bytes]) -> str:
+    """The one that a proxy or client has given, if it is the only one and well-formed; else a new one: what
+    stands in a log must not be what a client likes."""
+    if len(values) == 1 and re.fullmatch(PATTERN.encode(), values[0]):
+        return values[0].decode("ascii")
+    return secrets.token_hex(BYTES)
+
+
+@contextmanager
+def requested(request_id: str) -> Iterator[None]:
+    """What runs inside the block, in this task or in tasks that it begins, is done for this request."""
+    before = _REQUEST_ID.set(request_id)
+    try:
+        with bound_contextvars(request_id=request_id):
+            yield
+    finally:
+        _REQUEST_ID.reset(before)

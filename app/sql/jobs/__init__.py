@@ -1,1 +1,0 @@
-"""Logged statements, which outlive the server that began them."""

@@ -1,0 +1,399 @@
+"""Rows of the views that are about partitions: states and assignments.
+
+Rows of the views that are about operations.
+
+Rows of the views of store servers: their exchanges, and what each of them says of its copies.
+
+Rows of the views of users, roles and grants. Of a password they only say whether there is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from app.contract.columns import Facts
+from app.contract.recovery import UNKNOWN
+from app.contract.zones import Progress
+from app.sql.statements.results import ResultType
+from app.sql.views.view_registry import BIGINT, BOOLEAN, INTEGER, VARCHAR, ZONE_ID, Row
+from app.sql.views.view_snapshot import SystemSnapshot
+from app.views.operation_views import OperationFilter, OperationViews
+from app.views.partition_map import partition_map_of
+from app.views.sight import shown_state
+from catalog.core.principals import Principal
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.assignments.assignment import Assignments, nodes_of
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.causes.cause import Cause
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.moves.move_status import PartitionView
+from rebalance.core.moves.partition_state import (
+    UNSERVED,
+    copies_of,
+    copy_states,
+    global_state,
+    is_learner,
+    local_state,
+)
+from rebalance.core.operations.operation import Operation, operation_id
+from rebalance.core.partition_maps.affinity import effective, preferred_primary
+from rebalance.kernels.partition_map import STATE_NAMES
+from rebalance.store.core.exchange_record import EventName, ExchangeRecord, PhaseTime, decode_exchange
+
+
+def whole_state(
+    partition: PartitionId, view: PartitionView, snapshot: SystemSnapshot
+) -> tuple[str, int | None]:
+    """Of a partition as a whole, and since when it is so."""
+    state = global_state(view, snapshot.alive)
+    return shown_state(partition, state, snapshot.since_ms(partition), snapshot.silence)
+
+
+def global_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            partition = PartitionId(zone.zone_id, number)
+            yield zone.zone_id, zone.name, number, *whole_state(partition, seen, snapshot)
+
+
+def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """ESTIMATED_ROWS is NULL: members do not report it."""
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            for node in sorted(copies_of(seen, snapshot.alive)):
+                state = local_state(seen, node, snapshot.alive).value if snapshot.silence is None else UNKNOWN
+                yield node, zone.name, zone.zone_id, number, state, None
+
+
+def learner_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """One row for each mirror that is kept or asked for. SAFE_REVISION is rounded down; STATE is NODE_DOWN
+    where the node is; REASON says what the learner waits for."""
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            named = {node for placed in (seen.stable, seen.pending) if placed for node in placed.learners}
+            kept = {node: member.mirror for node, member in seen.members.items() if member.mirror is not None}
+            for node in sorted(named | kept.keys()):
+                mirror = kept.get(node)
+                state = mirror.state.value if mirror is not None else "NOT_STARTED"
+                yield (
+                    node,
+                    zone.name,
+                    zone.zone_id,
+                    number,
+                    state if node in snapshot.alive else Cause.NODE_DOWN.value,
+                    mirror.client_url if mirror is not None else None,
+                    mirror.safe_revision if mirror is not None else None,
+                    mirror.reason if mirror is not None else "",
+                )
+
+
+def assignment_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """One row for each node that a partition's stable, pending, planned or newest target names."""
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            for row in _assignments_of(seen, snapshot.alive):
+                yield zone.zone_id, zone.name, number, *row
+
+
+def _assignments_of(seen: PartitionView, alive: frozenset[str]) -> Iterator[Row]:
+    """ROLE and POSITION are those of the first of stable, pending, planned and target that names the node."""
+    known = (seen.stable, seen.pending, seen.planned, seen.target)
+    placed = {node: _role(known, node) for node in nodes_of(*known)}
+    leader = seen.leader(alive)
+    for node in sorted(placed, key=lambda name: (placed[name][1], name)):
+        role, position = placed[node]
+        named = (assignments is not None and node in assignments.nodes for assignments in known)
+        yield node, role, position, *named, node == leader
+
+
+def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """Ideal against effective assignment; that is empty while no writes are taken. PRIMARY_NODE leads now."""
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            if seen.target is None:
+                continue
+            peers, learners = seen.target.peers, seen.target.learners
+            leader = seen.leader(snapshot.alive)
+            serves = global_state(seen, snapshot.alive) not in UNSERVED
+            ideal, leading = (*peers, *learners), _leading(seen, peers, snapshot.alive) if serves else ()
+            real = (*leading, *(node for node in learners if node not in leading)) if leading else ()
+            yield (
+                zone.zone_id,
+                zone.name,
+                number,
+                ", ".join(ideal),
+                ", ".join(real),
+                preferred_primary(seen.target.peers, snapshot.alive),
+                leader or None,
+                ideal == real and leader == ideal[0],
+            )
+
+
+def _leading(view: PartitionView, peers: Sequence[str], alive: frozenset[str]) -> Sequence[str]:
+    """The one that leads, or should, and the others. Store servers have decided it in their last exchange."""
+    if view.owners is not None:
+        return view.owners.effective
+    # A learner's copy may be complete and never leads (IEP-037).
+    copies = copy_states(view, alive).items()
+    return effective(peers, {node: state for node, state in copies if not is_learner(view, node)})
+
+
+def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """One row for each copy of the published maps; a zone without one has none."""
+    for zone in snapshot.catalog.zones:
+        snapshot.checkpoint()
+        keys, ownership = snapshot.keys, snapshot.views.ownership
+        published = partition_map_of(keys, snapshot.keyspace, ownership, zone.zone_id)
+        if published is None:
+            continue
+        pointer, full = published.pointer, published.full
+        shared = str(pointer.version), pointer.sequence
+        for index, number in enumerate(full.owners_of_copies.tolist()):
+            node = int(full.nodes[index])
+            yield (
+                zone.zone_id,
+                zone.name,
+                number,
+                full.names[node],
+                STATE_NAMES[full.states[index]],
+                int(full.counters[index]),
+                int(full.sizes[index]),
+                int(full.terms[number]),
+                node == full.leaders[number],
+                *shared,
+            )
+
+
+def failures(snapshot: SystemSnapshot) -> Iterator[Facts]:
+    """The newest first."""
+    names = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
+    for node, failure in snapshot.views.failures():
+        if failure.zone_id in names:
+            yield Facts(failure, {"node": node, "zone": names[failure.zone_id]})
+
+
+def _role(known: tuple[Assignments | None, ...], node: str) -> tuple[str, int]:
+    """Role and preference, from 1."""
+    for assignments in known:
+        if assignments is not None and node in assignments.nodes:
+            order = (*assignments.peers, *assignments.learners)
+            return ("VOTER" if node in assignments.peers else "LEARNER"), order.index(node) + 1
+    raise ValueError(f"{node} is in none of the assignments")
+
+
+NOT_PLACED: Row = (None, None, None, None, None)
+
+
+def operation_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """Rebalances that are not over: of zones that live and of dropped ones that are still cleaned up."""
+    for zone in snapshot.catalog.zones:
+        snapshot.checkpoint()
+        version = snapshot.views.version_of(zone, snapshot.catalog.version)
+        yield from _progress(snapshot, snapshot.views.progress(zone.zone_id, version, zone), zone.name)
+    lives = {zone.zone_id for zone in snapshot.catalog.zones}
+    for item in snapshot.keys.below(snapshot.keyspace.intents):
+        intent = read(item, ZoneIntent.decode)
+        if isinstance(intent, Unreadable):
+            continue
+        if intent.dropped and intent.zone.zone_id not in lives:
+            snapshot.checkpoint()
+            progress = snapshot.views.progress(intent.zone.zone_id, intent.version)
+            yield from _progress(snapshot, progress, intent.zone.name)
+
+
+def remembered_operations(snapshot: SystemSnapshot) -> Iterator[Facts]:
+    """Every operation that is remembered, the newest first."""
+    views = OperationViews(snapshot.keys, snapshot.keyspace, snapshot.views)
+    for operation, item in views.listed(OperationFilter()):
+        snapshot.checkpoint()
+        yield views.facts(operation, item, snapshot.taken_at_ms)
+
+
+def _progress(snapshot: SystemSnapshot, progress: Progress, name: str) -> Iterator[Row]:
+    if progress["state"] == "CONVERGED":
+        return
+    counts = progress["partitions"]
+    zone_id = ZoneId(progress["zone_id"])
+    intent = snapshot.keys.get(snapshot.keyspace.intent(zone_id))
+    data_nodes = snapshot.keys.get(snapshot.keyspace.data_nodes(zone_id))
+    revisions = [item.mod_revision for item in (intent, data_nodes) if item is not None]
+    yield (
+        zone_id,
+        name,
+        progress["catalog_version"],
+        max(revisions, default=None),
+        "MOVING" if counts["moving"] or not counts["waiting"] else "WAITING",
+        counts["total"],
+        counts["done"],
+        counts["moving"],
+        counts["waiting"],
+        json.dumps(progress["causes"], ensure_ascii=False),
+        progress["engine"],
+        *_of_record(snapshot, zone_id),
+    )
+
+
+def _of_record(snapshot: SystemSnapshot, zone_id: ZoneId) -> Row:
+    """Id, kind, state, who asked and since when, of the operation of the zone's newest target."""
+    pointer = read(snapshot.keys.get(snapshot.keyspace.target_pointer(zone_id)), TargetPointer.decode)
+    if not isinstance(pointer, TargetPointer):
+        return NOT_PLACED
+    name = operation_id(zone_id, pointer.event_revision)
+    operation = read(snapshot.keys.get(snapshot.keyspace.operation(name)), Operation.decode)
+    if not isinstance(operation, Operation):
+        return NOT_PLACED
+    state, by = operation.state.value, operation.by or None
+    return operation.operation_id, operation.kind.value, state, by, operation.started_ms
+
+
+EXCHANGE_COLUMNS = {
+    **dict.fromkeys(("EXCHANGE", "VERSION", "CAUSE", "NODE_NAME", "ZONES"), ResultType.VARCHAR),
+    **dict.fromkeys(("TYPE", "STATE", "COORDINATOR", "WAITS_FOR"), ResultType.VARCHAR),
+    **dict.fromkeys(("BEGUN_AT", "ENDED_AT"), ResultType.TIMESTAMP),
+    "DURATION_MS": ResultType.BIGINT,
+    **dict.fromkeys(("MERGED", "PHASES"), ResultType.JSON),
+}
+STORE_COPY_COLUMNS = {
+    "ZONE_ID": ResultType.INTEGER,
+    "ZONE_NAME": ResultType.VARCHAR,
+    "PARTITION_ID": ResultType.INTEGER,
+    **dict.fromkeys(("NODE_NAME", "COPY_STATE"), ResultType.VARCHAR),
+    "IS_PRIMARY": ResultType.BOOLEAN,
+    **dict.fromkeys(("POSITION", "FILLED_TO", "REASON"), ResultType.VARCHAR),
+}
+
+
+def exchange_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """The newest first. VERSION: with which it ended. WAITS_FOR: servers, of one that goes on. MERGED: events
+    that ended with it. A record that cannot be read says so in STATE."""
+    prefix = snapshot.keyspace.exchange_log
+    for item in sorted(snapshot.keys.below(prefix), key=lambda item: item.key, reverse=True):
+        record = read(item, decode_exchange)
+        if isinstance(record, Unreadable):
+            yield (item.key.removeprefix(prefix), *(None,) * 5, record.cause, *(None,) * 7)
+        else:
+            yield _exchange_row(record, _zone_names(snapshot))
+
+
+def _exchange_row(record: ExchangeRecord, names: dict[int, str]) -> Row:
+    cause, ended_ms = record.cause, record.ended_ms
+    return (
+        str(cause.version),
+        str(record.version) if record.version is not None else None,
+        cause.trigger.value,
+        cause.node or None,
+        ", ".join(names.get(zone, str(zone)) for zone in cause.zones) or None,
+        record.type.value,
+        "RUNNING" if record.version is None else "DONE",
+        record.coordinator,
+        ", ".join(record.awaited) or None,
+        record.begun_ms,
+        ended_ms,
+        ended_ms - record.begun_ms if ended_ms is not None else None,
+        json.dumps([_event(event) for event in record.merged]),
+        json.dumps([_phase(phase) for phase in record.phases]),
+    )
+
+
+def _event(event: EventName) -> dict[str, str]:
+    return {"version": str(event.version), "cause": event.trigger.value, "node": event.node}
+
+
+def _phase(phase: PhaseTime) -> dict[str, object]:
+    return {"phase": phase.phase.value, "begun_ms": phase.begun_ms, "ended_ms": phase.ended_ms}
+
+
+def store_copy_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """As each server itself says. POSITION: of the newest record that it has; FILLED_TO: up to where it has all
+    of them. A server that did not answer has one row, with the REASON."""
+    names = _zone_names(snapshot)
+    for server in snapshot.store_copies:
+        if server.copies is None:
+            yield (None, None, None, server.name, None, None, None, None, server.reason)
+            continue
+        for copy in server.copies:
+            snapshot.checkpoint()
+            yield (
+                copy.zone,
+                names.get(copy.zone),
+                copy.partition,
+                server.name,
+                copy.state,
+                copy.is_primary,
+                str(copy.position) if copy.position.counter else None,
+                str(copy.filled) if copy.filled.counter else None,
+                "",
+            )
+
+
+def _zone_names(snapshot: SystemSnapshot) -> dict[int, str]:
+    return {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
+
+
+USERS, ROLES, GRANTS = OF_CALLERS = "USERS", "ROLES", "GRANTS"
+
+USER_COLUMNS = {
+    **dict.fromkeys(("USER_NAME", "SOURCE"), VARCHAR),
+    **dict.fromkeys(("IS_ACTIVE", "HAS_PASSWORD"), BOOLEAN),
+    "ROLES": VARCHAR,
+    **dict.fromkeys(("CREATED_VERSION", "CHANGED_VERSION"), BIGINT),
+}
+ROLE_COLUMNS = {
+    "ROLE_NAME": VARCHAR,
+    "IS_READY": BOOLEAN,
+    "MEMBERS": VARCHAR,
+    "CREATED_VERSION": BIGINT,
+}
+GRANT_COLUMNS = {
+    **dict.fromkeys(("GRANTEE", "GRANTEE_SOURCE", "PRIVILEGE", "OBJECT"), VARCHAR),
+    "ZONE_NAME": VARCHAR,
+    ZONE_ID: INTEGER,
+}
+
+
+def user_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """Catalog versions say when: SYSTEM.EVENTS has their times."""
+    grants = snapshot.catalog.grants
+    for principal, user in sorted(grants.users.items(), key=_by_name):
+        yield (
+            user.name,
+            principal.source,
+            user.is_active,
+            user.password_hash is not None,
+            _names(grants.roles_of.get(principal, ())),
+            principal.version,
+            user.changed_version,
+        )
+
+
+def role_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """MEMBERS: those that the caller may see."""
+    grants = snapshot.catalog.grants
+    for principal, one in sorted(grants.roles.items(), key=_by_name):
+        members = [user for user, roles in grants.roles_of.items() if principal in roles]
+        yield one.name, one.is_ready, _names(members), one.created_version
+
+
+def grant_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """Each privilege as it was granted, directly or to a role; what follows from it is not written out."""
+    catalog = snapshot.catalog
+    for grant in catalog.grants.grants:
+        zone = catalog.zone_with_id(grant.object.zone_id)
+        yield (
+            grant.grantee.name,
+            grant.grantee.source,
+            grant.privilege.value,
+            grant.object.kind.value,
+            zone.name if zone is not None else None,
+            grant.object.zone_id,
+        )
+
+
+def _by_name(item: tuple[Principal, object]) -> str:
+    return str(item[0])
+
+
+def _names(principals: Iterable[Principal]) -> str:
+    return ", ".join(sorted(principal.name for principal in principals))

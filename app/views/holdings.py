@@ -1,0 +1,119 @@
+"""Which members count as held by a node.
+
+One that lives deletes what it holds, and then the record of it. One that is gone can do neither: its records
+stay until it is back or removed, and what counts is whether the partition still counts on it.
+
+What stands in the metastore of a node that is to be removed. Over a copy, in any thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+
+from app.views.unreadable_keys import decoded_data_nodes
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.target import TargetPointer
+from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import ConfigurationRecord
+from rebalance.core.keyspace.txn import KeyValue
+from rebalance.metastore.mirror import KeyspaceCopy
+from rebalance.store.core.ownership import StoreOwnership
+
+
+def held_members(mirror: KeyspaceCopy, keyspace: Keyspace, alive: AbstractSet[str]) -> Counter[str]:
+    """How many members each node holds; 0 for one that is gone and has nothing but records."""
+    counts = Counter[str]()
+    for item in mirror.below(keyspace.members):
+        parsed = keyspace.parse_member(item.key)
+        if parsed is not None:
+            counts[parsed[1]] += is_held(mirror, keyspace, *parsed, alive)
+    return counts
+
+
+def is_held(
+    mirror: KeyspaceCopy, keyspace: Keyspace, partition: PartitionId, node: str, alive: AbstractSet[str]
+) -> bool:
+    """Of a member that has a record."""
+    if node in alive:
+        return True
+    return counts_on(mirror, keyspace, partition, node)
+
+
+def counts_on(mirror: KeyspaceCopy, keyspace: Keyspace, partition: PartitionId, node: str) -> bool:
+    """Whether the partition is, or is to be, on the node."""
+    keys = keyspace.partition(partition)
+    assigned = (mirror.get(key) for key in (keys.stable, keys.pending, keys.planned))
+    return _names(assigned, node, _assigned) or _names((mirror.get(keys.configuration),), node, _configured)
+
+
+def _names(items: Iterable[KeyValue | None], node: str, decode: Callable[[bytes], AbstractSet[str]]) -> bool:
+    """Whether one of ``items`` names the node, or has its letters and cannot be read. Most have not even
+    these."""
+    letters = node.encode()
+    for item in items:
+        if item is not None and letters in item.value:
+            named = read(item, decode)
+            if isinstance(named, Unreadable) or node in named:
+                return True
+    return False
+
+
+def _assigned(value: bytes) -> AbstractSet[str]:
+    return Assignments.decode(value).nodes
+
+
+def _configured(value: bytes) -> AbstractSet[str]:
+    return ConfigurationRecord.decode(value).members.keys()
+
+
+KEPT_OF_PARTITION = ("restart", "kept")
+"""Below a partition: the key of one node each."""
+
+
+def counting_zones(
+    copy: KeyspaceCopy, keyspace: Keyspace, ownership: StoreOwnership, node: str
+) -> Counter[ZoneId]:
+    """Zones that count on the node, with how many of their partitions do; 0: it is to have some, or may."""
+    counts = Counter[ZoneId]()
+    for item in copy.below(keyspace.all_data_nodes):
+        data_nodes = read(item, decoded_data_nodes)
+        if isinstance(data_nodes, Unreadable) or node in data_nodes.nodes:
+            counts[_zone(item.key)] += 0
+    for item in copy.below(keyspace.pointers):
+        pointer = read(item, TargetPointer.decode)
+        if isinstance(pointer, Unreadable) or node in pointer.nodes:
+            counts[_zone(item.key)] += 0
+    known: PartitionId | None = None
+    for item in copy.below(keyspace.partitions):
+        parsed = keyspace.parse_partition(item.key)
+        if parsed is not None and parsed[0] != known:
+            known = parsed[0]
+            if counts_on(copy, keyspace, known, node):
+                counts[known.zone_id] += 1
+    counts.update(zone_id for zone_id, _ in ownership.held_by(node))
+    return counts
+
+
+def records_of(copy: KeyspaceCopy, keyspace: Keyspace, node: str) -> Iterator[str]:
+    """Keys that are the node's own, or are kept for it, without the mark that it is leaving."""
+    yield from (
+        *(keyspace.fence(node), keyspace.node_map(node), keyspace.failures_of(node)),
+        *(keyspace.finished(node), keyspace.eviction(node)),
+    )
+    for item in copy.below(keyspace.members):
+        parsed = keyspace.parse_member(item.key)
+        if parsed is not None and parsed[1] == node:
+            yield item.key
+    for item in copy.below(keyspace.partitions):
+        parts = keyspace.parse_partition(item.key)
+        field, _, name = parts[1].partition("/") if parts is not None else ("", "", "")
+        if field in KEPT_OF_PARTITION and name.partition("@")[0] == node:
+            yield item.key
+
+
+def _zone(key: str) -> ZoneId:
+    return ZoneId(int(key.rpartition("/")[2]))

@@ -1,1 +1,0 @@
-"""Learners: mirrors of a group."""

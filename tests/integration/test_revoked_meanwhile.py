@@ -251,6 +251,12 @@ def test_a_later_user_of_the_same_name_is_another_one(
         assert made_users["data"] == [[0]]
 
 
+def has_begun(operator: httpx.Client, user: str) -> bool:
+    """Of a query of the user on the operator's server, which has read all that it needs of the catalog."""
+    (queries,) = run(operator, f"SELECT state FROM system.sql_queries WHERE user_name = '{user}'")
+    return bool(queries["data"] == [["RUNNING"]])
+
+
 @contextmanager
 def away(postgres_server: str, catalog_url: str) -> Iterator[None]:
     """The catalog's database takes no connections, and has ended those that there were."""
@@ -274,9 +280,11 @@ def test_a_server_whose_catalog_stays_away_refuses_everything_but_health(
     with (
         servers[0].client(user, PASSWORD) as client,
         servers[0].client() as nobody,
+        servers[0].client(ADMIN) as operator,
         waiting(client) as running,
     ):
         assert client.get(path).status_code == 200
+        until(lambda: has_begun(operator, user))
         with away(postgres_server, catalog_url):
             begun = time.monotonic()
             until(lambda: client.get(path).status_code == 503)

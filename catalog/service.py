@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.messages import AlterUser, Command, CreateUser
-from catalog.core.node_filter import NodeFilters
 from catalog.core.snapshot import (
     CatalogSnapshot,
     Change,
@@ -38,6 +37,7 @@ from catalog.core.statement_batch import (
     settle,
 )
 from catalog.core.zone import NO_ZONE, Zone, ZoneId
+from catalog.core.zone_options import NodeFilters
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import CommitOutcome, UnitOfWork
 

@@ -1,10 +1,32 @@
 """Changes of zones, tables, users and grants as a sqlglot dialect: which statements there are.
 
-Invariant: every statement is either one of our commands or an error; nothing is kept as opaque text."""
+Invariant: every statement is either one of our commands or an error; nothing is kept as opaque text.
+
+CREATE, ALTER and DROP of users and roles, GRANT and REVOKE.
+
+Grammar, in CockroachDB's words::
+
+    CREATE USER [IF NOT EXISTS] name [[WITH] { PASSWORD 'secret' | PASSWORD NULL | LOGIN | NOLOGIN } ...]
+    ALTER USER [IF EXISTS] name [WITH] { PASSWORD 'secret' | PASSWORD NULL | LOGIN | NOLOGIN } ...
+    CREATE ROLE [IF NOT EXISTS] name
+    DROP USER | ROLE [IF EXISTS] name
+    GRANT privilege [, ...] ON { SYSTEM | ALL ZONES | ZONE zone } TO user_or_role [, ...]
+    GRANT role [, ...] TO user [, ...]
+    REVOKE ... FROM ..., as GRANT
+
+No message repeats anything of a statement on users: what stands in a wrong place may be the password.
+
+CREATE TABLE and ALTER TABLE, as far as a zone catalog needs tables.
+
+``CREATE TABLE name (column type ..., PRIMARY KEY (a, b)) [COLOCATE [BY] (a)] [ZONE name]
+[STORAGE PROFILE 'p']``, in that order. Types are read by name and checked later; constraints other than the
+primary key, NOT NULL and a literal DEFAULT are not part of the grammar.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
@@ -13,16 +35,308 @@ from sqlglot.tokenizer_core import TokenType
 
 from catalog.core.errors import ErrorKind
 from catalog.core.messages import (
+    AddColumns,
+    AlterUser,
     AlterZone,
+    ChangeGrants,
+    ChangeMembers,
+    ColumnClause,
+    ColumnType,
     Command,
+    CreateRole,
+    CreateTable,
+    CreateUser,
     CreateZone,
+    DropColumns,
+    DropRole,
     DropTable,
+    DropUser,
     DropZone,
+    GrantTarget,
+    Name,
     OptionClause,
+    ProfileName,
     RenameZone,
+    Secret,
     SetDefaultZone,
+    shortened,
 )
-from parser.principal_rules import PrincipalRules
+from parser.hidden_secrets import hide_secrets
+from parser.rules import DATED_LITERALS, NUMBER, RESERVED, OptionRules
+
+TYPE_ALIASES = {
+    "INT": "INTEGER",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "CHARACTER": "CHAR",
+    "CHARACTER VARYING": "VARCHAR",
+    "CHAR VARYING": "VARCHAR",
+    "BINARY VARYING": "VARBINARY",
+    "DOUBLE PRECISION": "DOUBLE",
+}
+_SECOND_WORDS = {"DOUBLE": "PRECISION", "CHAR": "VARYING", "CHARACTER": "VARYING", "BINARY": "VARYING"}
+_DEFAULT_FUNCTIONS = frozenset({"CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "RAND_UUID"})
+TYPE_ARGUMENTS_MAX = 8
+
+
+class TableRules(OptionRules):
+    """Rules for tables. A rule starts at its first token and ends behind its last one."""
+
+    def create_table(self, exists: bool) -> Command:
+        """Read what is behind ``CREATE TABLE [IF NOT EXISTS]``."""
+        name = self.read_name("a table name")
+        columns: list[ColumnClause] = []
+        keys: list[tuple[Name, ...]] = []
+        self.need(TokenType.L_PAREN, '"("')
+        while True:
+            self.read_table_element(columns, keys)
+            if not self.take(TokenType.COMMA):
+                break
+        self.need(TokenType.R_PAREN, '"," or ")"')
+        colocation = zone = profile = None
+        expected = "COLOCATE, ZONE, STORAGE PROFILE or the end of the statement"
+        if self.take_word("COLOCATE"):
+            self.take_word("BY")
+            colocation = self.read_names("a column name")
+            expected = "ZONE, STORAGE PROFILE or the end of the statement"
+        if self.take_word("ZONE"):
+            zone = self.read_name(compound=False)
+            expected = "STORAGE PROFILE or the end of the statement"
+        if self.take_word("STORAGE"):
+            self.expect_words("PROFILE")
+            token = self.need(TokenType.STRING, "a storage profile in single quotes")
+            profile = ProfileName(token.text.strip(), self.place(token))
+            expected = "the end of the statement"
+        order = "the order is COLOCATE, ZONE, STORAGE PROFILE"
+        misplaced = self.word() in ("COLOCATE", "ZONE", "STORAGE")
+        self.expect_end(expected, order if misplaced else "")
+        parts = name, tuple(columns), tuple(keys), colocation, zone, profile, exists
+        return CreateTable(*parts, **self.origin())
+
+    def alter_table(self, exists: bool) -> Command:
+        """Read what is behind ``ALTER TABLE [IF EXISTS]``: ADD or DROP of columns, in parentheses or one."""
+        name = self.read_name("a table name")
+        if self.take_word("ADD"):
+            self.take_word("COLUMN")
+            columns: list[ColumnClause] = []
+            listed = self.take(TokenType.L_PAREN)
+            while True:
+                columns.append(self.read_column(None))
+                if not listed or not self.take(TokenType.COMMA):
+                    break
+            if listed:
+                self.need(TokenType.R_PAREN, '"," or ")"')
+            self.expect_end(hint="several columns are written in parentheses")
+            return AddColumns(name, tuple(columns), exists, **self.origin())
+        if not self.take_word("DROP"):
+            self.fail("ADD or DROP of columns")
+        self.take_word("COLUMN")
+        if self._curr and self._curr.token_type == TokenType.L_PAREN:
+            names = self.read_names("a column name")
+        else:
+            names = (self.read_name("a column name", compound=False),)
+        self.expect_end(hint="several columns are written in parentheses")
+        return DropColumns(name, names, exists, **self.origin())
+
+    def read_table_element(self, columns: list[ColumnClause], keys: list[tuple[Name, ...]]) -> None:
+        """A column or a PRIMARY KEY; PRIMARY is reserved, so no column is called that."""
+        if self.take_word("CONSTRAINT"):
+            self.read_name("a constraint name", compound=False)
+            if self.word() != "PRIMARY":
+                self.fail("PRIMARY KEY", "no other constraint is supported")
+        if self.take_word("PRIMARY"):
+            self.expect_words("KEY")
+            keys.append(self.read_names("a column name"))
+            return
+        columns.append(self.read_column(keys))
+
+    def read_column(self, keys: list[tuple[Name, ...]] | None) -> ColumnClause:
+        """``name type [NOT NULL | NULL] [DEFAULT literal] [PRIMARY KEY]``; no key where ``keys`` is None."""
+        name = self.read_name("a column name", compound=False)
+        column_type = self.read_type()
+        nullable, default = True, None
+        seen: set[str] = set()
+        while self.word() in ("NOT", "NULL", "DEFAULT", "PRIMARY"):
+            word = self.word()
+            if word in seen or (word in ("NOT", "NULL") and seen & {"NOT", "NULL"}):
+                self.fail('"," or ")"', f"{word} is given twice" if word in seen else "NULL or NOT NULL")
+            if word == "PRIMARY" and keys is None:
+                self.fail('"," or ")"', "a primary key is fixed when a table is created")
+            seen.add(word)
+            self._advance()
+            if word == "NOT":
+                self.expect_words("NULL")
+                nullable = False
+            elif word == "DEFAULT":
+                default = self.read_default()
+            elif word == "PRIMARY":
+                self.expect_words("KEY")
+                if keys is not None:
+                    keys.append((name,))
+        return ColumnClause(name, column_type, nullable, default)
+
+    def read_type(self) -> ColumnType:
+        token = self._curr
+        word = self.word()
+        if not word.isidentifier() or word in RESERVED:
+            self.fail("a type")
+        self._advance()
+        if self.word() and self.word() == _SECOND_WORDS.get(word):
+            word = f"{word} {self.word()}"
+            self._advance()
+        arguments: list[int] = []
+        written: list[str] = []
+        if self.take(TokenType.L_PAREN):
+            arguments.append(self.digits("the type"))
+            written.append(self._prev.text)
+            while len(arguments) < TYPE_ARGUMENTS_MAX and self.take(TokenType.COMMA):
+                arguments.append(self.digits("the type"))
+                written.append(self._prev.text)
+            self.need(TokenType.R_PAREN, '"," or ")"')
+        if word in ("TIME", "TIMESTAMP") and self.word() in ("WITH", "WITHOUT"):
+            local = self.word() == "WITH"
+            self.expect_words(*(("WITH", "LOCAL") if local else ("WITHOUT",)), "TIME", "ZONE")
+            word = f"{word} WITH LOCAL TIME ZONE" if local else word
+        return ColumnType(TYPE_ALIASES.get(word, word), tuple(arguments), tuple(written), self.place(token))
+
+    def read_default(self) -> str:
+        """A literal or one of a few functions, as SQL writes it."""
+        word = self.word()
+        if word in ("TRUE", "FALSE", "NULL") or word in _DEFAULT_FUNCTIONS:
+            self._advance()
+            return word
+        if word in DATED_LITERALS and word != "INTERVAL":
+            self._advance()
+            return f"{word} {_quoted(self.need(TokenType.STRING, 'a single-quoted string').text)}"
+        string = self.take(TokenType.STRING)
+        if string:
+            return _quoted(string.text)
+        sign = "-" if self.take(TokenType.DASH) else ""
+        number = self.need(TokenType.NUMBER, "a literal")
+        if not NUMBER.fullmatch(number.text):
+            self.refuse(ErrorKind.SYNTAX_ERROR, f"{shortened(number.text)} is not a number", number)
+        return sign + number.text
+
+    def read_names(self, what: str) -> tuple[Name, ...]:
+        """``(a, b, ...)``, at least one."""
+        self.need(TokenType.L_PAREN, '"("')
+        names = [self.read_name(what, compound=False)]
+        while self.take(TokenType.COMMA):
+            names.append(self.read_name(what, compound=False))
+        self.need(TokenType.R_PAREN, '"," or ")"')
+        return tuple(names)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+USER_OPTIONS = ("PASSWORD", "LOGIN", "NOLOGIN")
+
+
+class PrincipalRules(TableRules):
+    """Rules for users, roles and grants. A rule ends behind the statement's last token."""
+
+    def create_user(self, exists: bool) -> Command:
+        """Read what is behind ``CREATE USER [IF NOT EXISTS]``."""
+        name = self._principal("a user name")
+        options = self._user_options(is_needed=False)
+        is_active = options.get("is_active", True)
+        return CreateUser(name, options.get("password"), is_active, exists, **self._hidden_origin())
+
+    def alter_user(self, exists: bool) -> Command:
+        """Read what is behind ``ALTER USER [IF EXISTS]``."""
+        name = self._principal("a user name")
+        options = self._user_options(is_needed=True)
+        password, drops = options.get("password"), "password" in options and options["password"] is None
+        return AlterUser(name, password, drops, options.get("is_active"), exists, **self._hidden_origin())
+
+    def drop_principal(self, what: str, exists: bool) -> Command:
+        """Read what is behind ``DROP USER | ROLE [IF EXISTS]``."""
+        name = self._principal(f"a {what.lower()} name")
+        self.expect_end()
+        kind = DropUser if what == "USER" else DropRole
+        return kind(name, exists, **self.origin())
+
+    def create_role(self, exists: bool) -> Command:
+        """Read what is behind ``CREATE ROLE [IF NOT EXISTS]``."""
+        name = self._principal("a role name")
+        self.expect_end()
+        return CreateRole(name, exists, **self.origin())
+
+    def grant(self, *, is_granted: bool) -> Command:
+        """Read what is behind GRANT or REVOKE."""
+        towards = "TO" if is_granted else "FROM"
+        names = [self._privilege_or_role()]
+        while self.take(TokenType.COMMA):
+            names.append(self._privilege_or_role())
+        if self.take_word("ON"):
+            privileges = tuple(replace(name, text=name.text.upper()) for name in names)
+            target = self._target()
+            self.expect_words(towards)
+            grantees = self._principals("a user or role name")
+            return ChangeGrants(privileges, target, grantees, is_granted, **self.origin())
+        if not self.take_word(towards):
+            self.fail(f'"," or ON behind privileges, or {towards} behind roles')
+        users = self._principals("a user name")
+        return ChangeMembers(tuple(names), users, is_granted, **self.origin())
+
+    def _target(self) -> GrantTarget:
+        if self.take_word("SYSTEM"):
+            return GrantTarget(is_system=True)
+        if self.take_word("ALL"):
+            self.expect_words("ZONES")
+            return GrantTarget()
+        if not self.take_word("ZONE"):
+            self.fail("SYSTEM, ALL ZONES or ZONE and a name")
+        return GrantTarget(zone=self.read_name(compound=False))
+
+    def _user_options(self, *, is_needed: bool) -> dict[str, Any]:
+        """``password`` (None: NULL) and ``is_active``, those that are given."""
+        is_needed = self.take_word("WITH") is not None or is_needed
+        options: dict[str, Any] = {}
+        while self._curr or (is_needed and not options):
+            word = self.word()
+            key = "password" if word == "PASSWORD" else "is_active"
+            if word not in ("PASSWORD", "LOGIN", "NOLOGIN"):
+                accepted = ", ".join(USER_OPTIONS)
+                self.fail(accepted if not options else f"{accepted} or the end of the statement")
+            if key in options:
+                self.fail("the end of the statement", f"{word} is given twice, or against another option")
+            self._advance()
+            options[key] = self._password() if key == "password" else word == "LOGIN"
+        return options
+
+    def _password(self) -> Secret | None:
+        if self.take_word("NULL"):
+            return None
+        token = self.need(TokenType.STRING, "a password in single quotes, or NULL")
+        return Secret(token.text, position=self.place(token))
+
+    def _principals(self, what: str) -> tuple[Name, ...]:
+        names = [self._principal(what)]
+        while self.take(TokenType.COMMA):
+            names.append(self._principal(what))
+        self.expect_end('"," or the end of the statement')
+        return tuple(names)
+
+    def _principal(self, what: str) -> Name:
+        """Compared without case, however it is written."""
+        name = self.read_name(what, compound=False)
+        return replace(name, text=name.text.lower(), malformed=False)
+
+    def _privilege_or_role(self) -> Name:
+        """Privileges are words that are reserved elsewhere (ALTER, CREATE, DROP)."""
+        token, word = self._curr, self.word()
+        if not word or word in ("ON", "TO", "FROM"):
+            return self._principal("a privilege or a role")
+        self._advance()
+        return Name(word.lower(), self.place(token))
+
+    def _hidden_origin(self) -> dict[str, Any]:
+        origin = self.origin()
+        return {**origin, "source": hide_secrets(origin["source"])}
+
 
 OBJECTS = "ZONE, TABLE, USER or ROLE"
 STATEMENTS = f"CREATE, ALTER or DROP of a {OBJECTS}, GRANT or REVOKE"

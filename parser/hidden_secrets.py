@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import TokenType
 from catalog.core.errors import ParseError
 from catalog.core.principal_changes import HIDDEN_PASSWORD
 from parser.script import Piece, split_script
-from parser.text_limits import OWN_TEXT
+from parser.text import OWN_TEXT
 
 HIDDEN = f"'{HIDDEN_PASSWORD}'"
 _MARKS = ("PASSWORD", "IDENTIFIED")

@@ -1,10 +1,21 @@
 """The small steps that every grammar rule is made of: look at a word, take it, or say what was expected.
 
 A *word* is an unquoted token; a quoted one never stands for a keyword.
+
+The options of CREATE ZONE and ALTER ZONE in their two forms.
+
+New form: ``(PARTITIONS 8, REPLICAS ALL, QUORUM SIZE 2)``, each option with its own grammar, then
+``STORAGE PROFILES ['p', ...]``. Old form: ``KEY=value, ...`` where a value is any literal or ALL, and a
+literal of the wrong type is not a syntax error but is refused later. The forms do not mix.
+
+The whole grammar is read here; what the engine does not do is refused by the catalog's checks, with its place.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from sqlglot import exp
@@ -12,9 +23,21 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError
-from catalog.core.messages import Name, Position, shortened
-from parser.errors import SourceMap
-from parser.text_limits import NEVER, StopFlag
+from catalog.core.messages import (
+    Keyword,
+    Name,
+    OptionClause,
+    OptionValue,
+    OtherLiteral,
+    Position,
+    ProfileName,
+    UnknownOption,
+    ZoneOption,
+    shortened,
+)
+from catalog.core.zone import TIMER_OFF
+from catalog.core.zone_options import OLD_FORM_KEYS, ZONE_OPTIONS, OptionKind, ZoneOptionRow
+from parser.text import NEVER, SourceMap, StopFlag
 
 STOP_CHECK_TOKENS = 1_024
 """Every so many the parser looks whether anybody still waits."""
@@ -150,3 +173,195 @@ class RuleParser(Parser):
             self.fail(what, f'{word} is a reserved word, so write it as "{word}"')
         self._advance()
         return Name(word, self.place(token), malformed=not token.text.isidentifier())
+
+
+NUMBER_MAX = 10**18
+"""Larger numbers are read as this one: far out of every range, and small enough to handle at no cost."""
+
+IN_PARENTHESES = tuple(row for row in ZONE_OPTIONS if row.kind is not OptionKind.NAMES)
+NEW_FORM = ", ".join((*(row.grammar for row in IN_PARENTHESES), "AUTO SCALE OFF"))
+_DIGITS = re.compile("[0-9]+")
+NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+DATED_LITERALS = ("DATE", "TIME", "TIMESTAMP", "INTERVAL")
+
+
+def cut_number(digits: str) -> int:
+    """The value of a run of digits, at most ``NUMBER_MAX``. Leading zeros count for nothing."""
+    significant = digits.lstrip("0") or "0"
+    return NUMBER_MAX if len(significant) > 18 else int(significant)
+
+
+class OptionRules(RuleParser):
+    """Rules for options. A rule starts at its first token and ends behind its last one."""
+
+    def new_form_options(self) -> list[OptionClause]:
+        """Read options behind the opening parenthesis, up to and with the closing one."""
+        clauses = self.new_form_option()
+        while self.take(TokenType.COMMA):
+            clauses += self.new_form_option()
+        if not self.take(TokenType.R_PAREN):
+            self.fail('"," or ")"')
+        return clauses
+
+    def new_form_option(self) -> list[OptionClause]:
+        """One option; AUTO SCALE OFF is two clauses."""
+        rows = [row for row in IN_PARENTHESES if row.words[0] == self.word()]
+        if not rows:
+            self._no_such_option(self.word())
+        position = self.place(self._curr)
+        if len(rows) == 1:
+            self.expect_words(*rows[0].words)
+            return [self._new_form_value(rows[0], position)]
+        self.expect_words("AUTO", "SCALE")
+        if self.take_word("OFF"):
+            return [OptionClause(row.option, TIMER_OFF, position) for row in rows]
+        row = next((row for row in rows if self.take_word(row.words[-1])), None)
+        if row is None:
+            self.fail("UP, DOWN or OFF")
+        return [self._new_form_value(row, position)]
+
+    def _no_such_option(self, word: str) -> NoReturn:
+        if word == "STORAGE":
+            hint = "STORAGE PROFILES is given behind the options of CREATE ZONE, and only there"
+            self.fail("an option", hint)
+        if not word:
+            self.fail(f"an option ({NEW_FORM})")
+        # Ends the parsing, for only an option's own rule knows where its value ends; named for what it is.
+        message = f"there is no option {shortened(word)}; accepted: {NEW_FORM}"
+        self.refuse(ErrorKind.OPTION_UNKNOWN, message, self._curr)
+
+    def _new_form_value(self, row: ZoneOptionRow, position: Position | None) -> OptionClause:
+        """Read what stands behind the words of an option."""
+        name = row.option.value
+        if row.kind is not OptionKind.NUMBER:
+            return OptionClause(row.option, self.text(f"a single-quoted string for {name}"), position)
+        written = self._curr.text if self._curr else ""
+        value = row.word_value
+        if not row.word or not self.take_word(row.word):
+            value = self.digits(name, f" or {row.word}" if row.word else "")
+        return OptionClause(row.option, value, position, written)
+
+    def digits(self, what: str, alternative: str = "") -> int:
+        """Digits only: a sign, a decimal point, an exponent or a hexadecimal number is a syntax error."""
+        token = self._curr
+        if not token or token.token_type != TokenType.NUMBER or not _DIGITS.fullmatch(token.text):
+            self.fail(f"a whole number{alternative} for {what}", "digits only")
+        self._advance()
+        return cut_number(token.text)
+
+    def text(self, what: str) -> str:
+        """A single-quoted string that is not blank, without the blanks around it."""
+        token = self._curr
+        if not token or token.token_type != TokenType.STRING:
+            self.fail(what)
+        if not token.text.strip():
+            self.fail(what, "it is not blank")
+        self._advance()
+        return token.text.strip()
+
+    def storage_profiles(self) -> OptionClause:
+        """``STORAGE PROFILES ['p', ...]``; a repeated name counts once."""
+        position = self.place(self._curr)
+        self.expect_words("STORAGE", "PROFILES")
+        if not self.take(TokenType.L_BRACKET):
+            self.fail('"["')
+        names = [self._profile()]
+        while self.take(TokenType.COMMA):
+            names.append(self._profile())
+        if not self.take(TokenType.R_BRACKET):
+            self.fail('"," or "]"')
+        return OptionClause(ZoneOption.STORAGE_PROFILES, distinct(names), position)
+
+    def _profile(self) -> ProfileName:
+        token = self._curr
+        return ProfileName(self.text("a storage profile in single quotes"), self.place(token))
+
+    def old_form_options(self) -> list[OptionClause]:
+        """``KEY=value, ...``. A repeated STORAGE_PROFILES adds to the earlier; it comes last in the result."""
+        clauses: list[OptionClause] = []
+        names: list[ProfileName] = []
+        first_profiles: OptionClause | None = None
+        while True:
+            clause = self._old_form_option()
+            if isinstance(clause.value, tuple):
+                names += clause.value
+                first_profiles = first_profiles or clause
+            else:
+                clauses.append(clause)
+            if not self.take(TokenType.COMMA):
+                break
+        if first_profiles:
+            clauses.append(replace(first_profiles, value=distinct(names)))
+        return clauses
+
+    def _old_form_option(self) -> OptionClause:
+        token = self._curr
+        quoted = bool(token) and token.token_type == TokenType.IDENTIFIER
+        key = token.text.upper() if quoted else self.word()
+        if not key:
+            self.fail("an option's key, as in REPLICAS=3")
+        self._advance()
+        if not self.take(TokenType.EQ):
+            self.fail(f'"=" behind {shortened(key)}')
+        option = OLD_FORM_KEYS.get(key) or UnknownOption(key)
+        first, position = self._curr, self.place(self._curr)
+        value = self.literal()
+        written = self.source.text[first.start : self._prev.end + 1] if isinstance(value, int) else ""
+        if option is ZoneOption.STORAGE_PROFILES and isinstance(value, str):
+            parts = (part.strip() for part in value.split(","))
+            value = tuple(ProfileName(part, position) for part in parts if part)
+        return OptionClause(option, value, self.place(token), written)
+
+    def literal(self) -> OptionValue:
+        """A literal of any type, or ALL. Numbers that are whole count as whole: +3, 3.0, 3e0."""
+        start = self._curr
+        if self.take_word("ALL"):
+            return Keyword.ALL
+        if self.word() in ("TRUE", "FALSE", "NULL", *DATED_LITERALS):
+            dated = self.word() in DATED_LITERALS
+            unit = self.word() == "INTERVAL"
+            self._advance()
+            if dated and not self.take(TokenType.STRING):
+                self.fail("a single-quoted string")
+            if unit and self.word():
+                self._advance()
+            return OtherLiteral(self.source.text[start.start : self._prev.end + 1])
+        string = self.take(TokenType.STRING)
+        if string:
+            return string.text
+        sign = self.take(TokenType.DASH)
+        if not sign:
+            self.take(TokenType.PLUS)
+        number = self.take(TokenType.NUMBER)
+        if not number:
+            self.fail("a number, a single-quoted string or ALL")
+        text = self.source.text[start.start : number.end + 1]
+        if not NUMBER.fullmatch(number.text):
+            self.refuse(ErrorKind.SYNTAX_ERROR, f"{shortened(text)} is not a number", number)
+        value = whole_number(number.text)
+        if value is None:
+            return OtherLiteral(text)
+        return -value if sign else value
+
+
+def distinct(names: Iterable[ProfileName]) -> tuple[ProfileName, ...]:
+    """The names in their order, each once."""
+    return tuple({name.text: name for name in reversed(list(names))}.values())[::-1]
+
+
+def whole_number(text: str) -> int | None:
+    """The value of an unsigned numeric literal that is whole, at most ``NUMBER_MAX``; None for a fraction.
+
+    An exponent is never expanded: 1e999999999 costs nothing.
+    """
+    mantissa, _, exponent = text.lower().partition("e")
+    integer, _, fraction = mantissa.partition(".")
+    digits = (integer + fraction).lstrip("0")
+    if not digits:
+        return 0
+    significant = digits.rstrip("0")
+    shift = (-1 if exponent.startswith("-") else 1) * cut_number(exponent.lstrip("+-"))
+    zeros = len(digits) - len(significant) - len(fraction) + shift
+    if zeros < 0:
+        return None
+    return NUMBER_MAX if len(significant) + zeros > 18 else int(significant) * 10**zeros

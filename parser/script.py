@@ -15,8 +15,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 from catalog.core.errors import ErrorKind, ParseError
-from parser.errors import Lines, SourceMap, check_characters
-from parser.text_limits import DEFAULT_LIMITS, NEVER, OWN_TEXT, ScriptLimits, StopFlag
+from parser.text import (
+    DEFAULT_LIMITS,
+    NEVER,
+    OWN_TEXT,
+    Lines,
+    ScriptLimits,
+    SourceMap,
+    StopFlag,
+    check_characters,
+)
 
 STOP_CHECK_LEXEMES = 1_024
 """Every so many the reader looks whether anybody still waits."""

@@ -23,11 +23,10 @@ from sqlglot.tokenizer_core import Token
 
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Position, shortened
-from parser.errors import SourceMap, check_characters
 from parser.queries import QueryName
-from parser.query_types import Inner, TrinoColumn, column_type, trino_value, type_name
-from parser.query_values import exact, is_not_finite
+from parser.query_values import Inner, TrinoColumn, column_type, exact, is_not_finite, trino_value, type_name
 from parser.script import unclosed
+from parser.text import SourceMap, check_characters
 
 VERSION = "450-zonekeeper"
 """Answer of ``version()``. The number is the generation of the protocol: clients ask for it to know what they

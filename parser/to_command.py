@@ -9,9 +9,8 @@ from sqlglot.errors import SqlglotError
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Command
 from parser.dialect import STATEMENTS, CommandNode, DialectRules, ZoneDdl
-from parser.errors import Lines, SourceMap, check_characters
 from parser.script import Piece, split_script
-from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
+from parser.text import DEFAULT_LIMITS, NEVER, Lines, ScriptLimits, SourceMap, StopFlag, check_characters
 
 _DIALECT = ZoneDdl()
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rebalance.core.keyspace.self_reports import ProcessRole
-from rebalance.ports.metric_row import MOVE_BUCKETS_S, REQUEST_BUCKETS_S, MetricRow
-from rebalance.ports.metric_rows import Metric
+from rebalance.core.keyspace.records import ProcessRole
+from rebalance.ports.metric_rows import MOVE_BUCKETS_S, REQUEST_BUCKETS_S, Metric, MetricRow
 
 PATH = Path(__file__).parents[1] / "docs" / "metrics-table.md"
 

@@ -25,8 +25,7 @@ from app.contract.operations import OperationBody
 from app.contract.zones import PartitionBody, ZoneBody
 from app.sql.statements.results import AnswerColumn
 from app.sql.views.system_views import SYSTEM_VIEWS
-from catalog.core.engine_options import ENGINE_OPTIONS
-from catalog.core.zone_options import ZONE_OPTIONS
+from catalog.core.zone_options import ENGINE_OPTIONS, ZONE_OPTIONS
 from rebalance.core.admission.limit_options import LIMIT_OPTIONS
 from rebalance.core.causes.cause_rows import CauseRow, Normality
 from rebalance.core.causes.cause_table import CAUSE_GROUPS, RESET_AFTER_S
@@ -89,7 +88,7 @@ CREATE ZONE` show them.
 
 {table(("Option", "Key of the old form", "Accepted", "Default", "ALTER", "Meaning"), rows)}
 
-Not every engine has all of them (`catalog/core/engine_options.py`). What the engine of a zone's profiles does
+Not every engine has all of them (`catalog/core/zone_options.py`). What the engine of a zone's profiles does
 not have is refused with ENGINE_UNSUPPORTED as soon as a living node tells which engine that is. A zone that was
 there before waits with NO_DATA_NODES, as nodes whose engine lacks an option are not used.
 

@@ -20,12 +20,11 @@ from pathlib import Path
 
 from rebalance.hosting.heartbeat import dump_on_signal
 from spark.board import Board, DriverState, JobExitCode
-from spark.cluster import SparkCluster
 from spark.cluster_network import SparkNetwork
 from spark.errors import SessionError
 from spark.java import find_java
 from spark.serving import DriverServer
-from spark.session import SessionConfig, launch_jvm, open_session
+from spark.session import SessionConfig, SparkCluster, launch_jvm, open_session
 
 REPORT_LIMIT_S = 10.0
 """Time, in seconds, that a driver that could not start waits for its engine to read why."""

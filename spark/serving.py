@@ -14,8 +14,8 @@ from pathlib import Path
 
 from spark import copies, frames, placement_job, plan_transfers, skew, what_if
 from spark.board import Board, DriverState
-from spark.cluster import Job, PlacementJob, SparkCluster
 from spark.frames import Frame, FrameKind
+from spark.session import Job, PlacementJob, SparkCluster
 
 HEARTBEAT_S = 1.0
 PROGRESS_S = 0.5

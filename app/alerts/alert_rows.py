@@ -28,7 +28,7 @@ from app.alerts.conditions import InstallationFacts
 from app.contract.health import InstallationPart
 from app.core.alerts import Findings
 from rebalance.core.causes.cause import Cause
-from rebalance.core.keyspace.self_reports import DISK_FULL_SHARE
+from rebalance.core.keyspace.records import DISK_FULL_SHARE
 
 STALE_S = 15.0
 """Nothing begins to fire and nothing is resolved by a mirror that is older."""

@@ -36,9 +36,8 @@ from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.core.keyspace.txn import KeyValue
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 log = structlog.get_logger(__name__)
 

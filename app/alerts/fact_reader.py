@@ -20,9 +20,9 @@ from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import read
-from rebalance.core.keyspace.self_reports import EngineRecord, ProcessRecord
+from rebalance.core.keyspace.records import EngineRecord, ProcessRecord
 from rebalance.core.keyspace.txn import Get, Txn
-from rebalance.core.operations.operation_movement import STUCK_MS
+from rebalance.core.operations.operation import STUCK_MS
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore, MetastoreError
 

@@ -21,7 +21,7 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read
-from rebalance.core.keyspace.self_reports import EngineRecord, ProcessRecord, Trouble, WaitingZone
+from rebalance.core.keyspace.records import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
 

@@ -30,8 +30,7 @@ from app.alerts.alert_rows import BY_NAME, AlertGroup, Severity
 from app.core.alerts import Alert, AlertState
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.tls_handshakes import closed_handshakes
-from rebalance.ports.measures import NO_MEASURES, Measures
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 TIME_HEADER = "Zonekeeper-Timestamp"
 SIGNATURE_HEADER = "Zonekeeper-Signature"

@@ -24,9 +24,8 @@ from app.requests.context import acting, current_login, current_request_id
 from app.security.policy import ROUTES, Guard, Subject, check_complete
 from app.views.routing import zone_not_found
 from catalog.core.audit import NAME_MAX, Actor, Channel
-from catalog.core.authorisation import Permission
+from catalog.core.authorisation import ALL_ZONES, SYSTEM, GrantObject, Permission, zone_object
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import ALL_ZONES, SYSTEM, GrantObject, zone_object
 from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
 

@@ -19,8 +19,7 @@ from app.contract.maintenance import ScrapeTarget
 from app.requests.context import current_caller
 from app.security.access_view import AccessView
 from app.views.processes import scrape_targets
-from catalog.core.authorisation import NO_GRANTS
-from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, zone_object
+from catalog.core.authorisation import ALL_ZONES, NO_GRANTS, SYSTEM, Privilege, zone_object
 
 router = APIRouter(tags=["health"])
 

@@ -51,14 +51,16 @@ from rebalance.groups.calls.key_text import OPERATION_ID_PATTERN, OPERATION_IDS_
 from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.groups.calls.router import READ_AT_LIMIT_S, TIME_LIMIT_S
 from rebalance.ports.groups import (
+    ConditionFailedError,
     GenerationRefusedError,
     GroupFullError,
+    NobodyAskedError,
+    OperationAbandonedError,
     OutcomeUnknownError,
     ReplicaBehindError,
     RevisionGoneError,
     ValueRefusedError,
 )
-from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError, OperationAbandonedError
 from rebalance.store.core.store_messages import AnswerCode
 from rebalance.store.shell.store_client import StoreRefusedError
 

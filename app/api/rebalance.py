@@ -21,9 +21,8 @@ from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.cluster_control import LimitsChangedError
-from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS, WINDOWS_MAX, LimitKind, LimitOption, Window
 from rebalance.core.admission.move_admission import Limits, Pause, utc
-from rebalance.core.admission.windows import WINDOWS_MAX, Window
 from rebalance.ports.metastore import MetastoreError
 
 Model = TypeVar("Model", bound=BaseModel)

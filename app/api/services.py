@@ -24,8 +24,8 @@ from app.sql.statements.script_reader import ScriptReader
 from app.views.keyspace_views import KeyspaceViews
 from app.views.routing import RoutingView, ZoneDirectory, ZoneEndpoints
 from app.views.sight import PartitionSight, as_of
+from catalog.core.authorisation import ALL_ZONES, Privilege, zone_object
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.core.principals import ALL_ZONES, Privilege, zone_object
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId
 from rebalance.controllers.cluster_control import DrainKeeper, LimitsKeeper, NodeRemover
@@ -34,7 +34,7 @@ from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.store_requests import StoreRequests
 from rebalance.controllers.upgrade import UpgradeKeeper
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.group_checks import CopyReader
 from rebalance.metastore.mirror import KeyspaceMirror

@@ -31,11 +31,11 @@ from app.sql.engine.statement_jobs import REST, ROWS_IN_PAGE, script_work
 from app.sql.plan.desired_state import DdlFile, DdlFileError
 from app.sql.statements.paging import page_offset, page_token
 from app.sql.statements.results import HELD, ScriptError, ShownResult
-from catalog.core.access_tokens import scope_text
+from catalog.core.credentials import scope_text
 from catalog.core.errors import ErrorKind, ParseError, RefusedError, StoreError
 from catalog.core.statement_log import NewStatement, StatementRow, StatementState, key_of_scope
 from parser.script import check_size
-from parser.text_limits import OWN_TEXT
+from parser.text import OWN_TEXT
 
 T = TypeVar("T")
 

@@ -19,8 +19,12 @@ from app.requests.context import Login, Proof, current_login
 from app.security.access_view import AccessView
 from app.security.console_door import LOGIN
 from app.security.token_secrets import new_secret
-from catalog.core.access_tokens import (
+from catalog.core.audit import Action
+from catalog.core.authorisation import LOCAL, SYSTEM, Privilege
+from catalog.core.credentials import (
     LIFETIME_DAYS_MAX,
+    LIFETIME_US,
+    LINK_US,
     AccessToken,
     TokenRequest,
     issue,
@@ -28,10 +32,7 @@ from catalog.core.access_tokens import (
     scope_of,
     scope_text,
 )
-from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import LOCAL, SYSTEM, Privilege
-from catalog.core.sessions import LIFETIME_US, LINK_US
 
 router = APIRouter(prefix="/api/v1", tags=["logins"])
 

@@ -12,7 +12,7 @@ from app.metrics.exposition import Exposition
 from app.metrics.gauges import background_probe, certificate_probe
 from app.process.build import own_version
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.hosting.background import Background, Work, kept
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.etcd import EtcdMetastore

@@ -12,8 +12,8 @@ from app.configuration.spark_settings import spark_network
 from app.metrics.measured_placement import MeasuredPlacement
 from app.process.logs import configure
 from rebalance.controllers.runtime import ControllerRules, ControllerRuntime, OptionalDuties
-from rebalance.core.keyspace.self_reports import ProcessRole
-from rebalance.core.partition_maps.zone_map import MAP_PERIOD_S
+from rebalance.core.keyspace.records import ProcessRole
+from rebalance.core.partition_maps.partition_map import MAP_PERIOD_S
 from rebalance.core.topology.node_presence import HoldRule
 from rebalance.groups.calls.group_checks import LinearizableProbe
 from rebalance.metastore.level_gate import within_level

@@ -23,8 +23,8 @@ from app.process.logs import configure
 from app.supervision.child_plan import NODE_INHERITS, zonectl
 from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, Node
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.keyspace.self_reports import ProcessRole
-from rebalance.core.partition_maps.zone_map import MAP_PERIOD_S
+from rebalance.core.keyspace.records import ProcessRole
+from rebalance.core.partition_maps.partition_map import MAP_PERIOD_S
 from rebalance.groups.calls.replica_reads import SafeTimeWriter
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
@@ -45,12 +45,10 @@ from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.registration import cause_of_removal
 from rebalance.nodes.reports import FAILURES_PERIOD_S
 from rebalance.nodes.store_child import STORE_DIRECTORY, StoreChild
-from rebalance.ports.engines import ENTRY_POINTS, EngineFactory, EngineRoom
 from rebalance.ports.fence import MemberGuard
-from rebalance.ports.groups import GroupHost, NoPlaceError
+from rebalance.ports.groups import ENTRY_POINTS, EngineFactory, EngineRoom, GroupHost, NoPlaceError
 from rebalance.ports.metastore import Metastore
-from rebalance.store.shell.damaged_store import note_damage
-from rebalance.store.shell.lmdb_disk import DATA_FILE, LOW_WATER_BYTES
+from rebalance.store.shell.lmdb_disk import DATA_FILE, LOW_WATER_BYTES, note_damage
 
 
 def engine_names(node: Node) -> tuple[str, ...]:

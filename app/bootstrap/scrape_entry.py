@@ -19,7 +19,7 @@ from app.metrics.scrape_door import Admission, scrape_app
 from app.process.logs import LogLevelFollower, set_levels
 from app.security.protections import is_loopback
 from app.security.token_secrets import ScrapeToken
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.hosting.background import Work
 from rebalance.hosting.client_connections import ConnectionPlaces
 from rebalance.hosting.tls import LoadedCertificate, loaded

@@ -70,7 +70,7 @@ from app.views.processes import scrape_targets
 from rebalance.controllers.clock import SteadyClock
 from rebalance.controllers.ring_events import RingStandby
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.client_connections import StrangerShare
 from rebalance.hosting.tls import LoadedCertificate

@@ -19,7 +19,7 @@ from app.process.logs import LogLevelFollower, configure, set_levels
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError
-from rebalance.core.keyspace.self_reports import ProcessRole, store_name
+from rebalance.core.keyspace.records import ProcessRole, store_name
 from rebalance.hosting.background import Background, kept
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.held_start import HeldStart
@@ -30,8 +30,8 @@ from rebalance.metastore.registered_process import ProcessReport
 from rebalance.nodes.store_child import STORE_DIRECTORY
 from rebalance.ports.metastore import MetastoreError, MetastoreHistory
 from rebalance.store.core.store_limits import StoreLimits
-from rebalance.store.shell.damaged_store import damage_of, move_aside, note_damage, why_kept
-from rebalance.store.shell.store_errors import StoreDamagedError
+from rebalance.store.shell.lmdb_disk import damage_of, move_aside, note_damage, why_kept
+from rebalance.store.shell.lmdb_transactions import StoreDamagedError
 from rebalance.store.shell.store_ring import RingError, StoreRing
 from rebalance.store.shell.store_runtime import StorePlace, StoreRuntime
 

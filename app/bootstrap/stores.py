@@ -10,9 +10,9 @@ from app.configuration.settings import Settings
 from app.process.build import own_commit, own_version
 from catalog.core.codec import FORMAT, LEVELLED
 from catalog.core.level import LEVEL
-from rebalance.core.keyspace.self_reports import ProcessRecord, ProcessRole
+from rebalance.core.keyspace.records import ProcessRecord, ProcessRole
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.ports.measures import NO_MEASURES, Measures
+from rebalance.ports.metric_rows import NO_MEASURES, Measures
 
 
 def open_metastore(

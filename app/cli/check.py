@@ -31,7 +31,7 @@ from catalog.core.zone import Node
 from catalog.filters.json_path import JSON_PATH
 from parser.hidden_secrets import hide_secrets
 from parser.queries import Ddl, Query, ReadPiece, read_each
-from parser.text_limits import OWN_TEXT
+from parser.text import OWN_TEXT
 from parser.to_command import nothing_found, read_command
 
 NODES_DEFAULT = 3

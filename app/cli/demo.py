@@ -27,8 +27,8 @@ from app.cli.problems import RequestError
 from catalog.core.errors import ParseError
 from catalog.core.messages import AlterZone, CreateZone, ZoneOption
 from parser.queries import Ddl, read_each
-from parser.render_principals import render_name
-from parser.text_limits import OWN_TEXT
+from parser.render import render_name
+from parser.text import OWN_TEXT
 
 if TYPE_CHECKING:
     from app.contract.statements import StatementOutcome

@@ -14,9 +14,8 @@ from app.cli.exits import UsageError
 from app.cli.options import AuditNote, OutputFormat
 from app.cli.output import print_rows, say, say_json
 from app.cli.problems import JsonObject
-from rebalance.core.admission.bandwidth import rate_text
-from rebalance.core.admission.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitKind, LimitOption
-from rebalance.core.admission.windows import Window
+from rebalance.core.admission.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitKind, LimitOption, Window
+from rebalance.core.admission.move_admission import rate_text
 
 
 def print_limits(limits: JsonObject, form: OutputFormat) -> None:

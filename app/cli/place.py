@@ -26,7 +26,7 @@ from app.cli.sql_source import STDIN
 from app.configuration.settings import Settings
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import DistributionAlgorithm, ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.kernels.assessment import held, level_counts, renumbered
 from rebalance.ports.placement import (
     Engine,

@@ -61,7 +61,7 @@ def parts_of(script: Script) -> Sequence[ScriptPart]:
     """
     if len(script.text) < SMALL_CHARS:
         return (ScriptPart(script.text),)
-    from parser.text_limits import DEFAULT_LIMITS as LIMITS
+    from parser.text import DEFAULT_LIMITS as LIMITS
 
     statements, has_query = _read(script)
     tokens = sum(statement.tokens for statement in statements)
@@ -96,7 +96,7 @@ def _read(script: Script) -> tuple[list[_Statement], bool]:
     from app.requests.errors import problem
     from catalog.core.errors import ParseError
     from parser.queries import Query, read_each
-    from parser.text_limits import OWN_TEXT
+    from parser.text import OWN_TEXT
 
     statements: list[_Statement] = []
     has_query = False
@@ -114,7 +114,7 @@ def _read(script: Script) -> tuple[list[_Statement], bool]:
 
 
 def _cut(script: Script, statements: Sequence[_Statement], most: str) -> Sequence[ScriptPart]:
-    from parser.text_limits import DEFAULT_LIMITS as LIMITS
+    from parser.text import DEFAULT_LIMITS as LIMITS
 
     groups: list[list[_Statement]] = []
     tokens = size = 0

@@ -55,7 +55,7 @@ def fsck(
     """
     from rebalance.store.core.store_check import check_copy
     from rebalance.store.shell.lmdb_disk import stored
-    from rebalance.store.shell.store_errors import StoreDiskError
+    from rebalance.store.shell.lmdb_transactions import StoreDiskError
 
     try:
         with stored(directory) as reader:
@@ -93,7 +93,7 @@ def serve(
     from app.bootstrap.store import run_store
     from app.configuration.node_settings import node_of
     from rebalance.ports.metastore import MetastoreError
-    from rebalance.store.shell.store_errors import StoreDiskError
+    from rebalance.store.shell.lmdb_transactions import StoreDiskError
     from rebalance.store.shell.store_ring import RingError
 
     settings = make_settings(node_name=name, node_host=host, metastore=metastore, data_dir=data_dir)

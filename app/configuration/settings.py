@@ -16,7 +16,7 @@ from app.edge.trust import Trust
 from app.sql.statements.statement_line import RUNNING_MAX, WAITING_MAX, LineLimits, statement_limits
 from catalog.core.retention import KEPT_DAYS, Retention
 from catalog.secret_files import with_password_file
-from parser.text_limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
+from parser.text import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
 from rebalance.core.assignments.assignment import Strategy
 from rebalance.groups.files.etcd_tuning import STRICT_STEPS
 from rebalance.hosting.tls import TlsFiles

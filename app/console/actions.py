@@ -34,9 +34,9 @@ from app.core.alerts import Labels
 from app.security.policy import PageControl
 from app.views.node_stop import can_stop
 from catalog.core.audit import Action
+from catalog.core.credentials import ConsoleSession
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.names import written
-from catalog.core.sessions import ConsoleSession
 from catalog.core.zone import ZoneId
 from parser.hidden_secrets import hide_secrets
 from rebalance.controllers.operation_control import checked_id, not_found

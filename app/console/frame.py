@@ -28,8 +28,8 @@ from app.requests.context import current_actor
 from app.security.console_door import session_secret
 from app.security.policy import PAGES
 from catalog.core.audit import Actor, Channel
+from catalog.core.credentials import csrf_of
 from catalog.core.errors import StatementError
-from catalog.core.sessions import csrf_of
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
 

@@ -32,8 +32,8 @@ from app.security.console_door import FILES
 from app.security.login_check import refuse
 from app.security.session_view import SessionView
 from catalog.core.audit import Actor, Channel
+from catalog.core.authorisation import Principal
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
-from catalog.core.principals import Principal
 
 log = structlog.get_logger(__name__)
 

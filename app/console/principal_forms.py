@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from catalog.core.authorisation import LOCAL, Privilege
 from catalog.core.messages import Name
-from catalog.core.principals import LOCAL, Privilege
 from catalog.core.snapshot import CatalogSnapshot
-from parser.render_principals import render_name, render_principal
+from parser.render import render_name, render_principal
 
 
 class FormField(Enum):

@@ -18,16 +18,15 @@ from typing import Any
 from app.security.statement_policy import COMMANDS, EXPLAIN_PARTITION
 from app.sql.statements.statement_meter import kind_of_type
 from app.sql.views.view_registry import SCHEMA, ViewRegistry
+from catalog.core.authorisation import ObjectKind, Privilege
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.messages import Name
-from catalog.core.principals import ObjectKind, Privilege
 from catalog.core.zone_options import ZONE_OPTIONS
-from parser.calls import Procedure
-from parser.principal_rules import USER_OPTIONS
-from parser.queries import QUERY_WORDS, QUESTION_WORDS, ShowKind, cut_script
-from parser.render_principals import render_name
+from parser.dialect import USER_OPTIONS
+from parser.queries import QUERY_WORDS, QUESTION_WORDS, Procedure, ShowKind, cut_script
+from parser.render import render_name
 from parser.rules import RESERVED
-from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
+from parser.text import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 
 Json = Mapping[str, Any]
 

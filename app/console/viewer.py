@@ -16,9 +16,17 @@ from app.requests.context import Login, acting, logged_in
 from app.security.policy import CONTROLS, PAGES, SEE_SYSTEM, Need, PageControl, Subject
 from app.security.session_view import SessionView
 from catalog.core.audit import NOBODY, Actor
-from catalog.core.authorisation import Caller, Grants, Permission
+from catalog.core.authorisation import (
+    ALL_ZONES,
+    SYSTEM,
+    Caller,
+    GrantObject,
+    Grants,
+    Permission,
+    Privilege,
+    zone_object,
+)
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import ALL_ZONES, SYSTEM, GrantObject, Privilege, zone_object
 from catalog.core.zone import ZoneId
 from rebalance.core.admission.move_admission import OF_ALL_ZONES
 from rebalance.core.causes.cause import cause_of

@@ -31,8 +31,8 @@ from rebalance.core.moves.partition_state import (
     is_learner,
     local_state,
 )
-from rebalance.core.operations.operation_progress import step_of
-from rebalance.core.recovery.recovery_candidates import living_voters, possible_voters
+from rebalance.core.operations.operation import step_of
+from rebalance.core.recovery.recovery_plan import living_voters, possible_voters
 
 COPIES, CODES = 8, 32
 """A cell is ``role * COPIES + copy``, below CODES."""

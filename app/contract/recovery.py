@@ -10,7 +10,7 @@ from app.contract.marks import About, OneOf
 from app.contract.zones import AsOf, Roles, Since
 from rebalance.core.keyspace.records import MemberState
 from rebalance.core.moves.partition_state import GlobalState, LocalState
-from rebalance.core.recovery.recovery_candidates import CandidateKind
+from rebalance.core.recovery.recovery_plan import CandidateKind
 
 UNKNOWN, SERVING, NOT_SERVING = "UNKNOWN", "SERVING", "NOT_SERVING"
 """What is told while the metastore is silent."""

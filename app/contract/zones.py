@@ -13,10 +13,9 @@ from app.contract.marks import About, OneOf
 from catalog.core.zone_options import ZONE_OPTIONS, OptionKind, ZoneOptionRow
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.records import MemberRole, MemberState, Stage
-from rebalance.core.moves.move_status import MoveState
+from rebalance.core.moves.move_status import MoveState, PhaseName, PhaseState
 from rebalance.core.moves.partition_state import LocalState
-from rebalance.core.moves.phases import PhaseName, PhaseState
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.ports.placement import Engine
 
 MemberStateName = Annotated[str, OneOf(MemberState, Cause.NODE_DOWN.value, less=MemberState.NONE)]

@@ -28,7 +28,7 @@ from rebalance.core.causes.cause import Cause, labels_of
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.core.moves.move_status import MoveState, PartitionView
-from rebalance.core.moves.partition_facts import UNREAD, MoveStage, PartitionFacts, facts_of, full_nodes
+from rebalance.core.moves.partition_state import UNREAD, MoveStage, PartitionFacts, facts_of, full_nodes
 from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror, names_below
 from rebalance.store.core.ownership import StoreOwnership

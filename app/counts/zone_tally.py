@@ -17,8 +17,8 @@ from sortedcontainers import SortedList
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.moves.move_status import MoveState
-from rebalance.core.moves.partition_facts import MoveStage, PartitionFacts
-from rebalance.ports.metric_row import ZONES_SHOWN_MAX
+from rebalance.core.moves.partition_state import MoveStage, PartitionFacts
+from rebalance.ports.metric_rows import ZONES_SHOWN_MAX
 
 DEPENDENTS = 5_000
 """So many partitions are looked at in one step, which takes less than a millisecond."""

@@ -41,7 +41,7 @@ from app.diagnosis.whereabouts import Place
 from app.process.build import own_commit, own_version
 from app.sql.views.system_views import SYSTEM_VIEWS
 from parser.hidden_secrets import hide_secrets
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.hosting.heartbeat import age_of_this_process_s
 from rebalance.hosting.private_files import replace_privately
 

@@ -19,9 +19,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from rebalance.core.keyspace.self_reports import ProcessRole
-from rebalance.ports.metric_row import OTHER, MetricRow, MetricType
-from rebalance.ports.metric_rows import Metric
+from rebalance.core.keyspace.records import ProcessRole
+from rebalance.ports.metric_rows import OTHER, Metric, MetricRow, MetricType
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +48,7 @@ class _Histogram:
 
 
 class Exposition(Collector):
-    """Implements ``rebalance.ports.measures.Measures``."""
+    """Implements ``rebalance.ports.metric_rows.Measures``."""
 
     def __init__(self, roles: Iterable[ProcessRole], version: str = "") -> None:
         """``roles``: what runs in the process; ``version``: of the build."""

@@ -29,18 +29,16 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read
-from rebalance.core.keyspace.self_reports import EngineRecord
+from rebalance.core.keyspace.records import EngineRecord
 from rebalance.core.moves.move_status import MoveState
-from rebalance.core.moves.partition_facts import MoveStage, PartitionFacts
+from rebalance.core.moves.partition_state import MoveStage, PartitionFacts
 from rebalance.core.operations.operation import OperationState
 from rebalance.hosting.background import Background
 from rebalance.hosting.client_connections import ConnectionPlaces
 from rebalance.hosting.tls import LoadedCertificate, ends_of
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.measures import Measures
 from rebalance.ports.metastore import MemberHealth, MetastoreCondition, MetastoreError
-from rebalance.ports.metric_row import OTHER
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import OTHER, Measures, Metric
 from rebalance.ports.placement import EngineState
 
 NODES_SHOWN_MAX = 200

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rebalance.ports.measures import Measures
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import Measures, Metric
 from rebalance.ports.placement import EngineStatus, PlacementEngine, PlacementRequest, PlacementResult
 
 NO_ENGINE = "none"

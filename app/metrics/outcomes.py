@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from enum import Enum
 
 from catalog.core.errors import ErrorKind, StatementError
-from rebalance.ports.measures import Measures
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import Measures, Metric
 
 SERVER_ERROR = 500
 

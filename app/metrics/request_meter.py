@@ -12,9 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.headers import CONSOLE
 from app.security.policy import PAGES
-from rebalance.ports.measures import Measures
-from rebalance.ports.metric_row import OTHER
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import OTHER, Measures, Metric
 
 METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
 SQL = "/v1/"

@@ -21,11 +21,9 @@ from enum import Enum
 
 from structlog.contextvars import bound_contextvars
 
-from catalog.core.access_tokens import AccessToken, LoginBasis
 from catalog.core.audit import NOBODY, Actor
-from catalog.core.authorisation import Caller, Held
-from catalog.core.principals import LOCAL, Principal
-from catalog.core.sessions import ConsoleSession
+from catalog.core.authorisation import LOCAL, Caller, Held, Principal
+from catalog.core.credentials import AccessToken, ConsoleSession, LoginBasis
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import Origin, ZoneId
 from rebalance.hosting.client_connections import let_in

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from catalog.core.access_tokens import NO_BASIS, AccessToken, LoginBasis
-from catalog.core.authorisation import Grants
+from catalog.core.authorisation import LOCAL, Grants, Principal
+from catalog.core.credentials import NO_BASIS, AccessToken, LoginBasis
 from catalog.core.errors import ErrorKind, StatementError, StoreError
-from catalog.core.principals import LOCAL, Principal
 
 T = TypeVar("T")
 

@@ -15,7 +15,9 @@ from typing import Protocol
 
 from app.requests.context import acting
 from app.security.token_secrets import new_secret
-from catalog.core.access_tokens import (
+from catalog.core.audit import Action, Actor, AuditEntry, AuditRecord
+from catalog.core.authorisation import Grants, role
+from catalog.core.credentials import (
     DAY_US,
     LIFETIME_DAYS_MAX,
     AccessToken,
@@ -24,12 +26,9 @@ from catalog.core.access_tokens import (
     issue,
     scope_text,
 )
-from catalog.core.audit import Action, Actor, AuditEntry, AuditRecord
-from catalog.core.authorisation import Grants
 from catalog.core.messages import AlterUser, ChangeMembers, Command, CreateUser, Name, Secret
-from catalog.core.principals import role
 from catalog.core.snapshot import CatalogSnapshot, Topology
-from parser.render_principals import render_principal_command
+from parser.render import render_principal_command
 from rebalance.hosting.private_files import replace_privately
 
 ADMINISTRATOR = "administrator"

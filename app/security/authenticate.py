@@ -25,11 +25,9 @@ from app.security.login_check import LoginCheck, read_credential, refuse, uncach
 from app.security.policy import SEE_SYSTEM, Subject, is_surface
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
-from catalog.core.authorisation import Caller, Grants
+from catalog.core.authorisation import SYSTEM, Caller, Grants, Principal, Privilege, role
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.principals import SYSTEM, Principal, Privilege, role
-from rebalance.ports.measures import NO_MEASURES, Measures
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 CATALOGS = frozenset({"system", "zonekeeper"})
 """Roles of other catalogs are none of ours."""

@@ -32,9 +32,8 @@ from app.security.login_check import (
 from app.security.policy import CONSOLE_DOOR, Guard
 from app.security.session_view import SessionView
 from app.security.token_secrets import SECRET_BYTES
-from catalog.core.access_tokens import digest_of
+from catalog.core.credentials import csrf_of, digest_of
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.sessions import csrf_of
 
 log = structlog.get_logger(__name__)
 

@@ -19,8 +19,8 @@ import jwt
 import structlog
 from jwt import PyJWK, PyJWKSet
 
+from catalog.core.authorisation import LOCAL, ROLE, Principal, role
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from catalog.core.principals import LOCAL, ROLE, Principal, role
 
 log = structlog.get_logger(__name__)
 

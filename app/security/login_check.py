@@ -32,13 +32,11 @@ from app.security.access_view import AccessView
 from app.security.jwt import JwtChecks, is_jwt
 from app.security.passwords import PasswordChecks, StoredPassword
 from app.security.token_secrets import PREFIX
-from catalog.core.access_tokens import digest_of
-from catalog.core.authorisation import Caller, Grants
+from catalog.core.authorisation import Caller, Grants, Principal
+from catalog.core.credentials import digest_of
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.principals import Principal
 from rebalance.hosting.client_connections import network_of
-from rebalance.ports.measures import NO_MEASURES, Measures
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from app.edge.headers import CONSOLE
-from catalog.core.principals import Privilege
+from catalog.core.authorisation import Privilege
 
 
 class Subject(Enum):

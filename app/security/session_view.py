@@ -13,12 +13,18 @@ from app.requests.context import Login, Proof
 from app.security.access_view import AccessView, FreshValues
 from app.security.login_check import utc_now_us
 from app.security.token_secrets import LINK_PREFIX, SESSION_PREFIX, new_secret
-from catalog.core.access_tokens import NO_BASIS, LoginBasis, digest_of
-from catalog.core.authorisation import Caller
+from catalog.core.authorisation import Caller, Principal
+from catalog.core.credentials import (
+    NO_BASIS,
+    USE_NOTED_US,
+    ConsoleSession,
+    LoginBasis,
+    digest_of,
+    issued_link,
+    opened_session,
+)
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from catalog.core.principals import Principal
-from catalog.core.sessions import USE_NOTED_US, ConsoleSession, issued_link, opened_session
-from catalog.store.session_rows import SqlSessions
+from catalog.store.credential_rows import SqlSessions
 
 SESSION_OVER = "log in again: the session does not exist, has expired or was ended"
 

@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 from app.requests.context import Login, Proof, current_login
 from app.security.login_check import WRONG_TOKEN, utc_now_us
 from app.security.session_view import SessionView
-from catalog.core.access_tokens import scope_of
-from catalog.core.authorisation import Grants, Held, lost_privileges
+from catalog.core.authorisation import LOCAL, GrantObject, Grants, Held, Privilege, lost_privileges
+from catalog.core.credentials import scope_of
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.principals import LOCAL, GrantObject, Privilege
 from catalog.core.versions import CatalogSnapshot
 
 LOOK_S = 0.25

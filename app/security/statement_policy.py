@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from catalog.core.authorisation import Caller, Permission
+from catalog.core.authorisation import (
+    ALL_ZONES,
+    SYSTEM,
+    Caller,
+    GrantObject,
+    ObjectKind,
+    Permission,
+    Privilege,
+    zone_object,
+)
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import (
     AddColumns,
@@ -34,11 +43,9 @@ from catalog.core.messages import (
     SetDefaultZone,
 )
 from catalog.core.names import spellings
-from catalog.core.principals import ALL_ZONES, SYSTEM, GrantObject, ObjectKind, Privilege, zone_object
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import Zone
-from parser.calls import Call, Procedure
-from parser.queries import ShowKind
+from parser.queries import Call, Procedure, ShowKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,9 @@ from app.views.view_bodies import (
     zone_facts,
 )
 from app.views.waits import WaitCauses
-from catalog.core.engine_options import option_in_the_way
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Zone, ZoneId, ZoneIntent, zone_engine
+from catalog.core.zone_options import option_in_the_way
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.admission.move_admission import Limits
@@ -53,7 +53,6 @@ from rebalance.core.assignments.target import (
 )
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.epoch import EpochRecord
-from rebalance.core.keyspace.failures import Failure, FailureRecord, newest
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import (
     RecordNotReadableError,
@@ -64,6 +63,8 @@ from rebalance.core.keyspace.readable import (
 )
 from rebalance.core.keyspace.records import (
     ConfigurationRecord,
+    Failure,
+    FailureRecord,
     GivenUpRecord,
     GroupRecord,
     KeptRecord,
@@ -71,11 +72,17 @@ from rebalance.core.keyspace.records import (
     NodeRecord,
     RestartRecord,
     Stage,
+    newest,
 )
 from rebalance.core.keyspace.txn import KeyValue
 from rebalance.core.moves.drain import Drain
-from rebalance.core.moves.move_status import PartitionView, StoreOwners, given_up_of, partition_status
-from rebalance.core.moves.phases import phases_of
+from rebalance.core.moves.move_status import (
+    PartitionView,
+    StoreOwners,
+    given_up_of,
+    partition_status,
+    phases_of,
+)
 from rebalance.core.topology.data_nodes import DataNodes, replica_counts
 from rebalance.core.topology.node_presence import Topology
 from rebalance.metastore.mirror import KeyspaceCopy

@@ -27,16 +27,24 @@ from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import PlacedRows, moved_copies
 from rebalance.core.admission.move_admission import Limits
-from rebalance.core.assignments.copy_sizes import known_start
 from rebalance.core.assignments.guarded_write import decode_trigger
-from rebalance.core.assignments.target import StoredTarget, TargetPointer
+from rebalance.core.assignments.target import StoredTarget, TargetPointer, known_start
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read, readable
 from rebalance.core.keyspace.records import ConfigurationRecord
 from rebalance.core.keyspace.txn import KeyValue
 from rebalance.core.moves.move_status import MoveState
-from rebalance.core.operations.operation import Operation, OperationKind, OperationState
-from rebalance.core.operations.operation_progress import PartitionStep, Tally, advance, estimate, step_of, stuck
+from rebalance.core.operations.operation import (
+    Operation,
+    OperationKind,
+    OperationState,
+    PartitionStep,
+    Tally,
+    advance,
+    estimate,
+    step_of,
+    stuck,
+)
 from rebalance.kernels.transfers import NOBODY, totals
 from rebalance.metastore.mirror import KeyspaceCopy
 

@@ -15,10 +15,21 @@ import numpy as np
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, readable
-from rebalance.core.partition_maps.zone_map import ZoneMapPointer
-from rebalance.exchange.core.result_record import PartitionOutcome
-from rebalance.kernels.partition_map import LOST, MOVING, OWNING, STATE_NAMES, FullArrays, SingleArrays, merge
-from rebalance.kernels.partition_map_codec import DamagedMapError, MapHeader, decode_map, encode_map
+from rebalance.core.partition_maps.partition_map import ZoneMapPointer
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
+from rebalance.kernels.partition_map import (
+    LOST,
+    MOVING,
+    OWNING,
+    STATE_NAMES,
+    DamagedMapError,
+    FullArrays,
+    MapHeader,
+    SingleArrays,
+    decode_map,
+    encode_map,
+    merge,
+)
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.store.core.ownership import StoreOwnership
 

@@ -15,7 +15,7 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.upgrade import Upgrade
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read
-from rebalance.core.keyspace.self_reports import ProcessRecord, ProcessRole
+from rebalance.core.keyspace.records import ProcessRecord, ProcessRole
 from rebalance.core.keyspace.upgrade import newest_version, stray_members, waiting
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.store.core.ownership import StoreOwnership

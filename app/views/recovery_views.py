@@ -27,8 +27,7 @@ from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import LogPosition
 from rebalance.core.moves.move_status import PartitionView, StoreOwners, partition_status
 from rebalance.core.moves.partition_state import UNSERVED, copies_of, global_state, local_state
-from rebalance.core.recovery.recovery_candidates import ResetCandidate, Use, living_voters, possible_voters
-from rebalance.core.recovery.recovery_plan import silent_of
+from rebalance.core.recovery.recovery_plan import ResetCandidate, Use, living_voters, possible_voters, silent_of
 
 
 def partition_states(

@@ -27,7 +27,7 @@ from rebalance.core.keyspace.readable import read
 from rebalance.groups.calls.key_hash import KEY_HASH_NAME
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
 from rebalance.ports.groups import EndpointSource, Route
-from rebalance.store.shell.store_channel import server_url
+from rebalance.store.shell.store_client import server_url
 
 BODIES_MAX = 16
 """That are held."""

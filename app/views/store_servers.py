@@ -13,8 +13,8 @@ from catalog.core.zone import STORE_ENGINE
 from rebalance.controllers.ring_mirror import RingReader, ServerAddress
 from rebalance.core.causes.cause import Cause
 from rebalance.hosting.tls import TlsFiles
-from rebalance.store.core.copy_list import ListedCopy, listed_copies
-from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
+from rebalance.store.core.store_copy import ListedCopy, listed_copies
+from rebalance.store.shell.store_client import StoreChannel, StoreUnreachableError, server_url
 
 
 def servers_up(views: KeyspaceViews) -> dict[str, bool]:

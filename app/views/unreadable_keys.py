@@ -8,22 +8,19 @@ from functools import lru_cache
 from typing import TypeVar
 
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.admission.bandwidth import AdmissionRecord
-from rebalance.core.admission.move_admission import Limits
+from rebalance.core.admission.move_admission import AdmissionRecord, Limits
 from rebalance.core.admission.removed_node import RemovedNode
 from rebalance.core.assignments.target import TargetPointer
 from rebalance.core.keyspace.epoch import EpochRecord
-from rebalance.core.keyspace.failures import FailureRecord
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read, unreadable_among
-from rebalance.core.keyspace.records import NodeRecord
+from rebalance.core.keyspace.records import FailureRecord, NodeRecord
 from rebalance.core.keyspace.txn import KeyValue
 from rebalance.core.moves.drain import Drain
-from rebalance.core.topology.data_nodes import DataNodes
-from rebalance.core.topology.node_history import DataNodesHistory
+from rebalance.core.topology.data_nodes import DataNodes, DataNodesHistory
 from rebalance.core.topology.node_presence import Topology
 from rebalance.metastore.mirror import KeyspaceCopy
-from rebalance.store.core.ring_codec import decode_ring
+from rebalance.store.core.ring_records import decode_ring
 
 T = TypeVar("T")
 

@@ -10,9 +10,18 @@ from dataclasses import replace
 from functools import lru_cache
 
 from catalog.core.zone import STORE_ENGINE, ConsistencyMode, ZoneId, ZoneIntent, zone_engine
-from rebalance.core.admission.bandwidth import AdmissionRecord, buckets_of
 from rebalance.core.admission.limit_options import RESET_S
-from rebalance.core.admission.move_admission import Limits, Loads, Rooms, load_of, move_of, utc, without_members
+from rebalance.core.admission.move_admission import (
+    AdmissionRecord,
+    Limits,
+    Loads,
+    Rooms,
+    buckets_of,
+    load_of,
+    move_of,
+    utc,
+    without_members,
+)
 from rebalance.core.assignments.assignment import Assignments, nodes_of
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
@@ -20,7 +29,7 @@ from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.moves.move_status import PartitionView
 from rebalance.core.operations.operation import Operation
 from rebalance.core.recovery.loss_clock import AbsentNode, LossClock, ResetRule, judge
-from rebalance.core.topology.isolation import FenceRecord, fence_ms_of
+from rebalance.core.topology.fencing import FenceRecord, fence_ms_of
 from rebalance.core.topology.node_presence import Presence, Topology
 from rebalance.metastore.mirror import KeyspaceCopy
 

@@ -11,7 +11,22 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from catalog.core.authorisation import Grants
+from catalog.core.authorisation import (
+    ALL_ZONES,
+    SYSTEM,
+    Grant,
+    GrantObject,
+    Grants,
+    Membership,
+    Principal,
+    Privilege,
+    User,
+    UserRole,
+    local_user,
+    privileges_of,
+    role,
+    zone_object,
+)
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import (
     AlterUser,
@@ -25,21 +40,6 @@ from catalog.core.messages import (
     PrincipalCommand,
     Secret,
     shortened,
-)
-from catalog.core.principals import (
-    ALL_ZONES,
-    SYSTEM,
-    Grant,
-    GrantObject,
-    Membership,
-    Principal,
-    Privilege,
-    User,
-    UserRole,
-    local_user,
-    privileges_of,
-    role,
-    zone_object,
 )
 from catalog.core.versions import (
     CatalogSnapshot,

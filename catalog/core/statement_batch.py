@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from catalog.core.audit import NOBODY, Actor
 from catalog.core.authorisation import Caller
-from catalog.core.engine_limits import error_for
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
+from catalog.core.snapshot import error_for
 from catalog.core.versions import CatalogEntry, CatalogSnapshot, Change, Topology
 from catalog.core.zone import Origin
 

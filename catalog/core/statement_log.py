@@ -7,9 +7,8 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any
 
-from catalog.core.access_tokens import is_within, scope_of
-from catalog.core.authorisation import Caller
-from catalog.core.principals import Principal
+from catalog.core.authorisation import Caller, Principal
+from catalog.core.credentials import is_within, scope_of
 from catalog.core.zone import ZoneId
 
 Json = dict[str, Any]

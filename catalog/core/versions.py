@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from catalog.core.authorisation import NO_GRANTS, Grants
+from catalog.core.authorisation import NO_GRANTS, Grant, Grants, Membership, User, UserRole
 from catalog.core.messages import Command
-from catalog.core.node_filter import NodeFilters
-from catalog.core.principals import Grant, Membership, User, UserRole
 from catalog.core.table import Table, TableId
 from catalog.core.zone import Node, Zone, ZoneId
+from catalog.core.zone_options import NodeFilters
 
 K = TypeVar("K", int, str)
 V = TypeVar("V")

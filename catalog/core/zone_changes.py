@@ -1,13 +1,17 @@
-"""Changes made by each command on zones, in the order of checks that ``apply_command`` promises."""
+"""Changes made by each command on zones, in the order of checks that ``apply_command`` promises.
+
+Refusals of a QUORUM SIZE (IEP-022..026; decisions 1-3). Each conflict has a code of its own.
+
+Warnings about a zone that was accepted. Programs can rely on the names of warnings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from catalog.core.engine_options import check_engine_options
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import (
     AlterZone,
@@ -23,9 +27,7 @@ from catalog.core.messages import (
     ZoneOption,
 )
 from catalog.core.names import check_name, check_new_name, is_confusable
-from catalog.core.node_filter import FilterError, NodeFilters, may_use
-from catalog.core.quorum import default_quorum
-from catalog.core.quorum_rules import check_bounds, check_data_nodes, check_kept_quorum, check_stored_quorum
+from catalog.core.quorum import ALL_REPLICAS, consensus_size, default_quorum, majority, quorum_bounds
 from catalog.core.versions import (
     CatalogEntry,
     CatalogSnapshot,
@@ -37,17 +39,184 @@ from catalog.core.versions import (
     Topology,
     ZoneEntry,
 )
-from catalog.core.zone import EVERY_NODE, Zone, ZoneId
+from catalog.core.zone import EVERY_NODE, STORE_ENGINE, Node, Zone, ZoneId, zone_engine
 from catalog.core.zone_options import (
     ZONE_OPTIONS,
+    FilterError,
     Given,
+    NodeFilters,
     ZoneOptionRow,
+    check_engine_options,
     check_ranges,
     clause_position,
+    may_use,
     named_profiles,
     read_options,
+    shown_value,
 )
-from catalog.core.zone_warnings import survives_loss, zone_warnings
+
+
+def shown_replicas(replicas: int) -> str:
+    return "ALL" if replicas == ALL_REPLICAS else str(replicas)
+
+
+def check_bounds(command: CreateZone | AlterZone, quorum: int, replicas: int) -> None:
+    """An explicit quorum against the declared replicas: raised, never clamped."""
+    lowest, highest = quorum_bounds(replicas)
+    if lowest <= quorum <= highest:
+        return
+    bounds = str(lowest) if lowest == highest else f"from {lowest} to {highest}"
+    written = shown_value(command, ZoneOption.QUORUM_SIZE, quorum)
+    message = f"with REPLICAS {shown_replicas(replicas)} QUORUM SIZE must be {bounds}, not {written}"
+    kind = ErrorKind.QUORUM_BELOW_MINIMUM if quorum < lowest else ErrorKind.QUORUM_ABOVE_MAXIMUM
+    raise RefusedError(kind, message, clause_position(command, ZoneOption.QUORUM_SIZE))
+
+
+def check_stored_quorum(command: AlterZone, stored: int, replicas: int) -> None:
+    """An ALTER of REPLICAS alone must leave the zone's explicit quorum within its bounds (decision 3)."""
+    lowest, highest = quorum_bounds(replicas)
+    if lowest <= stored <= highest:
+        return
+    bounds = str(lowest) if lowest == highest else f"from {lowest} to {highest}"
+    message = (
+        f"the zone has QUORUM SIZE {stored}, and REPLICAS {shown_replicas(replicas)} allows {bounds}: "
+        f"alter both, as in SET (REPLICAS {shown_replicas(replicas)}, QUORUM SIZE {lowest})"
+    )
+    position = clause_position(command, ZoneOption.REPLICAS)
+    raise RefusedError(ErrorKind.QUORUM_CONFLICTS_WITH_REPLICAS, message, position)
+
+
+def check_data_nodes(command: CreateZone | AlterZone, quorum: int, data_nodes: int) -> None:
+    """A quorum that a statement names must be possible now (IEP-025).
+
+    So must the zone's own, when the statement leaves it fewer nodes: ``check_kept_quorum``. Nodes that leave
+    later override a stored quorum, and never refuse a statement about something else (IEP-061).
+    """
+    if quorum <= data_nodes:
+        return
+    message = f"QUORUM SIZE {quorum} needs {quorum} data nodes, but {_matching(data_nodes)} now"
+    position = clause_position(command, ZoneOption.QUORUM_SIZE)
+    raise RefusedError(ErrorKind.QUORUM_EXCEEDS_DATA_NODES, message, position)
+
+
+def check_kept_quorum(command: AlterZone, quorum: int, before: int, after: int) -> None:
+    """An ALTER that does not name the zone's explicit ``quorum`` leaves it possible: of ``before`` data nodes
+    with the options until now, ``after`` match."""
+    if quorum <= after or before <= after:
+        return
+    message = (
+        f"the zone has QUORUM SIZE {quorum}, which needs {quorum} data nodes, but {_matching(after)} then "
+        f"and {before} now: alter QUORUM SIZE as well, or match more nodes"
+    )
+    position = clause_position(command, ZoneOption.NODES_FILTER)
+    raise RefusedError(ErrorKind.QUORUM_EXCEEDS_DATA_NODES, message, position)
+
+
+def _matching(data_nodes: int) -> str:
+    return "1 data node matches" if data_nodes == 1 else f"{data_nodes} data nodes match"
+
+
+NAMES_SHOWN_MAX = 5
+
+
+OF_REPLICAS = ("replicas", "quorum_size", "nodes_filter")
+"""Options that say how many replicas there are, and how many of them vote."""
+
+
+def zone_warnings(
+    zone: Zone,
+    given: Given,
+    data_nodes: tuple[str, ...],
+    surroundings: Surroundings,
+    quorum: int,
+    *,
+    stood_loss: bool,
+) -> tuple[StatementWarning, ...]:
+    """The warnings of one CREATE or ALTER, only about what the statement itself says. ``quorum``: the zone's
+    effective one. ``stood_loss``: until now a partition had a majority after the loss of one node."""
+    about_replicas = any(option in given for option in OF_REPLICAS)
+    engine = zone_engine(zone, surroundings.topology)
+    return tuple(
+        warning
+        for warning in (
+            _fewer_nodes(zone, len(data_nodes)) if about_replicas else None,
+            _no_majority_after_loss(zone, quorum, len(data_nodes), stood_loss)
+            if about_replicas and engine != STORE_ENGINE
+            else None,
+            _no_data_nodes(zone, data_nodes, surroundings.topology),
+            _negative_filter(given.get("nodes_filter"), surroundings.topology, surroundings.filters),
+        )
+        if warning
+    )
+
+
+def survives_loss(zone: Zone, quorum: int, data_nodes: int) -> bool:
+    """Check that a partition still has a majority when one of its voters is gone."""
+    voters = consensus_size(quorum, zone.replicas, data_nodes)
+    return voters - 1 >= majority(voters)
+
+
+def _no_majority_after_loss(
+    zone: Zone, quorum: int, data_nodes: int, stood_loss: bool
+) -> StatementWarning | None:
+    """One replica is what a zone is created with, and asks for no such thing."""
+    if not data_nodes or survives_loss(zone, quorum, data_nodes) or (zone.replicas == 1 and not stood_loss):
+        return None
+    voters = consensus_size(quorum, zone.replicas, data_nodes)
+    voting = "1 replica votes" if voters == 1 else f"{voters} replicas vote"
+    message = f"in each partition {voting}: without one of them it has no majority, and takes no writes"
+    return StatementWarning("NO_MAJORITY_AFTER_LOSS", message)
+
+
+def _fewer_nodes(zone: Zone, data_nodes: int) -> StatementWarning | None:
+    if zone.all_replicas or zone.replicas <= data_nodes:
+        return None
+    nodes = "node matches" if data_nodes == 1 else "nodes match"
+    message = (
+        f"REPLICAS {zone.replicas}, but {data_nodes} data {nodes} now: "
+        f"each partition has {data_nodes} replicas until more nodes join"
+    )
+    return StatementWarning("REPLICAS_ABOVE_DATA_NODES", message)
+
+
+def _no_data_nodes(zone: Zone, data_nodes: tuple[str, ...], topology: Topology) -> StatementWarning | None:
+    """Each profile is somewhere and the filter matches somewhere, but on no node all of it."""
+    if data_nodes or not topology:
+        return None
+    message = (
+        f"no live node has all of the profiles {', '.join(zone.storage_profiles)} and matches the filter: "
+        f"zone {zone.name} has no data node until one joins"
+    )
+    return StatementWarning("NO_DATA_NODES", message)
+
+
+def _negative_filter(
+    expression: str | None, topology: Topology, filters: NodeFilters
+) -> StatementWarning | None:
+    """A comparison as ``@.region != 'US'`` is true of a node that has no region at all."""
+    if expression is None:
+        return None
+    for attribute in filters.negated_attributes(expression):
+        if not any(filters.matches(expression, node) for node in _without(attribute, topology)):
+            continue
+        lacking = [node.name for node in topology if attribute not in dict(node.attributes)]
+        matched = [node.name for node in topology if node.name in lacking and filters.matches(expression, node)]
+        names = ", ".join(matched[:NAMES_SHOWN_MAX]) + (", ..." if len(matched) > NAMES_SHOWN_MAX else "")
+        now = f" (now: {names})" if matched else ""
+        message = (
+            f"the filter also matches nodes without the attribute {attribute}{now}; "
+            f"to exclude them, add: @['{attribute}'] &&"
+        )
+        return StatementWarning("FILTER_MATCHES_MISSING_ATTRIBUTE", message)
+    return None
+
+
+def _without(attribute: str, topology: Topology) -> Iterator[Node]:
+    """Nodes to try the filter on: one with nothing, and each live one as if it lacked the attribute."""
+    yield Node("nothing")
+    for node in topology:
+        yield replace(node, attributes=tuple(pair for pair in node.attributes if pair[0] != attribute))
+
 
 DEFAULT_PROFILES = ("default",)
 

@@ -8,14 +8,24 @@ row here, its field in ``Zone`` and in the catalog's tables, and what it means w
 Order of the checks (the documents' order, kept because the first error is the one that is reported):
 ``read_options`` = unknown, duplicates, what an ALTER may not touch, types, signs and modes;
 ``check_ranges`` = static ranges. Profiles and filter come between the two, see ``catalog.core.zone_changes``.
+
+Options of zones that not every storage engine has: one table, and the refusal where the engine is known.
+
+A profile's engine is known only where nodes have it. So a statement is checked against the nodes that live, and
+a node whose engine lacks an option of the zone is none of its data nodes: a zone
+that was created before its first node came waits, and names the cause.
+
+The catalog's port to NODES FILTER, without knowing its language: this folder is pure.
+
+The language (JSONPath) is behind ``NodeFilters``, which the composition hands in; see ``catalog.filters``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
-from typing import Any
+from typing import Any, Protocol
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import (
@@ -33,7 +43,17 @@ from catalog.core.messages import (
 )
 from catalog.core.names import check_visible
 from catalog.core.quorum import ALL_REPLICAS
-from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm, LossPolicy, Strategy, Zone
+from catalog.core.zone import (
+    STORE_ENGINE,
+    TIMER_OFF,
+    ConsistencyMode,
+    DistributionAlgorithm,
+    LossPolicy,
+    Node,
+    Strategy,
+    Zone,
+    zone_engine,
+)
 
 PARTITIONS_MAX = 65_000
 
@@ -395,3 +415,101 @@ def _described(clause: OptionClause) -> str:
     if isinstance(value, OtherLiteral):
         return shortened(value.text)
     return f"the string '{shortened(value)}'" if isinstance(value, str) else clause.shown
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOption:
+    """``value``: the one that is meant, None: any that is set. ``only``: the engine that has it; empty: all but
+    ``never``. ``instead``: what is accepted."""
+
+    option: ZoneOption
+    value: object
+    instead: str
+    only: str = ""
+    never: str = ""
+
+    def is_lacking(self, zone: Zone, engine: str) -> bool:
+        value = getattr(zone, ROWS[self.option].field)
+        is_set = value is not None if self.value is None else value is self.value
+        return is_set and (engine != self.only if self.only else engine == self.never)
+
+    @property
+    def text(self) -> str:
+        value = getattr(self.value, "value", "")
+        return f"{self.option.value} '{value}'" if value else self.option.value
+
+
+ENGINE_OPTIONS = (
+    EngineOption(
+        ZoneOption.PARTITION_LOSS_POLICY,
+        None,
+        f"a storage profile of the engine {STORE_ENGINE}, or no such option",
+        only=STORE_ENGINE,
+    ),
+    EngineOption(
+        ZoneOption.CONSISTENCY_MODE,
+        ConsistencyMode.HIGH_AVAILABILITY,
+        f"'{ConsistencyMode.STRONG_CONSISTENCY.value}'",
+        never=STORE_ENGINE,
+    ),
+)
+
+
+def lacking_option(zone: Zone, engines: Iterable[str]) -> EngineOption | None:
+    """The first option of the zone that one of the engines does not have."""
+    known = tuple(engines)
+    return next((row for row in ENGINE_OPTIONS if any(row.is_lacking(zone, name) for name in known)), None)
+
+
+def has_options(zone: Zone, node: Node) -> bool:
+    """Check that what keeps the zone's profiles on the node has all of the zone's options."""
+    return lacking_option(zone, map(node.engine, zone.storage_profiles)) is None
+
+
+def option_in_the_way(zone: Zone, nodes: Iterable[Node]) -> str:
+    """Return why living ``nodes`` that hold a zone's profiles keep no data of it; empty: no option is the
+    reason."""
+    engines = (
+        node.engine(name)
+        for node in nodes
+        if node.holds_profiles(zone.storage_profiles)
+        for name in zone.storage_profiles
+    )
+    lack = lacking_option(zone, engines)
+    return "" if lack is None else f"{ErrorKind.ENGINE_UNSUPPORTED.name}: {lack.text}"
+
+
+def check_engine_options(command: CreateZone | AlterZone, zone: Zone, topology: Iterable[Node]) -> None:
+    """Raises RefusedError for an option of the statement that the engine of ``zone`` does not have, as far as
+    living nodes tell which that is."""
+    engine = zone_engine(zone, topology)
+    lack = lacking_option(zone, (engine,)) if engine else None
+    if lack is not None and any(clause.option is lack.option for clause in command.options):
+        message = f"the engine {engine} of zone {zone.name} has no {lack.text}; accepted: {lack.instead}"
+        position = clause_position(command, lack.option)
+        raise RefusedError(ErrorKind.ENGINE_UNSUPPORTED, message, position)
+
+
+class FilterError(ValueError):
+    """The text is not a filter; the message says why."""
+
+
+class NodeFilters(Protocol):
+    """Evaluates filters. Pure: the same filter and node have the same answer for ever."""
+
+    def matches(self, expression: str, node: Node) -> bool:
+        """Check that the filter selects the node. Raises FilterError, and does so for every node or for
+        none."""
+        ...
+
+    def negated_attributes(self, expression: str) -> tuple[str, ...]:
+        """Attributes that the filter compares negatively, as ``@.region != 'US'``, so that nodes without the
+        attribute match too, sorted. Raises FilterError."""
+        ...
+
+
+def may_use(zone: Zone, node: Node, filters: NodeFilters) -> bool:
+    """Check that a zone may use a node: its filter, and all of its profiles, kept by an engine that has the
+    zone's options (IEP-012). Raises FilterError."""
+    has_profiles = node.holds_profiles(zone.storage_profiles) and has_options(zone, node)
+    return has_profiles and filters.matches(zone.nodes_filter, node)

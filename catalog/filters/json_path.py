@@ -1,4 +1,4 @@
-"""``catalog.core.node_filter.NodeFilters`` in JSONPath: which nodes a NODES FILTER selects.
+"""``catalog.core.zone_options.NodeFilters`` in JSONPath: which nodes a NODES FILTER selects.
 
 The language is loaded with the first filter that needs it: `$..*`, every node, needs nothing.
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from catalog.core.node_filter import FilterError
 from catalog.core.zone import EVERY_NODE, Node
+from catalog.core.zone_options import FilterError
 
 if TYPE_CHECKING:
     from jsonpath import JSONPath

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from sqlalchemy import Connection, Engine, RowMapping, func, insert, select
 
 from catalog.core.audit import NAME_MAX, REASON_MAX, Actor, AuditEntry, AuditFilter, AuditRecord, Channel
-from catalog.store.audit_table import AUDIT_LOG
-from catalog.store.connections import reading, writing
-from catalog.store.texts import storable
+from catalog.store.connections import reading, storable, writing
+from catalog.store.tables import AUDIT_LOG
 
 DETAILS_MAX = 10_000
 SUBJECT_MAX = 300

@@ -12,15 +12,13 @@ from sqlalchemy import Engine
 from catalog.ports import VersionRecord
 from catalog.store.audit import SqlAudit
 from catalog.store.connections import open_engine, parse_url, reading, writer_lock
+from catalog.store.credential_rows import SqlSessions, SqlTokens
 from catalog.store.metastore_mark import SqlMetastoreMarks
 from catalog.store.migrate import require_current
-from catalog.store.outbox import SqlOutbox
 from catalog.store.repository import read_history
 from catalog.store.retention import SqlRetention
-from catalog.store.session_rows import SqlSessions
 from catalog.store.statement_log import SqlStatementLog
-from catalog.store.token_rows import SqlTokens
-from catalog.store.unit_of_work import SqlUnitOfWork
+from catalog.store.unit_of_work import SqlOutbox, SqlUnitOfWork
 
 log = structlog.get_logger(__name__)
 

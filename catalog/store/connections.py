@@ -3,6 +3,8 @@
 SQLite: write-ahead log, synchronous=FULL (a committed version survives a power cut), foreign keys checked, and
 transactions that mean to write take the write lock at once. PostgreSQL: psycopg 3, with limits on how long a
 frozen coordinator can hold up the others.
+
+Texts of people as every database takes them.
 """
 
 from __future__ import annotations
@@ -153,3 +155,8 @@ def _prepare_sqlite(connection: Any, _entry: ConnectionPoolEntry) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     writes = connection.get_execution_options().get(WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def storable(text: str) -> str:
+    """PostgreSQL takes no NUL, and no database half a surrogate pair."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()

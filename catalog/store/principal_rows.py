@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, delete, insert, select, update
 
-from catalog.core.authorisation import Grants
-from catalog.core.principals import (
+from catalog.core.authorisation import (
     Grant,
     GrantObject,
+    Grants,
     Membership,
     ObjectKind,
     Principal,
@@ -29,17 +29,17 @@ from catalog.core.versions import (
     ZoneEntry,
 )
 from catalog.core.zone import ZoneId
-from catalog.store.principal_tables import (
+from catalog.store.schema_writers import raise_oldest_writer
+from catalog.store.tables import (
     GRANTS,
     ONE_TIME_LINKS,
     ROLE_MEMBERS,
     ROLES,
     SESSIONS,
+    STATEMENT_LOG,
     TOKENS,
     USERS,
 )
-from catalog.store.schema_writers import raise_oldest_writer
-from catalog.store.statement_tables import STATEMENT_LOG
 
 FIRST_WRITER_WITH_USERS = "0010"
 """An older build does not ask who may do what: once there are users it is refused (U11)."""

@@ -15,7 +15,7 @@ from catalog.core.audit import Action, AuditEntry
 from catalog.core.authorisation import NO_GRANTS
 from catalog.core.codec import UNKNOWN
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.core.rebalancing import PLACED, TIMERS
+from catalog.core.snapshot import PLACED, TIMERS
 from catalog.core.statement_batch import NewVersion, StatementStamp
 from catalog.core.versions import (
     CatalogSnapshot,
@@ -39,9 +39,8 @@ from catalog.core.zone import (
 )
 from catalog.ports import VersionRecord
 from catalog.store.audit import insert_audit
-from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.principal_rows import read_grants, write_principal
-from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
+from catalog.store.tables import AUDIT_LOG, CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ZONE_FIELDS = tuple(column.name for column in fields(Zone) if column.name != UNKNOWN)

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from sqlalchemy import Connection, Engine, Table, and_, delete, exists, func, select, update
 
 from catalog.core.retention import KEEP_ALL, Retention, Trimmed
-from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.connections import reading, writing
-from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
+from catalog.store.tables import AUDIT_LOG, CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 ROWS_AT_ONCE = 1_000
 """Versions, and audit records, that one round looks at: a writer waits for no more."""

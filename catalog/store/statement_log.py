@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from catalog.core.principals import LOCAL, Principal
+from catalog.core.authorisation import LOCAL, Principal
 from catalog.core.statement_log import (
     REPEAT_PREFIX,
     CommittedStatement,
@@ -27,12 +27,16 @@ from catalog.core.statement_log import (
     StatementState,
 )
 from catalog.core.zone import ZoneId
-from catalog.store.connections import WRITES, available, reading
-from catalog.store.principal_tables import belongs_to, user_version
-from catalog.store.statement_tables import STATEMENT_LOG, STATEMENT_PAGES
-from catalog.store.tables import CATALOG_VERSIONS, ZONE_VERSIONS
-from catalog.store.texts import storable
-from catalog.store.token_rows import require_active
+from catalog.store.connections import WRITES, available, reading, storable
+from catalog.store.credential_rows import require_active
+from catalog.store.tables import (
+    CATALOG_VERSIONS,
+    STATEMENT_LOG,
+    STATEMENT_PAGES,
+    ZONE_VERSIONS,
+    belongs_to,
+    user_version,
+)
 
 US_PER_S = 1_000_000
 PURGED_AT_ONCE = 500

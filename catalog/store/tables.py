@@ -4,6 +4,22 @@ Invariants: rows of ``catalog_versions``, ``zone_versions`` and ``table_versions
 ``kept``, and only ``catalog.store.retention`` deletes some, so the catalog at any kept version can be read. The
 newest version stays, and ids are never given twice. A version's number is its primary key, which is what makes
 two writers of the same version conflict.
+
+The table of the audit: who changed what. Rows are added and never changed.
+
+The tables of the statement log: what clients have asked for, and the answers until they expire.
+
+Invariants: a statement id is given once; of one principal and protocol at most one row has an idempotency
+key; only the row's ``owner`` writes its outcome; pages are written in the transaction that ends the statement,
+never later.
+
+The tables of users, roles and grants, and of what users prove themselves with: tokens, sessions, links.
+
+Unlike zones, users and grants have no history here: what was revoked must not be read again by anybody, and a
+password's hash is kept no longer than it is valid. The audit says who changed what. Invariants: a row of
+``users``, ``roles``, ``role_members`` or ``grants`` changes only in the transaction of a catalog version; no
+table holds a secret, only what one is compared with; what has an owner belongs to the user that is there: it is
+inserted in a transaction that holds the user's row, and goes in the one that deletes it.
 """
 
 from __future__ import annotations
@@ -12,6 +28,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     ForeignKey,
     Index,
     Integer,
@@ -20,8 +37,14 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
+    func,
+    select,
+    text,
     true,
 )
+
+from catalog.core.authorisation import Principal
 
 METADATA = MetaData(
     naming_convention={
@@ -100,3 +123,170 @@ Index("ix_table_versions_version", TABLE_VERSIONS.c.version)
 _UNSENT = OUTBOX.c.sent_at_us.is_(None)
 # Partial: what is sent stays as history and must not slow down looking for what is not.
 Index("ix_outbox_unsent", OUTBOX.c.version, OUTBOX.c.zone_id, sqlite_where=_UNSENT, postgresql_where=_UNSENT)
+
+
+AUDIT_LOG = Table(
+    "audit_log",
+    METADATA,
+    # SQLite numbers rows by itself only where the type is INTEGER.
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("at_us", BigInteger, nullable=False, comment="microseconds since 1970, UTC"),
+    Column("action", String(64), nullable=False),
+    Column("subject", String(300), nullable=False, comment="zone, table, node or operation"),
+    Column("actor", String(100), nullable=False, comment="empty: nobody gave a name"),
+    Column("verified", Boolean, nullable=False, comment="whether a proxy has checked the name"),
+    Column("channel", String(16), nullable=False),
+    Column("address", String(64), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("details", Text, nullable=False, comment="the statement, or the request as JSON"),
+    Column("version_before", BigInteger, nullable=False, comment="of the catalog"),
+    Column("version_after", BigInteger, nullable=False),
+    # The default is for builds of an earlier schema, which write none.
+    Column("request_id", String(64), nullable=False, server_default=text("''"), comment="empty: of no request"),
+)
+Index("ix_audit_log_subject", AUDIT_LOG.c.subject, AUDIT_LOG.c.number)
+Index("ix_audit_log_version_after", AUDIT_LOG.c.version_after)
+
+
+STATEMENT_LOG = Table(
+    "statement_log",
+    METADATA,
+    Column("statement_id", String(64), primary_key=True),
+    Column("protocol", String(16), nullable=False),
+    Column("idempotency_key", String(300), nullable=True),
+    Column("sql_hash", String(64), nullable=False, comment="SHA-256 of the text, hexadecimal"),
+    Column("sql", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("owner", String(64), nullable=False, comment="the server that runs it"),
+    Column("lease_until_us", BigInteger, nullable=False, comment="later than this the owner counts as dead"),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("created_us", BigInteger, nullable=False, comment="microseconds since 1970, UTC"),
+    Column("finished_us", BigInteger, nullable=True),
+    Column("expires_us", BigInteger, nullable=False),
+    Column("head", LargeBinary, nullable=True, comment="compressed JSON: the results without their rows"),
+    Column("error", Text, nullable=True, comment="JSON: a problem document"),
+    Column("warnings", Text, nullable=False, comment="JSON list"),
+    Column("progress", Text, nullable=True, comment="JSON: partitions done and total"),
+    Column("token", Integer, nullable=False, comment="the newest page token that was answered"),
+    Column("token_answer", Text, nullable=True, comment="JSON: what it was answered with"),
+    Column("principal_source", String(255), nullable=False, server_default=text("''")),
+    Column("principal_name", String(128), nullable=False, server_default=text("''")),
+    Column("scope", Text, nullable=False, server_default=text("''"), comment="of the token; empty: none"),
+    UniqueConstraint(
+        "protocol",
+        "principal_source",
+        "principal_name",
+        "idempotency_key",
+        name="uq_statement_log_idempotency",
+    ),
+)
+
+Index("ix_statement_log_expires_us", STATEMENT_LOG.c.expires_us)
+
+STATEMENT_PAGES = Table(
+    "statement_pages",
+    METADATA,
+    Column("statement_id", String(64), ForeignKey(STATEMENT_LOG.c.statement_id), primary_key=True),
+    Column("result", Integer, primary_key=True, autoincrement=False, comment="number of the result, from 1"),
+    Column("page", Integer, primary_key=True, autoincrement=False, comment="from 0"),
+    Column("body", LargeBinary, nullable=False, comment="compressed JSON list of rows"),
+)
+
+
+SOURCE_MAX = 255
+NAME_MAX = 128
+
+
+def _owner() -> tuple[Column[str], Column[str]]:
+    return (
+        Column("owner_source", String(SOURCE_MAX), nullable=False),
+        Column("owner_name", String(NAME_MAX), nullable=False),
+    )
+
+
+USERS = Table(
+    "users",
+    METADATA,
+    Column("source", String(SOURCE_MAX), primary_key=True, comment="local: of this catalog; else an issuer"),
+    Column("name", String(NAME_MAX), primary_key=True),
+    Column("password_hash", Text, nullable=True, comment="argon2id, encoded; NULL: no password logs in"),
+    Column("is_active", Boolean, nullable=False),
+    Column("created_version", BigInteger, nullable=False, comment="of the catalog"),
+    Column("changed_version", BigInteger, nullable=False, comment="that changed password or state last"),
+)
+
+ROLES = Table(
+    "roles",
+    METADATA,
+    Column("name", String(NAME_MAX), primary_key=True),
+    Column("is_ready", Boolean, nullable=False, comment="made by the migration; nobody alters or drops it"),
+    Column("created_version", BigInteger, nullable=False),
+)
+
+ROLE_MEMBERS = Table(
+    "role_members",
+    METADATA,
+    Column("role", String(NAME_MAX), primary_key=True),
+    Column("source", String(SOURCE_MAX), primary_key=True),
+    Column("name", String(NAME_MAX), primary_key=True),
+)
+
+GRANTS = Table(
+    "grants",
+    METADATA,
+    Column("source", String(SOURCE_MAX), primary_key=True, comment="of the grantee; role: a role"),
+    Column("name", String(NAME_MAX), primary_key=True),
+    Column("object", String(16), primary_key=True, comment="SYSTEM, ALL ZONES or ZONE"),
+    Column("zone_id", BigInteger, primary_key=True, autoincrement=False, comment="0: the object is no zone"),
+    Column("privilege", String(16), primary_key=True),
+)
+
+TOKENS = Table(
+    "tokens",
+    METADATA,
+    Column("token_id", String(32), primary_key=True),
+    Column("secret_hash", String(64), nullable=False, unique=True, comment="SHA-256, hexadecimal"),
+    *_owner(),
+    Column("scope", Text, nullable=False, comment="JSON; empty: all that its owner may do"),
+    Column("created_us", BigInteger, nullable=False, comment="microseconds since 1970, UTC"),
+    Column("expires_us", BigInteger, nullable=False),
+    Column("revoked_us", BigInteger, nullable=True, comment="NULL: not revoked"),
+)
+Index("ix_tokens_owner", TOKENS.c.owner_source, TOKENS.c.owner_name)
+
+SESSIONS = Table(
+    "sessions",
+    METADATA,
+    Column("secret_hash", String(64), primary_key=True, comment="SHA-256, hexadecimal"),
+    *_owner(),
+    Column("csrf", String(64), nullable=False, comment="SHA-256, hexadecimal"),
+    Column("created_us", BigInteger, nullable=False),
+    Column("used_us", BigInteger, nullable=False, comment="last use"),
+    Column("expires_us", BigInteger, nullable=False),
+)
+Index("ix_sessions_owner", SESSIONS.c.owner_source, SESSIONS.c.owner_name)
+
+ONE_TIME_LINKS = Table(
+    "one_time_links",
+    METADATA,
+    Column("secret_hash", String(64), primary_key=True, comment="SHA-256, hexadecimal"),
+    *_owner(),
+    Column("created_us", BigInteger, nullable=False),
+    Column("expires_us", BigInteger, nullable=False),
+    Column("used_us", BigInteger, nullable=True, comment="NULL: not used yet"),
+)
+Index("ix_one_time_links_owner", ONE_TIME_LINKS.c.owner_source, ONE_TIME_LINKS.c.owner_name)
+
+
+def user_version(source: Column[str], name: Column[str]) -> ColumnElement[int]:
+    """Select which of the users that had the name the row belongs to; 0: none of the catalog's."""
+    same = USERS.c.source == source, USERS.c.name == name
+    return func.coalesce(select(USERS.c.created_version).where(*same).scalar_subquery(), 0)
+
+
+def belongs_to(
+    principal: Principal, source: Column[str], name: Column[str]
+) -> tuple[ColumnElement[bool], ColumnElement[bool], ColumnElement[bool]]:
+    """A row of which these hold."""
+    version = user_version(source, name) == principal.version
+    return source == principal.source, name == principal.name, version

@@ -1,18 +1,23 @@
-"""Catalog versions in SQL transactions: versions with their zones, tables, outbox rows and audit records."""
+"""Catalog versions in SQL transactions: versions with their zones, tables, outbox rows and audit records.
+
+Intents that wait to be published, in the order of their versions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select, tuple_, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.statement_batch import NewVersion
-from catalog.ports import CommitOutcome
-from catalog.store.connections import WRITES, available, reading
+from catalog.core.zone import ZoneId
+from catalog.ports import CommitOutcome, OutboxRow
+from catalog.store.connections import WRITES, available, reading, writing
 from catalog.store.repository import KnownSnapshot, insert_versions, read_snapshot, read_version_of
+from catalog.store.tables import OUTBOX
 
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -69,3 +74,39 @@ class SqlUnitOfWork:
         for version in versions:
             self._committed(version.after.version)
         return CommitOutcome.COMMITTED
+
+
+class SqlOutbox:
+    """Intents on their way to the metastore. Any number of relays may read and mark at once: nothing is
+    claimed, because publishing twice does no harm (an intent only ever moves to a higher version) and losing
+    would."""
+
+    def __init__(self, engine: Engine, now_us: Callable[[], int]) -> None:
+        self._engine = engine
+        self._now_us = now_us
+
+    def unsent(self, limit: int = 100) -> tuple[OutboxRow, ...]:
+        query = (
+            select(OUTBOX.c.version, OUTBOX.c.zone_id, OUTBOX.c.payload)
+            .where(OUTBOX.c.sent_at_us.is_(None))
+            .order_by(OUTBOX.c.version, OUTBOX.c.zone_id)
+            .limit(limit)
+        )
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        return tuple(OutboxRow(row.version, ZoneId(row.zone_id), bytes(row.payload)) for row in rows)
+
+    def mark_sent(self, rows: tuple[OutboxRow, ...]) -> int:
+        """Mark rows as sent; returns how many were not marked before: a second relay's call counts none."""
+        if not rows:
+            return 0
+        keys = [(row.version, row.zone_id) for row in rows]
+        statement = (
+            update(OUTBOX)
+            .where(tuple_(OUTBOX.c.version, OUTBOX.c.zone_id).in_(keys), OUTBOX.c.sent_at_us.is_(None))
+            .values(sent_at_us=self._now_us())
+        )
+        with writing(self._engine) as connection:
+            marked = connection.execute(statement).rowcount
+            connection.commit()
+        return marked

@@ -20,9 +20,16 @@ from rebalance.controllers.clock import Clock, sleep_unless
 from rebalance.controllers.moving import MovingPartitions, NodeNumbers, WaitingLine
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.targets import NamedTarget
-from rebalance.core.admission.bandwidth import AdmissionRecord, TokenBuckets
 from rebalance.core.admission.bulk_write import BulkDecisions
-from rebalance.core.admission.move_admission import Limits, Move, Rooms, admit, without_members
+from rebalance.core.admission.move_admission import (
+    AdmissionRecord,
+    Limits,
+    Move,
+    Rooms,
+    TokenBuckets,
+    admit,
+    without_members,
+)
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import Outcome
 from rebalance.core.keyspace.keys import Keyspace, PartitionId

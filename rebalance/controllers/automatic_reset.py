@@ -29,9 +29,8 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, read, readable
 from rebalance.core.keyspace.txn import Compare, as_read, unchanged
 from rebalance.core.recovery.loss_clock import AbsentNode, Loss, LossClock, ResetRule, judge
-from rebalance.core.recovery.recovery_candidates import candidates_of
-from rebalance.core.recovery.recovery_plan import ResetPlan, plan_reset, silent_of
-from rebalance.core.topology.isolation import FenceRecord
+from rebalance.core.recovery.recovery_plan import ResetPlan, candidates_of, plan_reset, silent_of
+from rebalance.core.topology.fencing import FenceRecord
 from rebalance.core.topology.node_presence import HoldRule
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe

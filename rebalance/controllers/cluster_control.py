@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from catalog.core.rebalancing import rebalancing_disabled
+from catalog.core.snapshot import rebalancing_disabled
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.admission.removed_node import RemovedNode
 from rebalance.core.keyspace.epoch import EpochRecord
@@ -19,7 +19,7 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import readable
 from rebalance.core.keyspace.txn import Delete, Put, Txn, absent, as_read, not_written_below, present, unchanged
 from rebalance.core.moves.drain import Drain
-from rebalance.core.topology.isolation import WAIT_MS, reset_s_min
+from rebalance.core.topology.fencing import WAIT_MS, reset_s_min
 from rebalance.metastore.guarded_update import commit_decided
 from rebalance.ports.metastore import ContendedError, Metastore
 

@@ -14,7 +14,7 @@ from catalog.core.level import NO_LEVEL
 from rebalance.controllers.clock import Clocks
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import read
-from rebalance.core.keyspace.self_reports import ProcessRecord
+from rebalance.core.keyspace.records import ProcessRecord
 from rebalance.core.keyspace.txn import Delete, Get, KeyValue, Put, Txn, absent, unchanged
 from rebalance.core.recovery.loss_clock import Hearing
 from rebalance.core.topology.node_presence import HoldRule

@@ -16,9 +16,18 @@ import numpy.typing as npt
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import NamedTarget
-from rebalance.core.admission.bandwidth import AdmissionRecord, TokenBuckets, buckets_of
 from rebalance.core.admission.bulk_write import BulkDecisions
-from rebalance.core.admission.move_admission import NO_LIMIT, Loads, Move, Rooms, Waiting, load_of
+from rebalance.core.admission.move_admission import (
+    NO_LIMIT,
+    AdmissionRecord,
+    Loads,
+    Move,
+    Rooms,
+    TokenBuckets,
+    Waiting,
+    buckets_of,
+    load_of,
+)
 from rebalance.core.assignments.assignment import Assignments, nodes_of
 from rebalance.core.assignments.guarded_write import Observed, require_readable
 from rebalance.core.keyspace.keys import Keyspace, PartitionId

@@ -25,9 +25,8 @@ from rebalance.controllers.targets import TargetStore
 from rebalance.controllers.zone_reading import ZoneReader, ZoneReading
 from rebalance.core.admission.move_admission import Limits, move_of
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.core.assignments.copy_sizes import known_start
 from rebalance.core.assignments.guarded_write import decode_trigger
-from rebalance.core.assignments.target import StoredTarget, TargetPointer, available_target
+from rebalance.core.assignments.target import StoredTarget, TargetPointer, available_target, known_start
 from rebalance.core.assignments.withdrawal import (
     CancelledPartitions,
     cancelled,
@@ -40,22 +39,24 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.keyspace.txn import KeyValue, Put, Txn, unchanged
 from rebalance.core.moves.move_status import MoveState, StoreOwners
-from rebalance.core.operations.operation import Operation, OperationKind, OperationState, Step
-from rebalance.core.operations.operation_movement import moved
-from rebalance.core.operations.operation_progress import (
+from rebalance.core.operations.operation import (
+    Operation,
+    OperationKind,
+    OperationState,
     PartitionStep,
+    Step,
     advance,
     given_up_cause,
     is_finished,
+    moved,
     step_of,
 )
 from rebalance.hosting.background import Background
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
-from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError, Newest
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 log = structlog.get_logger(__name__)
 

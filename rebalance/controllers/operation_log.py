@@ -17,8 +17,7 @@ from rebalance.controllers.clock import Clock
 from rebalance.controllers.event import Event
 from rebalance.controllers.targets import PlacedRows, TargetStore, moved_copies, standing_of
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.core.assignments.copy_sizes import CopySizes, Standing
-from rebalance.core.assignments.target import StoredTarget, TargetPointer
+from rebalance.core.assignments.target import CopySizes, Standing, StoredTarget, TargetPointer
 from rebalance.core.keyspace.epoch import split_event_revision
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read, readable
@@ -30,11 +29,11 @@ from rebalance.core.operations.operation import (
     Operation,
     OperationKind,
     Step,
+    Tally,
     operation_id,
     parse_operation_id,
     too_old,
 )
-from rebalance.core.operations.operation_progress import Tally
 from rebalance.core.topology.data_nodes import DataNodes
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult

@@ -23,9 +23,8 @@ from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, TxnResult, unch
 from rebalance.hosting.background import Background
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.unreadable_log import UnreadableLog
-from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 log = structlog.get_logger(__name__)
 

@@ -23,14 +23,16 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import DeletePrefix, DeleteRange, Operation, Put, Txn, as_read
-from rebalance.core.partition_maps.zone_map import ZoneMapPointer, next_version
+from rebalance.core.partition_maps.partition_map import ZoneMapPointer, next_version
 from rebalance.core.topology.node_presence import Topology
-from rebalance.kernels.partition_map import FullArrays, SingleArrays, merge
-from rebalance.kernels.partition_map_codec import (
+from rebalance.kernels.partition_map import (
     DamagedMapError,
+    FullArrays,
     MapHeader,
+    SingleArrays,
     decode_map,
     encode_map,
+    merge,
     split_maps,
 )
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror

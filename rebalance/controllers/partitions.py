@@ -18,9 +18,8 @@ from rebalance.core.assignments.guarded_write import Decision, Observed, Outcome
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError
 from rebalance.core.keyspace.txn import KeyValue, Txn, TxnResult, unchanged
-from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import ContendedError, Metastore, MetastoreUnavailableError
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 log = structlog.get_logger(__name__)
 

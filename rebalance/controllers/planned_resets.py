@@ -10,8 +10,14 @@ from catalog.core.zone import ConsistencyMode
 from rebalance.controllers.zone_reading import ZoneReading
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.recovery.etcd_versions import broken_versions
-from rebalance.core.recovery.recovery_candidates import ResetCandidate, candidates_of
-from rebalance.core.recovery.recovery_plan import ResetPlan, ResetTerms, plan_reset, unconfirmed_loss
+from rebalance.core.recovery.recovery_plan import (
+    ResetCandidate,
+    ResetPlan,
+    ResetTerms,
+    candidates_of,
+    plan_reset,
+    unconfirmed_loss,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,7 @@ from rebalance.core.keyspace.readable import readable
 from rebalance.core.keyspace.records import GivenUpRecord, RestartRecord
 from rebalance.core.keyspace.txn import Compare, Put, Txn, absent, as_read
 from rebalance.core.moves.joiners import left_out_by_reset
-from rebalance.core.operations.operation import Operation, OperationKind
-from rebalance.core.operations.operation_progress import Tally
+from rebalance.core.operations.operation import Operation, OperationKind, Tally
 from rebalance.core.recovery.recovery_plan import (
     BEST_COPY,
     ResetPlan,

@@ -36,15 +36,8 @@ from rebalance.core.keyspace.txn import (
 from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import HistoryGoneError, Metastore, MetastoreError, MetastoreHistory
-from rebalance.store.core.ring_codec import (
-    FoldHead,
-    encode_chunk,
-    encode_event,
-    encode_fold,
-    encode_ring,
-    outcome_chunks,
-)
 from rebalance.store.core.ring_keeper import (
+    AppendZones,
     EvictServer,
     FailServer,
     JoinServer,
@@ -52,8 +45,15 @@ from rebalance.store.core.ring_keeper import (
     RingAction,
     RingKeeper,
 )
-from rebalance.store.core.ring_records import RingRecord
-from rebalance.store.core.ring_zones import AppendZones
+from rebalance.store.core.ring_records import (
+    FoldHead,
+    RingRecord,
+    encode_chunk,
+    encode_event,
+    encode_fold,
+    encode_ring,
+    outcome_chunks,
+)
 from rebalance.store.core.store_limits import StoreLimits
 
 log = structlog.get_logger(__name__)

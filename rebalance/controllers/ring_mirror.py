@@ -8,14 +8,19 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.keyspace.txn import Compare, KeyValue, absent, as_read
-from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
+from rebalance.exchange.core.exchange_messages import PartitionOutcome, ResultState
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror, Listener
 from rebalance.ports.metastore import Metastore
 from rebalance.store.core.ownership import StoreOwnership
-from rebalance.store.core.ring_codec import decode_beat, decode_event, decode_ring
 from rebalance.store.core.ring_keeper import RingView, SeenHeartbeat
-from rebalance.store.core.ring_reading import result_names, result_state
-from rebalance.store.core.ring_records import RingState
+from rebalance.store.core.ring_records import (
+    RingState,
+    decode_beat,
+    decode_event,
+    decode_ring,
+    result_names,
+    result_state,
+)
 from rebalance.store.core.store_limits import StoreLimits
 
 LIMITS = StoreLimits()

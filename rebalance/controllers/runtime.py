@@ -33,19 +33,18 @@ from rebalance.core.backoff import Backoff
 from rebalance.core.keyspace.epoch import EpochRecord, level_in
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read
-from rebalance.core.keyspace.self_reports import EngineRecord, WaitingZone
+from rebalance.core.keyspace.records import EngineRecord, WaitingZone
 from rebalance.core.keyspace.txn import Compare, Put, Txn, as_read
 from rebalance.core.moves.move_status import StoreOwners
 from rebalance.core.topology.node_presence import HoldRule, member_limits
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue
 from rebalance.metastore.mirror import KeyspaceMirror, names_below
-from rebalance.metastore.trouble_report import TroubleReport
+from rebalance.metastore.registered_process import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
-from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError, MetastoreHistory
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 from rebalance.ports.placement import PlacementEngine, PlacementError
 
 HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)

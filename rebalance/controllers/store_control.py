@@ -33,9 +33,15 @@ from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror, Listener
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import HistoryGoneError, Metastore, MetastoreError, MetastoreHistory
-from rebalance.store.core.ring_keeper import JoinServer, RingAction, RingKeeper
-from rebalance.store.core.ring_reading import assigned_lists
-from rebalance.store.core.ring_zones import AppendZones, AssignedZone, next_zone_event
+from rebalance.store.core.ring_keeper import (
+    AppendZones,
+    AssignedZone,
+    JoinServer,
+    RingAction,
+    RingKeeper,
+    next_zone_event,
+)
+from rebalance.store.core.ring_records import assigned_lists
 from rebalance.store.core.stable_switch import decide_on_move, joiners_away
 
 

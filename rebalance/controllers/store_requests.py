@@ -23,14 +23,14 @@ from rebalance.core.keyspace.readable import RecordNotReadableError, readable
 from rebalance.core.keyspace.txn import as_read
 from rebalance.core.partition_maps.topology_version import Cluster, TopologyVersion, Trigger
 from rebalance.core.recovery.recovery_plan import RestartPlan
-from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
 from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
+from rebalance.store.core.ring_keeper import AppendZones
 from rebalance.store.core.ring_records import RingState
-from rebalance.store.core.ring_zones import AppendZones
 from rebalance.store.core.store_messages import RefillAnswer
-from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
+from rebalance.store.shell.store_client import StoreChannel, StoreUnreachableError, server_url
 
 ROUNDS_MAX = 20
 """Maximum rounds: others append at the same time, and as often it is decided anew."""

@@ -17,8 +17,13 @@ import numpy.typing as npt
 
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.core.assignments.copy_sizes import Standing
-from rebalance.core.assignments.target import StoredTarget, TargetPointer, available_target, cut_into_chunks
+from rebalance.core.assignments.target import (
+    Standing,
+    StoredTarget,
+    TargetPointer,
+    available_target,
+    cut_into_chunks,
+)
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, readable
 from rebalance.core.keyspace.txn import (

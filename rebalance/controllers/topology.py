@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from catalog.core.level import NO_LEVEL
-from catalog.core.node_filter import NodeFilters
 from catalog.core.zone import Node, ZoneId, ZoneIntent
+from catalog.core.zone_options import NodeFilters
 from catalog.filters.json_path import JSON_PATH
 from rebalance.controllers.clock import Clock, DueTimes, WallClock, sleep_unless
 from rebalance.core.keyspace.keys import Keyspace
@@ -21,8 +21,7 @@ from rebalance.core.keyspace.readable import Unreadable, read, readable
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Get, KeyValue, Put, Txn, unchanged
 from rebalance.core.moves.drain import Drain
-from rebalance.core.topology.data_nodes import DataNodes, compute_data_nodes, next_change_ms
-from rebalance.core.topology.node_history import DataNodesHistory
+from rebalance.core.topology.data_nodes import DataNodes, DataNodesHistory, compute_data_nodes, next_change_ms
 from rebalance.core.topology.node_presence import HoldRule, Topology, living, observe
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog

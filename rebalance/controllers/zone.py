@@ -27,8 +27,8 @@ from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError, readable
 from rebalance.core.keyspace.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, as_read, unchanged
-from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.metric_rows import NO_MEASURES, Measures
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement
 
 log = structlog.get_logger(__name__)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import structlog
 
 from rebalance.core.backoff import Backoff
-from rebalance.core.keyspace.self_reports import Trouble
+from rebalance.core.keyspace.records import Trouble
 
 log = structlog.get_logger(__name__)
 

@@ -26,7 +26,6 @@ from rebalance.core.keyspace.txn import OPERATIONS_MAX, KeyValue, Txn, TxnResult
 from rebalance.hosting.tls import TlsFiles
 from rebalance.hosting.tls_channel import TlsChannel
 from rebalance.metastore import etcd_messages
-from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import (
     Condition,
     HistoryGoneError,
@@ -39,7 +38,7 @@ from rebalance.ports.metastore import (
     WatchBatch,
     WatchReset,
 )
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, Measures, Metric
 
 log = structlog.get_logger(__name__)
 

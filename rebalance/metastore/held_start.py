@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import structlog
 
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.keyspace.self_reports import ProcessRecord
+from rebalance.core.keyspace.records import ProcessRecord
 from rebalance.hosting.background import Background, kept
 from rebalance.metastore.registered_process import ProcessReport
 from rebalance.ports.metastore import Metastore

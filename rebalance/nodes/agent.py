@@ -22,13 +22,13 @@ from rebalance.core.admission.move_admission import Limits
 from rebalance.core.backoff import Backoff
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.epoch import EpochRecord
-from rebalance.core.keyspace.failures import Failing
 from rebalance.core.keyspace.keys import ASSIGNING, Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
+from rebalance.core.keyspace.records import Failing
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.metastore.trouble_report import TroubleReport
+from rebalance.metastore.registered_process import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.copy_attempts import CopyProgress, CopyRules
 from rebalance.nodes.copy_repairs import wall_ms
@@ -50,8 +50,8 @@ from rebalance.ports.groups import (
     MemberStatus,
     MemberUnavailableError,
 )
-from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import KeysUnreadableError, Metastore, MetastoreError
+from rebalance.ports.metric_rows import NO_MEASURES, Measures
 
 log = structlog.get_logger(__name__)
 

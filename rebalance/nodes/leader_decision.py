@@ -17,9 +17,8 @@ from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.change_lock import PendingLock
 from rebalance.core.assignments.guarded_write import Observed
 from rebalance.core.causes.cause import Cause
-from rebalance.core.keyspace.failures import Failing
 from rebalance.core.keyspace.readable import Unreadable, readable
-from rebalance.core.keyspace.records import MemberRole, MemberState
+from rebalance.core.keyspace.records import Failing, MemberRole, MemberState
 from rebalance.core.moves.step_checks import StepCondition
 from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
 from rebalance.nodes.partition_view import NodePartitionView

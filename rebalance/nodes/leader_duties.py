@@ -31,10 +31,9 @@ from rebalance.core.assignments.guarded_write import (
     decide_on_configuration_applied,
     require_readable,
 )
-from rebalance.core.keyspace.failures import Failing
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.keyspace.records import MemberRole, Stage, rounded_size
+from rebalance.core.keyspace.records import Failing, MemberRole, Stage, rounded_size
 from rebalance.core.keyspace.txn import Get, Txn
 from rebalance.core.moves.group_steps import stage_of
 from rebalance.hosting.background import Background, describe

@@ -13,8 +13,8 @@ from rebalance.nodes.engine_hosts import NoMirrors
 from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.groups import GroupHost
-from rebalance.ports.measures import NO_MEASURES, Measures
 from rebalance.ports.metastore import Metastore
+from rebalance.ports.metric_rows import NO_MEASURES, Measures
 from rebalance.ports.mirrors import MirrorHost, SafeTimes
 
 

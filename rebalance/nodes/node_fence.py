@@ -30,8 +30,7 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Compare, Get, KeyValue, Put, Txn, unchanged
-from rebalance.core.topology.fence_time import SECOND, FenceTime
-from rebalance.core.topology.isolation import FenceRecord, fence_ms_of
+from rebalance.core.topology.fencing import SECOND, FenceRecord, FenceTime, fence_ms_of
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.fence import MajorityProbe, MemberKiller, WatchLostError
 from rebalance.ports.metastore import Metastore, MetastoreError

@@ -33,9 +33,8 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView, parsed
 from rebalance.ports.groups import GroupMember
-from rebalance.ports.measures import Measures
 from rebalance.ports.metastore import KeysUnreadableError
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import Measures, Metric
 
 TRUSTED_S = 5.0
 """A mirror that has not caught up by then shows another history (a restored store): it is believed again."""

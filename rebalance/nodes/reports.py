@@ -20,10 +20,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import structlog
 
-from rebalance.core.keyspace.failures import NODE_MAX, Failing, Failure, FailureRecord, failure_after, outdated
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable, read
-from rebalance.core.keyspace.records import rounded_size
+from rebalance.core.keyspace.records import (
+    NODE_MAX,
+    Failing,
+    Failure,
+    FailureRecord,
+    failure_after,
+    outdated,
+    rounded_size,
+)
 from rebalance.core.keyspace.txn import (
     Compare,
     CompareOp,
@@ -36,10 +43,8 @@ from rebalance.core.keyspace.txn import (
 )
 from rebalance.core.moves.move_status import PartitionView as CoreView
 from rebalance.core.moves.partition_state import copy_states
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.partition_map import CopyReport
-from rebalance.kernels.partition_map import STATE_NAMES, SingleArrays, merge
-from rebalance.kernels.partition_map_codec import MapHeader, encode_map, join_maps
+from rebalance.core.partition_maps.partition_map import CopyReport, CopyState
+from rebalance.kernels.partition_map import STATE_NAMES, MapHeader, SingleArrays, encode_map, join_maps, merge
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.partition_view import NodePartitionView

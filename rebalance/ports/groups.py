@@ -3,19 +3,28 @@
 One ``GroupHost`` per node. Methods speak of the node's *own* member of a partition; a change of peers is asked
 of the host whose member leads. A host never calls its agent: the agent advances an accepted change step by
 step, and each step's outcome comes back as a ``GroupEvent``.
+
+Engines: what keeps the members of groups. A storage profile names one; ``etcd`` is the one that comes along.
+
+Another engine is a ``GroupHost`` of its own, found by the entry point group ``zonekeeper.engines``:
+``rebalance/tech-notes/engines.md`` says what it must hold to.
+
+Refusals of requests that the group itself would take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Protocol
 
 from catalog.core.zone import DEFAULT_ENGINE
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import GroupRecord, LogPosition, MemberRole
+from rebalance.ports.fence import MemberGuard, NoGuard
 
 
 class GroupError(Exception):
@@ -448,3 +457,41 @@ class EndpointSource(Protocol):
     def doubt(self, partition: PartitionId) -> None:
         """A listed member did not answer, or is of another group or generation. Returns at once."""
         ...
+
+
+ENTRY_POINTS = "zonekeeper.engines"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRoom:
+    """Room that a node gives one of its engines: a directory of its own, which exists; ports of its own, two a
+    member; the address that its members listen on; and the most members at once. ``guard`` is called before
+    each start of a member, and gets its process before that serves."""
+
+    data_dir: Path
+    ports: range
+    host: str
+    member_limit: int
+    guard: MemberGuard = field(default_factory=NoGuard)
+
+
+EngineFactory = Callable[[EngineRoom], GroupHost]
+
+
+class NobodyAskedError(GroupError):
+    """58000: no member of the group was known in time, so nothing was sent. Asking again is right."""
+
+    code = 58000
+
+
+class ConditionFailedError(GroupError):
+    """``wants_absence``: no such key was wanted; else another revision of it."""
+
+    def __init__(self, message: str, *, wants_absence: bool) -> None:
+        super().__init__(message)
+        self.wants_absence = wants_absence
+
+
+class OperationAbandonedError(GroupError):
+    """The write with this operation id had not been applied when a later one named it as abandoned, or when
+    it was refused while attempts of it were late."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from catalog.core.node_filter import may_use
 from catalog.core.zone import Node, Zone, ZoneIntent
+from catalog.core.zone_options import may_use
 from catalog.filters.json_path import JSON_PATH
 from rebalance.core.assignments.target import is_target_of
 from rebalance.core.keyspace.keys import Keyspace, PartitionId

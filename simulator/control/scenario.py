@@ -6,9 +6,9 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from catalog.core.node_filter import may_use
 from catalog.core.quorum import ALL_REPLICAS, quorum_bounds
 from catalog.core.zone import EVERY_NODE, DistributionAlgorithm, Node, Zone, ZoneId, ZoneIntent
+from catalog.core.zone_options import may_use
 from catalog.filters.json_path import JSON_PATH
 from simulator.control.planes import DataPlane
 from simulator.control.processes import ControllerProcess, Environment

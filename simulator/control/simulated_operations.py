@@ -16,8 +16,14 @@ from rebalance.core.assignments.guarded_write import decode_trigger
 from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.moves.move_status import MoveState, PartitionView, partition_status
-from rebalance.core.operations.operation import STATES, Operation, OperationKind, OperationState
-from rebalance.core.operations.operation_progress import PartitionStep, step_of
+from rebalance.core.operations.operation import (
+    STATES,
+    Operation,
+    OperationKind,
+    OperationState,
+    PartitionStep,
+    step_of,
+)
 from rebalance.ports.metastore import KeyEvent
 from simulator.control.invariants import (
     AppliedConfigurations,

@@ -12,8 +12,7 @@ from rebalance.core.partition_maps.topology_version import (
     Trigger,
     ZoneSpec,
 )
-from rebalance.exchange.core.exchange_messages import Lists
-from rebalance.exchange.core.result_record import ResultRecord, ResultState
+from rebalance.exchange.core.exchange_messages import Lists, ResultRecord, ResultState
 from rebalance.store.core.ring_keeper import (
     EvictServer,
     FailServer,

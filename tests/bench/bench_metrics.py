@@ -22,9 +22,9 @@ from app.sql.statements.results import SessionContext
 from app.sql.statements.statement_meter import StatementMeter
 from app.sql.views.view_snapshot import ViewSources
 from rebalance.controllers.ring_mirror import RingReader
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.measures import NO_MEASURES, Measures
+from rebalance.ports.metric_rows import NO_MEASURES, Measures
 from tests.fixtures.large_zone import world_of
 from tests.fixtures.scraped import text, value
 from tests.unit.sql_world import World, opened

@@ -12,17 +12,21 @@ import tracemalloc
 import numpy as np
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap, union
+from rebalance.core.partition_maps.partition_map import CopyReport, CopyState, SingleMap, union
 from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.late_affinity import states_by_partition
-from rebalance.kernels.partition_map import OWNING, FullArrays, SingleArrays, assigned, conclude, merge
-from rebalance.kernels.partition_map_codec import (
+from rebalance.kernels.partition_map import (
+    OWNING,
+    FullArrays,
     MapHeader,
+    SingleArrays,
+    assigned,
+    conclude,
     decode_map,
     encode_integers,
     encode_map,
     encode_states,
+    merge,
 )
 from rebalance.kernels.rendezvous import place
 from tests.bench.figures import ratio, report, timed

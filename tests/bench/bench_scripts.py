@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from parser.text_limits import STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX
+from parser.text import STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX
 from rebalance.core.keyspace.keys import Keyspace
 from tests.bench.figures import percentile
 from tests.fixtures.api_server import ApiServer, serving

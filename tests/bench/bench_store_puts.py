@@ -16,7 +16,7 @@ from rebalance.core.keyspace.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.store_messages import AnswerCode, WriteRequest
-from rebalance.store.shell.store_channel import StoreChannel, server_url
+from rebalance.store.shell.store_client import StoreChannel, server_url
 from tests.bench.figures import percentile, report, timed
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter

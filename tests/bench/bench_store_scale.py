@@ -22,8 +22,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.groups import Route
 from rebalance.store.core.log_records import KeyChange
 from rebalance.store.core.store_messages import AnswerCode
-from rebalance.store.shell.store_channel import server_url
-from rebalance.store.shell.store_client import StoreClient
+from rebalance.store.shell.store_client import StoreClient, server_url
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ring_writer import RingWriter
 from tests.fixtures.store_client import Ports

@@ -19,8 +19,13 @@ from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.store_messages import AnswerCode, StoreAnswer, WriteRequest
-from rebalance.store.shell.frame_connection import FrameConnection
-from rebalance.store.shell.wire_codec import LENGTH, WireMessage, decode_frame, encode_frame
+from rebalance.store.shell.frame_connection import (
+    LENGTH,
+    FrameConnection,
+    WireMessage,
+    decode_frame,
+    encode_frame,
+)
 from tests.bench.figures import report
 
 MESSAGES = 20_000

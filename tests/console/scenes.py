@@ -17,16 +17,16 @@ from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import (
     ConfigurationRecord,
     ConfiguredMember,
+    EngineRecord,
     MemberRecord,
     MemberRole,
     MemberState,
     Stage,
 )
-from rebalance.core.keyspace.self_reports import EngineRecord
 from rebalance.core.keyspace.txn import Delete, Operation, Put, Txn
 from rebalance.core.moves.drain import Drain
 from rebalance.core.topology.data_nodes import DataNodes
-from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
 from rebalance.kernels.rendezvous import place
 from tests.fixtures.committed_ring import outcome
 from tests.fixtures.script_runner import new_version

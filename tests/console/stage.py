@@ -49,8 +49,8 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.controllers.upgrade import UpgradeKeeper
-from rebalance.core.keyspace.failures import Failing, FailureRecord, failure_after
 from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import Failing, FailureRecord, failure_after
 from rebalance.data.zone_router import ZoneRouter
 from rebalance.groups.calls.group_checks import CopyReader
 from rebalance.hosting.background import Background

@@ -9,8 +9,8 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
+from rebalance.core.admission.limit_options import Window
 from rebalance.core.admission.move_admission import Limits, Pause
-from rebalance.core.admission.windows import Window
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import (
     decide_on_forced_move,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
-from rebalance.core.keyspace.failures import ALL_MAX, NODE_MAX, Failing, FailureRecord
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
+from rebalance.core.keyspace.records import ALL_MAX, NODE_MAX, Failing, FailureRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.reports import FailureReport

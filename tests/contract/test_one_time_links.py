@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.core.access_tokens import LoginBasis
+from catalog.core.authorisation import local_user
+from catalog.core.credentials import LINK_US, LINKS_MAX, LoginBasis, issued_link
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import local_user
-from catalog.core.sessions import LINK_US, LINKS_MAX, issued_link
 from catalog.store import CatalogStore
 from tests.fixtures.catalog_users import store_with
 

@@ -10,23 +10,24 @@ from alembic import command
 from sqlalchemy import create_engine, func, insert, select, text
 from sqlalchemy.pool import NullPool
 
-from catalog.core.access_tokens import TokenRequest, issue
-from catalog.core.authorisation import READY_GRANTS, Grants, may
-from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import (
+from catalog.core.authorisation import (
     ALL_ZONES,
+    READY_GRANTS,
     READY_ROLES,
     SYSTEM,
     Grant,
+    Grants,
     Membership,
     Privilege,
     User,
     UserRole,
     local_user,
+    may,
     role,
     zone_object,
 )
-from catalog.core.sessions import issued_link, opened_session
+from catalog.core.credentials import TokenRequest, issue, issued_link, opened_session
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.statement_log import NewStatement
 from catalog.core.versions import (
     CatalogEntry,
@@ -42,7 +43,7 @@ from catalog.ports import CommitOutcome
 from catalog.store import CatalogStore
 from catalog.store.connections import parse_url
 from catalog.store.migrate import _config, migrate
-from catalog.store.principal_tables import ONE_TIME_LINKS, SESSIONS, TOKENS
+from catalog.store.tables import ONE_TIME_LINKS, SESSIONS, TOKENS
 from tests.fixtures.script_runner import new_version
 
 ANNA, BEN, READERS = local_user("anna"), local_user("ben"), role("readers")

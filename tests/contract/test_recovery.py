@@ -14,8 +14,7 @@ from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import MemberRecord, MemberState, MirrorRecord, NodeRecord, RestartRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn
-from rebalance.core.recovery.recovery_candidates import CandidateKind
-from rebalance.core.recovery.recovery_plan import ResetTerms
+from rebalance.core.recovery.recovery_plan import CandidateKind, ResetTerms
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.recovery_world import P0, ZONE, RecoveryWorld, strong_world
 

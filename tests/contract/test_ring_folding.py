@@ -7,7 +7,7 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.partition_maps.topology_version import TopologyVersion
-from rebalance.exchange.core.result_record import ResultRecord
+from rebalance.exchange.core.exchange_messages import ResultRecord
 from rebalance.ports.metastore import MetastoreHistory
 from rebalance.store.shell.store_ring import RingGapError, StoreRing
 from tests.fixtures.ring_world import ZONE, RingWorld, owned

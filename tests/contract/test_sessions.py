@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.core.access_tokens import LoginBasis
+from catalog.core.authorisation import User, local_user
+from catalog.core.credentials import IDLE_US, LIFETIME_US, LINK_US, LoginBasis, issued_link, opened_session
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import User, local_user
-from catalog.core.sessions import IDLE_US, LIFETIME_US, LINK_US, issued_link, opened_session
 from catalog.core.versions import EntryKind, UserEntry
 from catalog.store import CatalogStore
 from catalog.store.connections import open_engine, parse_url, writing

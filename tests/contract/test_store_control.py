@@ -20,7 +20,7 @@ from rebalance.core.keyspace.txn import KeyValue, Put, Txn, TxnResult
 from rebalance.core.operations.operation import OperationKind, OperationState
 from rebalance.core.partition_maps.topology_version import TopologyVersion, Trigger
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, Snapshot
-from rebalance.store.core.ring_codec import decode_event
+from rebalance.store.core.ring_records import decode_event
 from tests.fixtures.ring_world import LIMIT_S, TTL_MS, ZONE, RingWorld, owned
 
 LISTS = {0: ("n1", "n2"), 1: ("n2", "n3"), 2: ("n3", "n1")}

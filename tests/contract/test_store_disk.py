@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
 from rebalance.store.core.disk_changes import (
     ClearBatch,
     CutLog,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.core.access_tokens import (
+from catalog.core.authorisation import Principal, User, local_user
+from catalog.core.credentials import (
     DAY_US,
     TOKENS_MAX,
     AccessToken,
@@ -16,7 +17,6 @@ from catalog.core.access_tokens import (
     scope_of,
 )
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import Principal, User, local_user
 from catalog.core.versions import EntryKind, UserEntry
 from catalog.store import CatalogStore
 from catalog.store.connections import open_engine, parse_url, writing

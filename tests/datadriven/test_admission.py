@@ -11,9 +11,17 @@ from __future__ import annotations
 from collections import Counter
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission.bandwidth import TokenBuckets
-from rebalance.core.admission.move_admission import Limits, Loads, Move, Pause, Rooms, Waiting, admit
-from rebalance.core.admission.windows import Window
+from rebalance.core.admission.limit_options import Window
+from rebalance.core.admission.move_admission import (
+    Limits,
+    Loads,
+    Move,
+    Pause,
+    Rooms,
+    TokenBuckets,
+    Waiting,
+    admit,
+)
 from tests.datadriven.runner import Block, run_script
 
 CAPS = {"cluster": "cluster_moves", "zone": "zone_moves", "donor": "donor_moves", "receiver": "receiver_moves"}

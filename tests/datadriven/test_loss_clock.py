@@ -18,7 +18,7 @@ from rebalance.core.keyspace.records import (
 )
 from rebalance.core.moves.move_status import PartitionView
 from rebalance.core.recovery.loss_clock import AbsentNode, Hearing, LossClock, ResetRule, judge
-from rebalance.core.topology.isolation import FenceRecord
+from rebalance.core.topology.fencing import FenceRecord
 from tests.datadriven.runner import Block, run_script
 
 PROBE_S = 0.5

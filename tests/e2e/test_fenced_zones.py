@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.topology.isolation import fence_ms_of
+from rebalance.core.topology.fencing import fence_ms_of
 from tests.e2e.installation import wait_for
 from tests.fixtures.cut_installation import CONTROLLER, NODES, CutInstallation
 from tests.fixtures.fenced_trial import (

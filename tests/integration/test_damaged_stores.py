@@ -12,7 +12,7 @@ import pytest
 
 from rebalance.core.causes.cause import Cause, cause_of
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.keyspace.self_reports import ProcessRecord
+from rebalance.core.keyspace.records import ProcessRecord
 from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.store.core.store_messages import AnswerCode

@@ -15,7 +15,7 @@ import pytest
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import NodeRecord
-from rebalance.core.topology.isolation import FenceRecord
+from rebalance.core.topology.fencing import FenceRecord
 from tests.fixtures.cut_networks import cut_networks, missing
 from tests.fixtures.fenced_node import (
     AVAILABLE,

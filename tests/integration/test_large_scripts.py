@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from parser.text_limits import STATEMENTS_MAX, TOKENS_MAX
+from parser.text import STATEMENTS_MAX, TOKENS_MAX
 from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.api_server import PLAIN, ApiServer, serving
 from tests.fixtures.etcd_server import Etcd

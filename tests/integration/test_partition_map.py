@@ -18,8 +18,7 @@ from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.topology.node_presence import Topology
-from rebalance.kernels.partition_map import OWNING
-from rebalance.kernels.partition_map_codec import decode_map
+from rebalance.kernels.partition_map import OWNING, decode_map
 from rebalance.metastore.mirror import KeyspaceMirror
 from tests.fixtures.checked_answers import CheckedTransport
 from tests.fixtures.etcd_server import Etcd

@@ -22,7 +22,7 @@ from rebalance.core.admission.limit_options import LIMIT_OPTIONS
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn
-from rebalance.core.topology.isolation import FenceRecord
+from rebalance.core.topology.fencing import FenceRecord
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd

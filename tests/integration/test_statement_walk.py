@@ -18,8 +18,7 @@ from app.cli.main import COMMANDS as PARTS
 from app.cli.main import main
 from app.sql.views.system_views import SYSTEM_VIEWS
 from catalog.core.messages import Command
-from parser.calls import Procedure
-from parser.queries import ShowKind
+from parser.queries import Procedure, ShowKind
 from rebalance.core.keyspace.keys import Keyspace
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.privilege_model import HELD, Verdict, expected, rows_of

@@ -9,9 +9,8 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.core.partition_maps.store_positions import StorePosition
-from rebalance.data.store_copy_reads import StoreCopyReads
-from rebalance.data.zone_router import ZoneRouter
+from rebalance.core.partition_maps.partition_map import StorePosition
+from rebalance.data.zone_router import StoreCopyReads, ZoneRouter
 from rebalance.groups.calls.group_checks import CopyReader, Samples
 from rebalance.ports.groups import GroupFullError, OutcomeUnknownError, ValueRefusedError
 from rebalance.store.core.log_records import KeyChange

@@ -15,14 +15,14 @@ import lmdb
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import StorePosition
 from rebalance.store.core.disk_changes import ClearBatch, KeepMark, KeepRows
 from rebalance.store.core.log_records import PartitionKey, StoredRow, WriteId
 from rebalance.store.core.store_check import check_copy
 from rebalance.store.core.store_effects import WriteDisk
 from rebalance.store.core.store_inputs import DiskDone, DiskRefused, RoomChanged
 from rebalance.store.shell.lmdb_disk import DiskLimits, LmdbDisk, stored
-from rebalance.store.shell.store_errors import (
+from rebalance.store.shell.lmdb_transactions import (
     NoStoreError,
     StoreDamagedError,
     StoreFormatError,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.core.partition_maps.topology_version import Trigger
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.lost_servers import LISTS, NAMES, READ_ONLY, SINGLE, ZONE, LossStory, loss_story

@@ -35,10 +35,7 @@ from rebalance.store.core.store_messages import (
     StoreAnswer,
     StoreHello,
 )
-from rebalance.store.shell.store_channel import CLIENT, StoreChannel, StoreUnreachableError, server_url
-from rebalance.store.shell.store_client import StoreClient, StoreRefusedError
-from rebalance.store.shell.store_network import CLIENTS_MAX, UNKNOWN_MAX, StoreNetwork
-from rebalance.store.shell.wire_codec import (
+from rebalance.store.shell.frame_connection import (
     FRAME_BYTES_MAX,
     LENGTH,
     CloseCode,
@@ -46,6 +43,15 @@ from rebalance.store.shell.wire_codec import (
     WireMessage,
     encode_frame,
 )
+from rebalance.store.shell.store_client import (
+    CLIENT,
+    StoreChannel,
+    StoreClient,
+    StoreRefusedError,
+    StoreUnreachableError,
+    server_url,
+)
+from rebalance.store.shell.store_network import CLIENTS_MAX, UNKNOWN_MAX, StoreNetwork
 from tests.fixtures.scripted_store import Listed
 from tests.fixtures.store_client import WireClient, wire_client
 from tests.fixtures.tls_files import tls_files

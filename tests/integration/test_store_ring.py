@@ -13,12 +13,11 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.txn import Delete, Put, Txn
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import StorePosition
 from rebalance.core.partition_maps.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
-from rebalance.exchange.core.result_record import PartitionOutcome, ResultRecord
+from rebalance.exchange.core.exchange_messages import PartitionOutcome, ResultRecord
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.store.core.ring_codec import CHUNK_ROWS, encode_event, encode_ring
-from rebalance.store.core.ring_records import RingRecord
+from rebalance.store.core.ring_records import CHUNK_ROWS, RingRecord, encode_event, encode_ring
 from rebalance.store.shell.store_ring import EvictedError, RingGapError, StoreRing
 from tests.fixtures.etcd_server import CALL_S, EtcdServer
 

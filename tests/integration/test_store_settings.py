@@ -16,12 +16,12 @@ import pytest
 import trustme
 
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.keyspace.self_reports import ProcessRecord
+from rebalance.core.keyspace.records import ProcessRecord
 from rebalance.hosting.child import guarded_command, stop
 from rebalance.hosting.tls import TlsFiles, ends_of
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.store.core.ring_codec import ServerBeat, decode_beat
-from rebalance.store.shell.store_channel import StoreChannel, StoreUnreachableError, server_url
+from rebalance.store.core.ring_records import ServerBeat, decode_beat
+from rebalance.store.shell.store_client import StoreChannel, StoreUnreachableError, server_url
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.ports import free_block
 from tests.fixtures.tls_files import tls_files, until_shown

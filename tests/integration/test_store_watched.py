@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import FullMessage, LatchCount, LatchOpen, SingleMessage
 from rebalance.exchange.core.late_affinity import ZoneAffinity

@@ -11,7 +11,7 @@ import pytest
 
 from rebalance.core.keyspace.write_terms import WriteTerms
 from rebalance.groups.calls.router import ATTEMPT_LIMITS_S, Router
-from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
+from rebalance.ports.groups import ConditionFailedError, OperationAbandonedError
 from tests.fixtures.group_hosts import P0, Fixed, Hosts, member_process
 
 

@@ -12,7 +12,7 @@ from time import monotonic, monotonic_ns
 from catalog.core.zone import ZoneId
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
-from rebalance.store.shell.store_channel import ChannelRequest, StoreChannel, StoreUnreachableError
+from rebalance.store.shell.store_client import ChannelRequest, StoreChannel, StoreUnreachableError
 from tests.linearizability.history import Action, Recorder
 from tests.linearizability.store_judgement import Served
 

@@ -11,8 +11,15 @@ from types import MappingProxyType
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.moves.move_status import PartitionView
 from rebalance.core.recovery.loss_clock import AbsentNode, Hearing, LossClock, ResetRule, judge
-from rebalance.core.topology.fence_time import SECOND, FenceTime
-from rebalance.core.topology.isolation import ELECTION_MS, STOP_MS, FenceRecord, fence_ms_of, reset_s_min
+from rebalance.core.topology.fencing import (
+    ELECTION_MS,
+    SECOND,
+    STOP_MS,
+    FenceRecord,
+    FenceTime,
+    fence_ms_of,
+    reset_s_min,
+)
 
 LEASE_S = 2
 STOP_S = STOP_MS // 1_000

@@ -8,9 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission.bandwidth import BURST_S, AdmissionRecord, ByteRates, TokenBuckets, buckets_of
 from rebalance.core.admission.limit_options import RATES
-from rebalance.core.admission.move_admission import Limits, Loads, Move, Rooms, admit
+from rebalance.core.admission.move_admission import (
+    BURST_S,
+    AdmissionRecord,
+    ByteRates,
+    Limits,
+    Loads,
+    Move,
+    Rooms,
+    TokenBuckets,
+    admit,
+    buckets_of,
+)
 from tests.fixtures.examples import examples
 
 NODES = ("n1", "n2")

@@ -30,7 +30,7 @@ from rebalance.core.keyspace.records import (
 )
 from rebalance.core.keyspace.txn import Delete, KeyValue, Operation, Put
 from rebalance.core.moves.move_status import MoveState, PartitionView
-from rebalance.core.operations.operation_progress import (
+from rebalance.core.operations.operation import (
     PartitionStep,
     Tally,
     advance,

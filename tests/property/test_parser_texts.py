@@ -40,8 +40,8 @@ from catalog.core.messages import (
     UnknownOption,
     ZoneOption,
 )
-from parser.options import NUMBER_MAX
 from parser.render import render
+from parser.rules import NUMBER_MAX
 from parser.to_command import parse_ddl, parse_each
 
 # Half of a surrogate pair and NUL are refused in any text; quotes, blanks and keywords are what matters.

@@ -10,27 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap, union
+from rebalance.core.partition_maps.partition_map import CopyReport, CopyState, SingleMap, union
 from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference, owners_of
 from rebalance.kernels.partition_map import (
+    CHECKSUM,
     STATE_NAMES,
+    DamagedMapError,
     FullArrays,
+    MapHeader,
     SingleArrays,
     assigned,
     conclude,
-    merge,
-)
-from rebalance.kernels.partition_map_codec import (
-    CHECKSUM,
-    DamagedMapError,
-    MapHeader,
     decode_integers,
     decode_map,
     encode_integers,
     encode_map,
     encode_states,
+    merge,
 )
 
 PARTITIONS = 5

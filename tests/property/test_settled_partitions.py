@@ -9,14 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState, PrimaryStrategy
-from rebalance.core.partition_maps.partition_map import CopyReport, FullMap, MapStamp
+from rebalance.core.partition_maps.partition_map import (
+    CopyReport,
+    CopyState,
+    FullMap,
+    MapStamp,
+    PrimaryStrategy,
+)
 from rebalance.core.partition_maps.topology_version import TopologyVersion
-from rebalance.exchange.core.in_sync_sets import agreed_set, can_agree, partition_outcome
-from rebalance.exchange.core.late_affinity import ZoneAffinity, late_effective
-from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference
-from rebalance.exchange.core.result_record import PartitionOutcome
-from rebalance.exchange.core.settled_partitions import settled_partitions
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
+from rebalance.exchange.core.late_affinity import (
+    ZoneAffinity,
+    agreed_set,
+    can_agree,
+    late_effective,
+    partition_outcome,
+)
+from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, difference, settled_partitions
 
 NODES = "abc"
 lists = st.permutations(NODES).flatmap(lambda names: st.integers(0, 3).map(lambda n: tuple(names[:n])))

@@ -12,9 +12,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
 from rebalance.core.partition_maps.partition_map import (
     CopyReport,
+    CopyState,
     Reception,
     SingleMap,
     with_changes,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebalance.core.admission.limit_options import DAY_MINUTES, DAYS, MINUTE_MS, Window, is_open, next_opening
 from rebalance.core.admission.move_admission import Limits
-from rebalance.core.admission.windows import DAY_MINUTES, DAYS, MINUTE_MS, Window, is_open, next_opening
 
 WEEK = 7 * DAY_MINUTES
 THURSDAY = 3 * DAY_MINUTES

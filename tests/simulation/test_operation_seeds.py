@@ -13,9 +13,15 @@ from rebalance.controllers import admission, operation_keeper
 from rebalance.core.admission.move_admission import Limits, Loads, Rooms
 from rebalance.core.moves import move_status
 from rebalance.core.moves.move_status import MoveState, MoveStatus
-from rebalance.core.operations import operation_progress
-from rebalance.core.operations.operation import Operation, OperationKind, OperationState, Step
-from rebalance.core.operations.operation_progress import PartitionStep, Tally
+from rebalance.core.operations import operation
+from rebalance.core.operations.operation import (
+    Operation,
+    OperationKind,
+    OperationState,
+    PartitionStep,
+    Step,
+    Tally,
+)
 from simulator.control.run import Simulation, simulate
 from simulator.control.simulated_operations import (
     CAUSE,
@@ -106,7 +112,7 @@ def test_progress_that_follows_each_crash_is_caught(monkeypatch: pytest.MonkeyPa
         return PartitionStep(number, status.state, status.cause)
 
     def forgetful(_before: Tally, steps: Sequence[PartitionStep], at_ms: int) -> Tally:
-        return operation_progress.advance(Tally(), steps, at_ms)
+        return operation.advance(Tally(), steps, at_ms)
 
     monkeypatch.setattr(operation_keeper, "step_of", living)
     monkeypatch.setattr(operation_keeper, "advance", forgetful)
@@ -127,7 +133,7 @@ def test_copies_that_are_not_waited_for_are_caught(monkeypatch: pytest.MonkeyPat
     def only_voters(view: move_status.PartitionView) -> bool:
         return view.processed and view.stable == view.target and view.configuration is not None
 
-    monkeypatch.setattr(operation_progress, "_is_there", only_voters)
+    monkeypatch.setattr(operation, "_is_there", only_voters)
     assert first_broken(LEARNING, seeds=8) in (NOT_DONE, COUNTED)
 
 

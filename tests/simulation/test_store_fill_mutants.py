@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.fill_work import FillWork

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.core.store_messages import AppendRecords, SupplyBatch, SupplyRequest, SupplyStage
 from tests.fixtures.store_scene import ZONE, StoreScene

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState
 from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import CopyId
 from rebalance.store.core.store_limits import StoreLimits

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import LossPolicy
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.store.core.store_messages import SupplyBatch
 from tests.fixtures.store_scene import ZONE, StoreScene

@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 
 from catalog.core.zone import LossPolicy
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import FullMessage
 from tests.fixtures.store_scene import LIMITS, ZONE, StoreScene

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.exchange.core import partition_analysis
 from rebalance.exchange.core.partition_analysis import ZoneRules, untrusted
 from rebalance.store.core.copy_moves import CopyMoves

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import StorePosition
-from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.core.partition_maps.partition_map import CopyState, StorePosition
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
 from rebalance.store.core.log_records import StoredRow
 from rebalance.store.core.store_inputs import CopiesAsked
 from rebalance.store.core.store_messages import CopiesRequest

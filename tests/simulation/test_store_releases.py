@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState
 from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import LatchOpen
 from rebalance.exchange.core.exchange_states import Phase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.core.partition_maps.topology_version import Trigger
 from rebalance.store.core.ring_keeper import JoinServer
 from rebalance.store.core.store_limits import StoreLimits

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState
 from rebalance.exchange.core import partition_analysis
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
@@ -18,11 +17,11 @@ from rebalance.exchange.core.late_affinity import surplus_partitions
 from rebalance.store.core import copy_moves, fill_work
 from rebalance.store.core.disk_changes import CutLog
 from rebalance.store.core.filling import supply
-from rebalance.store.core.leading import Leading
 from rebalance.store.core.log_records import KeyChange, WriteId
 from rebalance.store.core.replication import Replication
 from rebalance.store.core.ring_keeper import FailServer
-from rebalance.store.core.server_life import ServerLife
+from rebalance.store.core.server_books import ServerLife
+from rebalance.store.core.store_copy import Leading
 from rebalance.store.core.store_inputs import RoomChanged
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, SupplyBatch, WriteRequest
 from simulator.store import store_disk

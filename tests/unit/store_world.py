@@ -13,9 +13,9 @@ from app.views.routing import ZoneEndpoints
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
 from rebalance.nodes.partition_view import MirroredEndpoints, Mirrors
-from rebalance.store.shell.store_channel import server_url
+from rebalance.store.shell.store_client import server_url
 from tests.fixtures.committed_ring import CommittedRing, incarnation_of, outcome
 from tests.unit.sql_world import World, opened
 

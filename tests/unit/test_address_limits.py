@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from app.sql.statements.statement_line import LineLimits, QueryClient, QueryLine
+from catalog.core.authorisation import LOCAL, Principal
 from catalog.core.errors import RefusedError
-from catalog.core.principals import LOCAL, Principal
 from rebalance.hosting.client_connections import ConnectionPlaces, network_of
 
 NETWORK = [f"2001:db8:1:2::{number:x}" for number in range(1, 5)]

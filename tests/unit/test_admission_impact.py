@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission.bandwidth import TokenBuckets
-from rebalance.core.admission.move_admission import Limits, Loads, Move, Rooms, admit
+from rebalance.core.admission.move_admission import Limits, Loads, Move, Rooms, TokenBuckets, admit
 
 ZONE = ZoneId(1)
 MOVES = {number: Move((f"d{number % 2}",), (f"r{number % 3}",)) for number in range(24)}

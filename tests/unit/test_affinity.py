@@ -14,7 +14,7 @@ from app.sql.statements.results import SessionContext
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import ConfigurationRecord
-from rebalance.core.partition_maps.affinity import (
+from rebalance.core.partition_maps.partition_map import (
     CopyState,
     PrimaryStrategy,
     effective,

@@ -17,9 +17,9 @@ from app.sql.plan.desired_state import DdlFile, DdlFileError
 from app.sql.plan.member_counts import MemberCounts
 from app.sql.statements.results import ScriptError, SessionContext, StatementResult
 from catalog.core.audit import NOBODY, Actor, Channel
+from catalog.core.authorisation import Privilege, zone_object
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.messages import CreateUser, Name
-from catalog.core.principals import Privilege, zone_object
 from catalog.core.snapshot import CatalogSnapshot, ZoneDefaults
 from catalog.core.zone import Origin, Zone, ZoneId
 from tests.fixtures.callers import SETUP, by, refusal, rename_unchecked, rows

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from rebalance.core.keyspace.self_reports import Trouble
+from rebalance.core.keyspace.records import Trouble
 from rebalance.hosting.background import RESTART, STEADY_S, Background
 from simulator.control.virtual_time import run_virtually
 

@@ -31,9 +31,14 @@ from rebalance.core.keyspace.records import (
     MemberState,
     Stage,
 )
-from rebalance.core.moves.majority_fact import VoterCount, lacks_majority, voter_count
 from rebalance.core.moves.move_status import PartitionView, StoreOwners
-from rebalance.core.moves.partition_facts import PartitionFacts, facts_of
+from rebalance.core.moves.partition_state import (
+    PartitionFacts,
+    VoterCount,
+    facts_of,
+    lacks_majority,
+    voter_count,
+)
 from rebalance.nodes.leader_decision import cause_of_failure
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 

@@ -9,7 +9,7 @@ import pytest
 
 from catalog.core.zone import Node
 from rebalance.core.keyspace.records import NodeRecord
-from rebalance.core.topology.node_history import ENTRIES_MAX, NAMES_MAX, DataNodesHistory
+from rebalance.core.topology.data_nodes import ENTRIES_MAX, NAMES_MAX, DataNodesHistory
 from rebalance.core.topology.node_presence import DEPARTED_MAX, EVENTS_MAX, HoldRule, Topology, observe
 
 TESTS = Path(__file__).parents[1]

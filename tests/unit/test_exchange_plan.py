@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import PrimaryStrategy
+from rebalance.core.partition_maps.partition_map import PrimaryStrategy
 from rebalance.core.partition_maps.topology_version import (
     Cluster,
     DiscoveryEvent,

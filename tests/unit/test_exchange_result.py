@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap
+from rebalance.core.partition_maps.partition_map import CopyReport, CopyState, SingleMap
 from rebalance.core.partition_maps.topology_version import (
     Cluster,
     DiscoveryEvent,

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.keyspace.failures import (
+from rebalance.core.keyspace.keys import PartitionId
+from rebalance.core.keyspace.records import (
     ALL_MAX,
     CAUSE_MAX,
     NODE_MAX,
@@ -18,7 +19,6 @@ from rebalance.core.keyspace.failures import (
     newest,
     outdated,
 )
-from rebalance.core.keyspace.keys import PartitionId
 
 P0 = PartitionId(ZoneId(1), 0)
 REFUSED = Failing("REFUSED", "REFUSED: no", 3)

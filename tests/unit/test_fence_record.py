@@ -10,7 +10,7 @@ from rebalance.core.admission.move_admission import Limits
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn
-from rebalance.core.topology.isolation import FenceRecord
+from rebalance.core.topology.fencing import FenceRecord
 from rebalance.nodes.node_fence import FenceDraft, FencePublisher, NodeFence
 from simulator.control.memory_metastore import MemoryMetastore
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalance.core.topology.fence_time import SECOND, FenceTime
+from rebalance.core.topology.fencing import SECOND, FenceTime
 
 LEASE, FENCE = 5 * SECOND, 6 * SECOND
 FRESH = FenceTime(LEASE, FENCE)

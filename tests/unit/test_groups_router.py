@@ -6,7 +6,7 @@ import pytest
 
 from rebalance.groups.calls.replica_reads import NOW, ReplicaChoice
 from rebalance.groups.calls.router import Router
-from rebalance.ports.write_refusals import NobodyAskedError
+from rebalance.ports.groups import NobodyAskedError
 from tests.fixtures.group_hosts import P0, Fixed
 
 SHORT_S = 0.05

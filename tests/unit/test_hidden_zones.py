@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.sql.statements.results import StatementResult
-from catalog.core.authorisation import Held
+from catalog.core.authorisation import ALL_ZONES, SYSTEM, Held, Privilege, zone_object
 from catalog.core.errors import ErrorKind
-from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, zone_object
 from catalog.core.zone import ZoneId
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.assignments.assignment import Assignments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.topology.isolation import WAIT_MS, fence_ms_of, reset_after_ms, reset_s_min
+from rebalance.core.topology.fencing import WAIT_MS, fence_ms_of, reset_after_ms, reset_s_min
 
 
 @pytest.mark.parametrize("lease_s", [2, 5, 30])

@@ -15,8 +15,12 @@ from app.bootstrap.server import build_app
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.write_terms import ANY, WriteTerms
 from rebalance.groups.calls.data_client import AppliedWrite
-from rebalance.ports.groups import OutcomeUnknownError
-from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError, OperationAbandonedError
+from rebalance.ports.groups import (
+    ConditionFailedError,
+    NobodyAskedError,
+    OperationAbandonedError,
+    OutcomeUnknownError,
+)
 from tests.fixtures.partial_services import services_with
 from tests.fixtures.served_app import served
 

@@ -8,9 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState, PrimaryStrategy
-from rebalance.core.partition_maps.partition_map import CopyReport, FullMap, MapStamp
+from rebalance.core.partition_maps.partition_map import (
+    CopyReport,
+    CopyState,
+    FullMap,
+    MapStamp,
+    PrimaryStrategy,
+)
 from rebalance.core.partition_maps.topology_version import Cluster, TopologyVersion, ZoneSpec
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
 from rebalance.exchange.core.late_affinity import (
     ZoneAffinity,
     can_switch,
@@ -23,7 +29,6 @@ from rebalance.exchange.core.late_affinity import (
     without_node,
     zone_affinity,
 )
-from rebalance.exchange.core.result_record import PartitionOutcome
 
 ZONE = ZoneId(1)
 LETTERS = {each.value[0]: each for each in CopyState}

@@ -11,7 +11,7 @@ import pytest
 from catalog.core.level import LEVEL
 from rebalance.controllers.controller_leadership import ControllerLeadership
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.keyspace.self_reports import ProcessRecord
+from rebalance.core.keyspace.records import ProcessRecord
 from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.level_gate import BelowLevelError, within_level
 from rebalance.ports.metastore import MetastoreUnavailableError

@@ -12,8 +12,7 @@ from catalog.core.zone import Node, ZoneId
 from rebalance.core.admission.move_admission import Limits
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.txn import Put, Txn
-from rebalance.core.topology.fence_time import SECOND
-from rebalance.core.topology.isolation import FenceRecord
+from rebalance.core.topology.fencing import SECOND, FenceRecord
 from rebalance.metastore.majority import Word, has_no_majority
 from rebalance.nodes.node_context import NodeStart
 from rebalance.nodes.node_fence import UNCLEAR, UNHEARD, UNREGISTERED, FencePublisher, NodeFence

@@ -16,12 +16,12 @@ from rebalance.core.operations.operation import (
     OperationKind,
     OperationState,
     Step,
+    Tally,
     next_state,
     operation_id,
     parse_operation_id,
     too_old,
 )
-from rebalance.core.operations.operation_progress import Tally
 
 TABLE = """
             BEGUN    PAUSED  RESUMED  FINISHED  CANCELLED  FAILED  SUPERSEDED  REVERSED

@@ -8,9 +8,17 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.moves.move_status import MoveState
-from rebalance.core.operations.operation import Operation, OperationKind, OperationState, Step
-from rebalance.core.operations.operation_movement import NOTED_MS, STUCK_MS, Movement, moved
-from rebalance.core.operations.operation_progress import PartitionStep
+from rebalance.core.operations.operation import (
+    NOTED_MS,
+    STUCK_MS,
+    Movement,
+    Operation,
+    OperationKind,
+    OperationState,
+    PartitionStep,
+    Step,
+    moved,
+)
 
 DAY_MS = 86_400_000
 COPYING = PartitionStep(0, MoveState.MOVING, "CATCHING_UP: MEMBER_NOT_STARTED: n2", copied=100)

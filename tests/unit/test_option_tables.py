@@ -20,11 +20,10 @@ from catalog.core.messages import ZoneOption
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import STORE_ENGINE, Node, Zone, ZoneId
 from catalog.core.zone_options import ZONE_OPTIONS, OptionKind, ZoneOptionRow, option_text, value_of
-from parser.options import NEW_FORM
 from parser.render import render_zone
-from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
+from parser.rules import NEW_FORM
+from rebalance.core.admission.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption, Window
 from rebalance.core.admission.move_admission import Limits
-from rebalance.core.admission.windows import Window
 from tests.unit.catalog.commands import change, nodes
 
 ROOT = Path(__file__).parents[2]

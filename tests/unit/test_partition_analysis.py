@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import LossPolicy, ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap, union
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import CopyReport, CopyState, SingleMap, StorePosition, union
 from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.core.recovery.loss_policy import Access, why_refused
 from rebalance.exchange.core.exchange_messages import CopyId, Supplier

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
 from rebalance.core.partition_maps.partition_map import (
     TRANSITIONS,
     CopyReport,
+    CopyState,
     FullMap,
     ImpossibleTransitionError,
     MapStamp,

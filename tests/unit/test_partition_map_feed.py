@@ -20,12 +20,10 @@ from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.records import NodeRecord
 from rebalance.core.keyspace.txn import Delete, Put, Txn
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.partition_map import CopyReport
+from rebalance.core.partition_maps.partition_map import CopyReport, CopyState, ZoneMapPointer, next_version
 from rebalance.core.partition_maps.topology_version import TopologyVersion
-from rebalance.core.partition_maps.zone_map import ZoneMapPointer, next_version
 from rebalance.core.topology.node_presence import Topology
-from rebalance.kernels.partition_map_codec import decode_map, split_maps
+from rebalance.kernels.partition_map import decode_map, split_maps
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.nodes.reports import QUIET_PERIODS, MapReporter, encode_report

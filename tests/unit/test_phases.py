@@ -13,8 +13,7 @@ from rebalance.core.keyspace.records import (
     MemberState,
     Stage,
 )
-from rebalance.core.moves.move_status import PartitionView
-from rebalance.core.moves.phases import PhaseName, PhaseState, phases_of
+from rebalance.core.moves.move_status import PartitionView, PhaseName, PhaseState, phases_of
 
 RUNNING, DONE, NOT_BEGUN = PhaseState.RUNNING, PhaseState.DONE, PhaseState.NOT_BEGUN
 

@@ -11,10 +11,9 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import RecordNotReadableError
 from rebalance.core.keyspace.txn import KeyValue
+from rebalance.core.partition_maps.partition_map import ZoneMapPointer
 from rebalance.core.partition_maps.topology_version import TopologyVersion
-from rebalance.core.partition_maps.zone_map import ZoneMapPointer
-from rebalance.kernels.partition_map import FullArrays
-from rebalance.kernels.partition_map_codec import MapHeader, encode_map
+from rebalance.kernels.partition_map import FullArrays, MapHeader, encode_map
 from rebalance.metastore.mirror import KeyspaceCopy
 
 ZONE = ZoneId(7)

@@ -24,12 +24,11 @@ from catalog.core.zone import STORE_ENGINE, Node, ZoneId
 from rebalance.core.admission.move_admission import utc
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.core.keyspace.self_reports import EngineRecord, ProcessRecord, WaitingZone
+from rebalance.core.keyspace.records import EngineRecord, ProcessRecord, WaitingZone
 from rebalance.core.keyspace.txn import Delete, Put, Txn
 from rebalance.core.moves.drain import Drain
 from rebalance.hosting.background import Background
-from rebalance.metastore.registered_process import ProcessReport
-from rebalance.metastore.trouble_report import TroubleReport
+from rebalance.metastore.registered_process import ProcessReport, TroubleReport
 from tests.fixtures.committed_ring import CommittedRing, outcome
 from tests.unit.readiness_world import SilentMetastore, reporting
 from tests.unit.sql_world import DEFAULT_NODES

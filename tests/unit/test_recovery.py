@@ -21,11 +21,11 @@ from rebalance.core.keyspace.records import (
     Stage,
 )
 from rebalance.core.moves.move_status import PartitionView
-from rebalance.core.recovery.recovery_candidates import living_voters
 from rebalance.core.recovery.recovery_plan import (
     BEST_COPY,
     ResetTerms,
     RestartPlan,
+    living_voters,
     plan_reset,
     plan_restart,
 )

@@ -25,8 +25,16 @@ from rebalance.core.keyspace.records import (
 )
 from rebalance.core.moves.move_status import PartitionView
 from rebalance.core.recovery.etcd_versions import broken_versions
-from rebalance.core.recovery.recovery_candidates import CandidateKind, ResetCandidate, candidates_of
-from rebalance.core.recovery.recovery_plan import BEST_COPY, ResetPlan, ResetTerms, plan_reset, unconfirmed_loss
+from rebalance.core.recovery.recovery_plan import (
+    BEST_COPY,
+    CandidateKind,
+    ResetCandidate,
+    ResetPlan,
+    ResetTerms,
+    candidates_of,
+    plan_reset,
+    unconfirmed_loss,
+)
 from tests.fixtures.examples import examples
 
 RUNNING, STARTING, FAILED = MemberState.RUNNING, MemberState.STARTING, MemberState.FAILED

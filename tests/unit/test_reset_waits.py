@@ -13,7 +13,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.admission.move_admission import Limits, utc
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.txn import Delete, Txn
-from rebalance.core.topology.isolation import FenceRecord
+from rebalance.core.topology.fencing import FenceRecord
 from rebalance.core.topology.node_presence import Topology
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 

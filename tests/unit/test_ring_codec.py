@@ -9,7 +9,7 @@ import pytest
 
 from catalog.core.codec import RecordNotReadableError
 from catalog.core.zone import LossPolicy, ZoneId
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import StorePosition
 from rebalance.core.partition_maps.topology_version import (
     Cluster,
     DiscoveryEvent,
@@ -17,8 +17,8 @@ from rebalance.core.partition_maps.topology_version import (
     Trigger,
     ZoneSpec,
 )
+from rebalance.exchange.core.exchange_messages import GoneServer, PartitionOutcome
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
-from rebalance.exchange.core.result_record import GoneServer, PartitionOutcome
 from rebalance.store.core.exchange_record import (
     EventName,
     ExchangeRecord,
@@ -26,10 +26,12 @@ from rebalance.store.core.exchange_record import (
     decode_exchange,
     encode_exchange,
 )
-from rebalance.store.core.ring_codec import (
+from rebalance.store.core.ring_records import (
     CHUNK_ROWS,
     FoldHead,
     ResultHead,
+    RingRecord,
+    RingState,
     ServerBeat,
     decode_beat,
     decode_chunk,
@@ -45,7 +47,6 @@ from rebalance.store.core.ring_codec import (
     encode_ring,
     outcome_chunks,
 )
-from rebalance.store.core.ring_records import RingRecord, RingState
 
 V3, V31 = TopologyVersion(3), TopologyVersion(3, 1)
 ZONE = ZoneSpec(ZoneId(7), 4, 3, LossPolicy.READ_WRITE_SAFE, targets=99)

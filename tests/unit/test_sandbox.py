@@ -20,8 +20,8 @@ from app.sql.statements.results import ResultSet, ResultType
 from catalog.core.audit import Actor
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Position
-from parser.errors import SourceMap
 from parser.select import PreparedQuery, prepare_query
+from parser.text import SourceMap
 
 
 def stream(table: pa.Table) -> bytes:

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from app.metrics.exposition import Exposition
 from app.metrics.scrape_door import ScrapeDoor
 from app.security.token_secrets import ScrapeToken, keep_scrape_token
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 
 
 async def without_catalog(scope: Scope, receive: Receive, send: Send) -> None:

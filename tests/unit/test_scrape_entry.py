@@ -26,7 +26,7 @@ from app.edge.uvicorn_server import listen
 from app.metrics.exposition import Exposition
 from app.metrics.scrape_door import Admission, scrape_app
 from app.security.token_secrets import TOKEN_CHARS_MIN, ScrapeToken, keep_scrape_token
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.hosting.tls import LoadedCertificate, TlsFiles
 from rebalance.ports.metric_rows import Metric
 from tests.fixtures.tls_files import tls_files

@@ -9,7 +9,7 @@ import pytest
 
 from app.sql.statements.script_reader import LONG_CHARS, ScriptReader, to_the_end
 from catalog.core.errors import ErrorKind, ParseError
-from parser.text_limits import ReadingStoppedError, ScriptLimits, StopFlag
+from parser.text import ReadingStoppedError, ScriptLimits, StopFlag
 
 LATE_S = 60.0
 

@@ -12,14 +12,12 @@ from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements.results import SessionContext
 from catalog.core.errors import ErrorKind, ParseError, StatementError
 from catalog.core.zone import Node, ZoneId
-from parser.calls import Call, Procedure
-from parser.queries import parse_statement
+from parser.queries import Call, Procedure, parse_statement
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
-from rebalance.exchange.core.result_record import PartitionOutcome
-from rebalance.store.core.ring_codec import encode_event
-from rebalance.store.core.ring_records import RingRecord
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
+from rebalance.store.core.ring_records import RingRecord, encode_event
 from tests.fixtures.ring_world import RingWorld
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 

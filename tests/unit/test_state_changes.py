@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
 from rebalance.core.partition_maps.partition_map import (
     CopyReport,
+    CopyState,
     FullMap,
     MapStamp,
     Reception,

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import CopyState, StorePosition
 from rebalance.store.core.log_records import (
     CopyHead,
     EpochStart,

@@ -11,8 +11,7 @@ import pytest
 
 from app.cli.main import main
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
 from rebalance.store.core.disk_changes import (
     ClearBatch,
     CutLog,

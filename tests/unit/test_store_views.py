@@ -15,8 +15,8 @@ from app.views.routing import RoutingView
 from catalog.core.zone import STORE_ENGINE
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.txn import Delete, Put, Txn
-from rebalance.exchange.core.result_record import PartitionOutcome
-from rebalance.kernels.partition_map_codec import decode_map
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
+from rebalance.kernels.partition_map import decode_map
 from tests.fixtures.committed_ring import incarnation_of, outcome
 from tests.unit.store_world import NAMES, PARTITIONS, ZONE, Stored, stored_zone
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalance.store.core.store_messages import PeerPing, ReadRequest, ServerRoom, WriteRequest
-from rebalance.store.shell.wire_codec import (
+from rebalance.store.shell.frame_connection import (
     FRAME_BYTES_MAX,
     LENGTH,
     TAGS,

@@ -13,8 +13,7 @@ from catalog.core.zone import Node, ZoneId
 from rebalance.controllers.upgrade import Upgrade
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.readable import Unreadable
-from rebalance.core.keyspace.records import MemberRecord, MemberState, NodeRecord
-from rebalance.core.keyspace.self_reports import ProcessRecord, store_name
+from rebalance.core.keyspace.records import MemberRecord, MemberState, NodeRecord, ProcessRecord, store_name
 from rebalance.core.keyspace.txn import KeyValue
 from rebalance.core.keyspace.upgrade import (
     OlderBuild,

@@ -13,8 +13,17 @@ from app.api.health import readyz
 from app.requests.context import acting
 from app.security.access_view import AccessView
 from catalog.core.audit import Actor
-from catalog.core.authorisation import Caller, Grants
-from catalog.core.principals import ALL_ZONES, SYSTEM, Grant, Privilege, User, local_user, zone_object
+from catalog.core.authorisation import (
+    ALL_ZONES,
+    SYSTEM,
+    Caller,
+    Grant,
+    Grants,
+    Privilege,
+    User,
+    local_user,
+    zone_object,
+)
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId
 from tests.fixtures.access_world import MemoryAccess

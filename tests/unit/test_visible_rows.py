@@ -12,11 +12,12 @@ from app.sql.statements.statement_line import QueryClient, QueryEntry
 from app.sql.views.view_registry import INTEGER, VARCHAR, ZONE_ID, Row, view
 from app.sql.views.view_snapshot import SystemSnapshot
 from app.sql.views.visible_rows import Permit, visible_rows
-from catalog.core.authorisation import Caller, Grants
-from catalog.core.principals import (
+from catalog.core.authorisation import (
     READY_PRIVILEGES,
     SYSTEM,
+    Caller,
     Grant,
+    Grants,
     Membership,
     Principal,
     Privilege,

@@ -13,8 +13,8 @@ from app.sql.query.sandbox_pool import QueryLimits, SandboxPool
 from app.views.keyspace_views import KeyspaceViews
 from app.views.waits import WaitCauses
 from catalog.core.zone import STORE_ENGINE, Node, ZoneId
+from rebalance.core.admission.limit_options import Window
 from rebalance.core.admission.move_admission import Limits, Move, Pause
-from rebalance.core.admission.windows import Window
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.keyspace.keys import PartitionId
 from tests.unit.sql_world import DEFAULT_NODES, World, opened

@@ -12,9 +12,9 @@ from catalog.service import CatalogService
 from rebalance.core.keyspace.keys import Keyspace, PartitionId
 from rebalance.core.keyspace.records import MemberRecord, MemberState
 from rebalance.core.keyspace.txn import Put, Txn
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.core.partition_maps.topology_version import Cluster, TopologyVersion, ZoneSpec
-from rebalance.exchange.core.result_record import ResultState
+from rebalance.exchange.core.exchange_messages import ResultState
 from rebalance.nodes.engine_hosts import NoMirrors
 from rebalance.nodes.kept_copies import ForeignCopies
 from rebalance.nodes.member_starts import ZoneNotes
@@ -22,13 +22,12 @@ from rebalance.nodes.own_records import OwnRecords
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.disk_changes import KeepHead, KeepMark
+from rebalance.store.core.disk_marks import ZoneLives
 from rebalance.store.core.log_records import CopyHead
-from rebalance.store.core.ring_codec import decode_ring, encode_ring
-from rebalance.store.core.ring_records import RingState, StoreStart
+from rebalance.store.core.ring_records import RingState, StoreStart, decode_ring, encode_ring
 from rebalance.store.core.store_effects import StopServer
 from rebalance.store.core.store_inputs import Ticked
 from rebalance.store.core.store_server import StoreServer
-from rebalance.store.core.zone_lives import ZoneLives
 from simulator.control.memory_metastore import MemoryMetastore
 from simulator.store.store_disk import SimulatedDisk
 from tests.fixtures.memory_unit_of_work import MemoryUnitOfWork

@@ -12,7 +12,7 @@ from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.messages import Position
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone
-from parser.calls import Call, Procedure
+from parser.queries import Call, Procedure
 from rebalance.controllers.planned_resets import PartitionReset
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_requests import RestRequest, StoreRequests

@@ -29,26 +29,32 @@ from app.sql.plan.member_counts import MemberCounts
 from app.sql.statements.results import ScriptError, StatementResult
 from app.sql.statements.script_reader import to_the_end
 from app.sql.statements.statement_ids import next_statement_id
-from catalog.core.access_tokens import NO_BASIS, AccessToken, LoginBasis
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord, Channel
-from catalog.core.authorisation import Caller, Grants
-from catalog.core.engine_limits import check_member_limits, error_for
+from catalog.core.authorisation import Caller, Grants, Principal
+from catalog.core.credentials import NO_BASIS, AccessToken, LoginBasis
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import AlterUser, Command, CreateUser, PrincipalCommand, Secret
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.principal_changes import check_password
-from catalog.core.principals import Principal
 from catalog.core.quorum import default_quorum
-from catalog.core.rebalancing import check_rebalancing
 from catalog.core.retention import Retention, Trimmed
-from catalog.core.snapshot import CatalogSnapshot, Change, Topology, ZoneDefaults, data_nodes_of
+from catalog.core.snapshot import (
+    CatalogSnapshot,
+    Change,
+    Topology,
+    ZoneDefaults,
+    check_member_limits,
+    check_rebalancing,
+    data_nodes_of,
+    error_for,
+)
 from catalog.core.statement_batch import CommandScript, ScriptRun, StatementStamp, fair_round
 from catalog.core.zone import NO_ZONE, Origin, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import HashPassword, OutboxRow, VersionRecord
 from catalog.service import VERSIONS_MAX, CatalogService
 from catalog.store.catalog_store import CatalogStore
-from catalog.store.session_rows import SqlSessions
+from catalog.store.credential_rows import SqlSessions
 from catalog.store.statement_log import SqlStatementLog
 from rebalance.hosting.fair_queue import FairThread
 

@@ -11,8 +11,7 @@ from app.sql.views.view_snapshot import SystemSnapshot
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationViews
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.rebalancing import PLACED
-from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.snapshot import PLACED, CatalogSnapshot
 from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from rebalance.controllers.event import why_not_restorable

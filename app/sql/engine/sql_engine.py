@@ -51,18 +51,19 @@ from app.sql.views.visible_rows import (
     visible_rows,
 )
 from catalog.core.audit import Action, AuditFilter
+from catalog.core.authorisation import SYSTEM, Privilege
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
-from catalog.core.principals import SYSTEM, Privilege
 from catalog.core.snapshot import Topology
 from catalog.ports import VersionRecord
-from parser.calls import Call, Procedure
 from parser.queries import (
+    Call,
     Ddl,
     DescribeTable,
     DescribeZone,
     ExplainDdl,
     ExplainPartition,
+    Procedure,
     Query,
     QueryPiece,
     Show,
@@ -70,7 +71,7 @@ from parser.queries import (
 )
 from parser.script import update_type
 from parser.select import PreparedQuery, prepare_query
-from parser.text_limits import ScriptLimits, StopFlag
+from parser.text import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
 from rebalance.controllers.topology import usable_nodes
 

@@ -32,8 +32,8 @@ from app.sql.engine.statement_gate import StatementGate
 from app.sql.statements.results import HELD, QueryResult, ScriptError, ShownResult
 from app.sql.statements.statement_ids import numbered
 from app.sql.statements.statement_line import StatementTurn, accepted
+from catalog.core.authorisation import SYSTEM, Privilege
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
-from catalog.core.principals import SYSTEM, Privilege
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.statement_log import (
     CommittedStatement,
@@ -46,7 +46,7 @@ from catalog.core.statement_log import (
 )
 from catalog.store.statement_log import SqlStatementLog, pack
 from parser.script import first_words, split_script
-from parser.text_limits import OWN_TEXT
+from parser.text import OWN_TEXT
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.client_connections import network_of
 

@@ -50,7 +50,7 @@ from catalog.core.zone import Zone
 from catalog.core.zone_options import ZONE_OPTIONS, ZoneOptionRow, option_text, value_of
 from parser.render import render, render_added_columns, render_table, render_zone
 from parser.script import split_script
-from parser.text_limits import DEFAULT_LIMITS, NEVER, OWN_TEXT, ScriptLimits, StopFlag
+from parser.text import DEFAULT_LIMITS, NEVER, OWN_TEXT, ScriptLimits, StopFlag
 from parser.to_command import parse_each
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import effective_replicas
 from catalog.core.zone import STORE_ENGINE, DistributionAlgorithm, Node, Zone, ZoneId, zone_engine
+from catalog.core.zone_options import NodeFilters, may_use
 from catalog.filters.json_path import JSON_PATH
 from rebalance.kernels.rendezvous import place
 

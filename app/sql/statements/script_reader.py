@@ -15,7 +15,7 @@ from catalog.core.messages import Command
 from parser.hidden_secrets import hide_secrets
 from parser.queries import QueryPiece, cut_script, parse_statement
 from parser.script import check_size
-from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
+from parser.text import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.to_command import parse_ddl
 from rebalance.hosting.fair_queue import FairThread
 

@@ -22,10 +22,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from app.requests.context import current_actor, current_principal
-from catalog.core.access_tokens import is_within
-from catalog.core.authorisation import Caller, Held
+from catalog.core.authorisation import Caller, Held, Principal
+from catalog.core.credentials import is_within
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import Principal
 from rebalance.hosting.client_connections import network_of
 
 

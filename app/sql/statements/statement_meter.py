@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from app.metrics.outcomes import AnswerOutcome, outcome_of
 from app.sql.statements.results import ScriptError
 from catalog.core.messages import Command
-from parser.calls import Call
 from parser.queries import (
+    Call,
     Ddl,
     DescribeTable,
     DescribeZone,
@@ -22,9 +22,7 @@ from parser.queries import (
     Show,
     Statement,
 )
-from rebalance.ports.measures import NO_MEASURES, Measures
-from rebalance.ports.metric_row import OTHER
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import NO_MEASURES, OTHER, Measures, Metric
 
 SCRIPT = "SCRIPT"
 """The kind of several statements together that are not all of one kind."""

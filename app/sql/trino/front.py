@@ -44,7 +44,7 @@ from app.sql.trino.trino_session import (
 )
 from app.sql.views.metadata import rewrite_show
 from app.sql.views.view_registry import CATALOG, check_place
-from catalog.core.access_tokens import scope_text
+from catalog.core.credentials import scope_text
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.statement_log import (
     REPEAT_PREFIX,
@@ -59,7 +59,7 @@ from catalog.core.zone import ZoneId
 from catalog.store.statement_log import pack
 from parser.hidden_secrets import hide_secrets
 from parser.script import check_size, first_words
-from parser.text_limits import StopFlag
+from parser.text import StopFlag
 
 POLL_S = 0.2
 CHANGES = frozenset({"CREATE", "ALTER", "DROP", "GRANT", "REVOKE"})

@@ -33,7 +33,7 @@ from parser.queries import QUERY_WORDS, QUESTION_WORDS
 from parser.query_values import is_not_finite
 from parser.script import Piece, check_size, first_words, split_script
 from parser.select import QueryDialect, TooManyStepsError
-from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
+from parser.text import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 
 PARAMETER_TOKENS_MAX = 10_000
 """Of all the values of one statement."""

@@ -21,7 +21,7 @@ from app.sql.views.view_snapshot import SystemSnapshot
 from app.views.operation_views import OperationFilter, OperationViews
 from app.views.partition_map import partition_map_of
 from app.views.sight import shown_state
-from catalog.core.principals import Principal
+from catalog.core.authorisation import Principal
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.assignments.assignment import Assignments, nodes_of
 from rebalance.core.assignments.target import TargetPointer
@@ -38,7 +38,7 @@ from rebalance.core.moves.partition_state import (
     local_state,
 )
 from rebalance.core.operations.operation import Operation, operation_id
-from rebalance.core.partition_maps.affinity import effective, preferred_primary
+from rebalance.core.partition_maps.partition_map import effective, preferred_primary
 from rebalance.kernels.partition_map import STATE_NAMES
 from rebalance.store.core.exchange_record import EventName, ExchangeRecord, PhaseTime, decode_exchange
 

@@ -20,9 +20,18 @@ from app.security.statement_policy import (
 from app.sql.views.view_registry import SCHEMA, ZONE_ID, Row, SystemView
 from app.sql.views.view_rows import GRANTS
 from app.sql.views.view_snapshot import SystemSnapshot
-from catalog.core.access_tokens import scope_text
-from catalog.core.authorisation import Caller, Grants, Held
-from catalog.core.principals import ALL_ZONES, SYSTEM, ObjectKind, Principal, Privilege, zone_object
+from catalog.core.authorisation import (
+    ALL_ZONES,
+    SYSTEM,
+    Caller,
+    Grants,
+    Held,
+    ObjectKind,
+    Principal,
+    Privilege,
+    zone_object,
+)
+from catalog.core.credentials import scope_text
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import ZoneId
 from parser.queries import ExplainPartition, Show, Statement

@@ -3,18 +3,24 @@
 Who writes what: a node writes its own ``nodes/<name>`` (under its lease) and its own ``members/...`` keys; the
 agent beside a group's leader writes ``partition/.../configuration``; the first agent that sees every initial
 member reserved writes ``partition/.../group``, once.
+
+What processes tell of themselves, for every server's /readyz.
+
+Changes of peers that do not succeed, as leaders' nodes tell them: the newest few, in a record a node.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Self
 
 from catalog.core.codec import Codec, Extensible, Form, Record, optional, pairs
 from catalog.core.level import NO_LEVEL
-from catalog.core.zone import DEFAULT_ENGINE, Node
+from catalog.core.zone import DEFAULT_ENGINE, Node, ZoneId
+from rebalance.core.keyspace.keys import PartitionId
 
 REMEMBERED = 4_096
 """Records of members and configurations that are decoded once."""
@@ -315,3 +321,181 @@ def rounded_revision(revision: int) -> int:
     that its group's revision doubles, and what is published is never too much."""
     step = 1 << max(revision.bit_length() - 2, 0)
     return revision // step * step
+
+
+DISK_FULL_SHARE = 0.02
+"""A disk of which less is free counts as full."""
+
+_OF_STORE = " store"
+
+
+def store_name(node: str) -> str:
+    """Of the process that is a node's store server. No node's own name has a space."""
+    return f"{node}{_OF_STORE}"
+
+
+def is_store(process: str) -> bool:
+    """Whether the process is the store server of a node, which starts and stops it."""
+    return process.endswith(_OF_STORE)
+
+
+class ProcessRole(Enum):
+    """The kinds of processes. A server that runs controllers speaks for them too."""
+
+    SERVER = "server"
+    CONTROLLER = "controller"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble(Extensible):
+    """A task that has ended ``ends`` times, the last time for ``cause``. ``runs``: it was started again, and
+    is not steady yet."""
+
+    task: str
+    ends: int
+    cause: str
+    runs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord(Record):
+    """``defects``: unexpected failures since the process started. ``build``: the version that runs, made of
+    ``commit``, of release level ``level`` (0: of a build that knows of none).
+    ``formats``: of the records that it reads. ``metrics``: URL at which it is scraped; empty: it is not.
+    ``disk_full``: the disk of its data directory has less than ``DISK_FULL_SHARE`` left.
+    ``certificate``: of those that it has loaded, authorities among them, the file of the one that ends first,
+    at ``certificate_end_s`` since 1970; empty: it has none."""
+
+    role: str
+    troubles: tuple[Trouble, ...] = ()
+    defects: int = 0
+    last_defect: str = ""
+    build: str = ""
+    formats: tuple[int, ...] = ()
+    metrics: str = ""
+    disk_full: bool = False
+    certificate: str = ""
+    certificate_end_s: int = 0
+    commit: str = ""
+    level: int = NO_LEVEL
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingZone(Extensible):
+    """``since_ms``: Unix milliseconds."""
+
+    zone_id: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRecord(Record):
+    """Spark's state, and the zone that has waited for its placement for longest; None: none for long."""
+
+    state: str
+    message: str
+    driver_pid: int | None = None
+    waiting: WaitingZone | None = None
+
+
+ProcessRecord.codec = Codec(
+    ProcessRecord,
+    # They came later than the rest.
+    omit=(
+        *("build", "formats", "metrics", "disk_full", "certificate", "certificate_end_s"),
+        *("commit", "level"),
+    ),
+    required=("troubles", "defects", "last_defect"),
+)
+EngineRecord.codec = Codec(EngineRecord)
+
+
+NODE_MAX = 20
+"""Failures that one node tells."""
+ALL_MAX = 100
+"""Failures that are shown; a node's record goes when all of these are newer."""
+CAUSE_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """What keeps a change from going on, as its leader's node sees it now. ``attempt``: how many have failed;
+    0: none could be begun."""
+
+    code: str
+    cause: str
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure(Extensible):
+    """``since_ms``: when it was first reported, ``at_ms`` when it was last seen to go on; Unix milliseconds."""
+
+    zone_id: ZoneId
+    partition: int
+    code: str
+    cause: str
+    term: int
+    attempt: int
+    since_ms: int
+    at_ms: int
+
+    @property
+    def of(self) -> PartitionId:
+        return PartitionId(self.zone_id, self.partition)
+
+    def is_news(self, failing: Failing) -> bool:
+        """Whether ``failing``, which has the same code, is to be reported after this: the cause is another one,
+        or attempts have doubled. The 2,001st is no news."""
+        return failing.cause[:CAUSE_MAX] != self.cause or failing.attempt >= 2 * max(self.attempt, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRecord(Record):
+    """Of one node, the newest first."""
+
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def partitions(self) -> frozenset[PartitionId]:
+        return frozenset(failure.of for failure in self.failures)
+
+    def with_news(self, news: Collection[Failure], lives: Callable[[PartitionId], bool]) -> FailureRecord:
+        """With ``news`` in place of the earlier reports of the same failures, and without partitions that are
+        no more: the newest ``NODE_MAX``."""
+        known = {_series(failure): failure for failure in (*self.failures, *news)}
+        kept = (failure for failure in known.values() if lives(failure.of))
+        return replace(self, failures=tuple(sorted(kept, key=_newest_first)[:NODE_MAX]))
+
+
+def failure_after(
+    before: Failure | None, partition: PartitionId, term: int, failing: Failing, now_ms: int
+) -> Failure:
+    """``failing`` as it is reported after ``before``, the same failure."""
+    since_ms = before.since_ms if before is not None else now_ms
+    cause, (zone_id, number) = failing.cause[:CAUSE_MAX], (partition.zone_id, partition.partition)
+    return Failure(zone_id, number, failing.code, cause, term, failing.attempt, since_ms, now_ms)
+
+
+def newest(records: Mapping[str, FailureRecord]) -> list[tuple[str, Failure]]:
+    """Of all nodes, by name: the newest ``ALL_MAX`` with the reporting node, the newest first."""
+    failures = [(node, failure) for node, record in records.items() for failure in record.failures]
+    return sorted(failures, key=lambda entry: (_newest_first(entry[1]), entry[0]))[:ALL_MAX]
+
+
+def outdated(records: Mapping[str, FailureRecord]) -> Sequence[str]:
+    """Nodes of whose failures none is among the newest ``ALL_MAX``: their records may go."""
+    shown = {node for node, _ in newest(records)}
+    return sorted(records.keys() - shown)
+
+
+def _series(failure: Failure) -> tuple[PartitionId, str, int]:
+    return failure.of, failure.code, failure.since_ms
+
+
+def _newest_first(failure: Failure) -> tuple[int, ZoneId, int, str]:
+    return -failure.at_ms, failure.zone_id, failure.partition, failure.code
+
+
+FailureRecord.codec = Codec(FailureRecord, required=("failures",))

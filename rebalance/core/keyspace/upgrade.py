@@ -11,8 +11,14 @@ from catalog.core.codec import Codec, Record
 from catalog.core.level import NO_LEVEL
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import Unreadable, read
-from rebalance.core.keyspace.records import MemberRecord, MemberState, NodeRecord
-from rebalance.core.keyspace.self_reports import ProcessRecord, ProcessRole, is_store
+from rebalance.core.keyspace.records import (
+    MemberRecord,
+    MemberState,
+    NodeRecord,
+    ProcessRecord,
+    ProcessRole,
+    is_store,
+)
 from rebalance.core.keyspace.txn import KeyValue
 
 OLDER_S = 600

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from rebalance.core.assignments.assignment import Assignments
+from rebalance.core.assignments.assignment import Assignments, shortfall
 from rebalance.core.assignments.guarded_write import (
     Decision,
     Observed,
@@ -17,7 +17,6 @@ from rebalance.core.assignments.guarded_write import (
     decode_trigger,
     require_readable,
 )
-from rebalance.core.assignments.replica_shortfall import shortfall
 from rebalance.core.backoff import Backoff
 from rebalance.core.keyspace.readable import readable
 from rebalance.core.keyspace.records import GivenUpJoiner, GivenUpRecord, MemberRecord, MemberState

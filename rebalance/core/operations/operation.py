@@ -5,20 +5,245 @@ revision, so every writer, before or after a crash, writes the same one. It is a
 target and decides nothing about partitions: those follow their own keys.
 
 ``STATES`` is the whole life of an operation: a change of state that is not in it does not happen.
+
+How far an operation is: counted from its partitions as they were seen, never running backwards (VOL-104).
+
+A partition is *there* when it has processed the operation's event, its group is founded, what is stable is the
+target, nothing is pending or planned, and its learners have their copies. Voters are not asked for again: a
+group that has switched keeps its configuration, whichever node is down by now.
+
+When an operation made progress last, and whether it is stuck.
+
+Progress is a partition that ended, a stage that was reached, or bytes that came. Its time is stored with the
+operation, so that a controller that takes over goes on counting. As long as all that is left waits for what
+somebody has asked for (a pause, a window, a cap, a rate, one operation at a time, a dead node that leaves), the
+operation is *held*, and no time is counted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from catalog.core.codec import Codec, Extensible, Form, Record, natural, sequence
 from catalog.core.zone import PARTITIONS_LIMIT, ZoneId
-from rebalance.core.operations.operation_movement import Movement
-from rebalance.core.operations.operation_progress import Tally
+from rebalance.core.causes.cause import Cause, labels_of, told_cause
+from rebalance.core.causes.cause_table import PERMITTED
+from rebalance.core.keyspace.records import MemberState
+from rebalance.core.moves.move_status import MoveState, PartitionView, joiner_gone, partition_status
+
+SHOWN_MAX = 20
+"""So many partitions are named for each cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally(Extensible):
+    """Partitions and bytes as of ``at_ms``. ``bytes_total`` is the estimate of the bytes to copy, made once,
+    when the operation began; ``bytes_done`` measures what copies that are there take on disk, on every node
+    that got one, and may come out higher. 0 where it is not reported yet."""
+
+    total: int = 0
+    done: int = 0
+    bytes_total: int = 0
+    bytes_done: int = 0
+    at_ms: int = 0
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """None of which ever falls."""
+        return self.total, self.done, self.bytes_total, self.bytes_done, self.at_ms
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStep:
+    """Where one partition of an operation is. ``cause`` is empty only when it is there. ``copy_bytes``: of all
+    copies that the operation makes of it. ``untouched``: nothing of the operation has begun here. ``given_up``:
+    it ended here without nodes that were gone, and is not there."""
+
+    partition: int
+    state: MoveState
+    cause: str = ""
+    copy_bytes: int = 0
+    untouched: bool = False
+    given_up: bool = False
+    copied: int = 0
+    """By what joining members say, while they catch up; in no unit, only to see it grow."""
+
+
+def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int = 0) -> PartitionStep:
+    """``copies``: how many nodes get a copy of the partition by the operation.
+
+    What was overtaken (a recovery or a cancel has written after the target) is there once it rests: nothing of
+    the operation is left then.
+    """
+    size = view.configuration.size_bytes if view.configuration is not None else 0
+    if view.unreadable:
+        return PartitionStep(number, MoveState.WAITING, view.unreadable, copies * size)
+    at_rest = view.pending is None and view.planned is None
+    untouched = not view.processed and not view.recovered
+    if view.recovered and at_rest:
+        return PartitionStep(number, MoveState.DONE)
+    if cause := joiner_gone(view):
+        return PartitionStep(number, MoveState.WAITING, cause, copies * size, given_up=True)
+    copied = sum(member.copied for member in view.members.values())
+    status = partition_status(view, alive)
+    if _is_there(view) and at_rest:
+        return PartitionStep(number, MoveState.DONE, copy_bytes=copies * size)
+    if status.state is MoveState.DONE:
+        return PartitionStep(number, MoveState.WAITING, Cause.PLANNED_NEXT.text(), copies * size, untouched)
+    return PartitionStep(number, status.state, status.cause, copies * size, untouched, copied=copied)
+
+
+def _is_there(view: PartitionView) -> bool:
+    if not view.processed or view.stable is None or view.stable != view.target:
+        return False
+    if view.owners is not None:
+        return bool(view.owners.effective)
+    if view.configuration is None:
+        return False
+    mirrors = (view.members[node].mirror for node in view.stable.learners if node in view.members)
+    running = sum(mirror is not None and mirror.state is MemberState.RUNNING for mirror in mirrors)
+    return running == len(view.stable.learners)
+
+
+def advance(before: Tally, steps: Iterable[PartitionStep], at_ms: int) -> Tally:
+    """The tally after another look. Invariants: no number falls, nothing is done that was not seen done, and
+    the estimate stays what it was."""
+    total = done = bytes_done = 0
+    for step in steps:
+        there = step.state is MoveState.DONE
+        total, done = total + 1, done + there
+        bytes_done += there * step.copy_bytes
+    return Tally(
+        total=max(before.total, total),
+        done=max(before.done, done),
+        bytes_total=before.bytes_total,
+        bytes_done=max(before.bytes_done, bytes_done),
+        at_ms=max(before.at_ms, at_ms),
+    )
+
+
+def is_finished(steps: Sequence[PartitionStep]) -> bool:
+    """Whether nothing is left, seen in one look. An operation without partitions has nothing to wait for."""
+    return all(step.state is MoveState.DONE or step.given_up for step in steps)
+
+
+def given_up_cause(steps: Sequence[PartitionStep]) -> str:
+    """Why a finished operation did not get everywhere; empty: it did."""
+    causes = [step.cause for step in steps if step.given_up]
+    if not causes:
+        return ""
+    first = Counter(causes).most_common(1)[0][0]
+    return f"{first} ({len(causes)} of {len(steps)} partitions)"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """``rate``: bytes a second since it began, None when that is not known. ``left_s``: until the end at the
+    same pace, by bytes while those copied are less than the estimate, else by partitions."""
+
+    rate: float | None = None
+    left_s: float | None = None
+
+
+def estimate(tally: Tally, begun_ms: int | None, now_ms: int) -> Estimate:
+    """Of an operation that runs: while nothing ends, the rate falls and the end goes further away."""
+    if begun_ms is None or now_ms <= begun_ms:
+        return Estimate()
+    elapsed_s = (now_ms - begun_ms) / 1_000
+    rate = tally.bytes_done / elapsed_s if tally.bytes_done else None
+    done, total = tally.bytes_done, tally.bytes_total
+    if not 0 < done < total:
+        done, total = tally.done, tally.total
+    left_s = elapsed_s * (total - done) / done if done else None
+    return Estimate(rate, left_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """``partitions`` that do not move, and why; at most ``SHOWN_MAX`` are named, ``count`` has all."""
+
+    cause: str
+    count: int
+    partitions: tuple[int, ...]
+
+
+def stuck(steps: Iterable[PartitionStep]) -> tuple[Waiting, ...]:
+    """What waits, by cause, the most frequent first."""
+    numbers: dict[str, list[int]] = {}
+    for step in steps:
+        if step.state is MoveState.WAITING:
+            numbers.setdefault(step.cause, []).append(step.partition)
+    ranked = sorted(numbers.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(Waiting(cause, len(partitions), tuple(partitions[:SHOWN_MAX])) for cause, partitions in ranked)
+
+
+STUCK_MS = 10 * 60 * 1_000
+NOTED_MS = 10_000
+"""Bytes that come are noted no more often: each note is a write."""
+
+_UNTOUCHED, _BEGUN, _THERE = 0, 1, 5
+_RANKS = {Cause.CATCHING_UP: 2, Cause.JOINT: 3, Cause.STABLE: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Movement(Extensible):
+    """``stages``: the stages that all partitions have reached, added up; it never falls. ``copied``: what
+    joining members said when it was noted. ``at_ms``: of the last progress, or of the begin or end of what held
+    the operation; 0: nobody has looked yet."""
+
+    stages: int = 0
+    copied: int = 0
+    at_ms: int = 0
+    held: bool = False
+
+    def is_stuck(self, now_ms: int) -> bool:
+        """Of an operation that is not over."""
+        return self.at_ms > 0 and not self.held and now_ms - self.at_ms >= STUCK_MS
+
+
+def moved(
+    before: Movement,
+    steps: Sequence[PartitionStep],
+    now_ms: int,
+    *,
+    limited: bool = False,
+    leaving: Collection[str] = (),
+) -> Movement:
+    """The movement after another look. ``limited``: limits or pauses hold now, so that what was not begun may
+    have to wait. ``leaving``: nodes that are drained and do not live."""
+    stages, copied = sum(map(_rank, steps)), sum(step.copied for step in steps)
+    left = [step for step in steps if step.state is not MoveState.DONE and not step.given_up]
+    held = bool(left) and all(_is_held(step, limited, leaving) for step in left)
+    if before.at_ms == 0 or stages > before.stages or held != before.held:
+        return replace(before, stages=max(stages, before.stages), copied=copied, at_ms=now_ms, held=held)
+    if copied < before.copied:
+        # Copies that have ended are not counted any more, and one that begins anew has nothing yet.
+        return replace(before, copied=copied)
+    if copied > before.copied and now_ms - before.at_ms >= NOTED_MS:
+        return replace(before, copied=copied, at_ms=now_ms)
+    return before
+
+
+def _rank(step: PartitionStep) -> int:
+    if step.state is MoveState.DONE or step.given_up:
+        return _THERE
+    return _UNTOUCHED if step.untouched else _RANKS.get(labels_of(step.cause).stage, _BEGUN)
+
+
+def _is_held(step: PartitionStep, limited: bool, leaving: Collection[str]) -> bool:
+    if step.untouched and limited:
+        return True
+    cause = told_cause(step.cause)
+    if cause is Cause.NODE_DOWN:
+        names = step.cause.rpartition(f"{cause.value}: ")[2].split(", ")
+        return all(name in leaving for name in names)
+    return cause in PERMITTED
+
 
 KEPT_MAX = 200
 """Operations of one zone that are remembered, the newest."""

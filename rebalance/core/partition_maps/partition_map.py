@@ -3,19 +3,126 @@
 A node's own map is always up to date; a full map is what the coordinator had heard when it built it, and may
 lag behind the nodes (PME-109). Maps are values: a change makes a new one. Source: Ignite 2's partition map
 exchange (PME-062, PME-063, PME-065, PME-098, PME-106, PME-111, PME-140).
+
+Which full partition map of a zone holds: a pointer that names its chunks, and the version that it has.
+
+``version`` is the cluster's topology version for this zone: the major number is that of the recorded topology
+(nodes joined or left), the minor one counts changes of primaries since. ``sequence`` counts every published
+change.
+
+Which node leads a partition now: the *ideal* assignment against the one that holds in fact.
+
+The ideal assignment comes from placement, its first node is the preferred primary. The *effective* one is what
+is true while copies are missing or late: its first node must own its copy, so that the primary always has the
+most actual data. In a stable topology the two are the same list. (PME-076..087; Ignite 2's late affinity.)
+
+Where a record stands in a partition's log.
+
+A counter alone does not say whose record it is: the tail of a dead primary that nobody acknowledged may have a
+higher counter than records that were acknowledged since. So all comparisons are of positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
+from typing import NamedTuple
 
+from catalog.core.codec import Codec, Form, Record, text
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import StorePosition
 from rebalance.core.partition_maps.topology_version import TopologyVersion
+
+
+class CopyState(Enum):
+    """One copy of a partition, as its node reports it."""
+
+    MOVING = "MOVING"  # it is being filled and must not lead
+    OWNING = "OWNING"  # it is complete
+    RENTING = "RENTING"  # complete, but nobody wants it any more
+    EVICTED = "EVICTED"
+    LOST = "LOST"
+
+
+class PrimaryStrategy(Enum):
+    """How a temporary primary is found. AVAILABILITY: at activation, after a change of the baseline, and when a
+    node left. JOIN: when nodes joined, whose first role is that of a backup."""
+
+    AVAILABILITY = "AVAILABILITY"
+    JOIN = "JOIN"
+
+
+def effective(
+    ideal: Sequence[str],
+    states: Mapping[str, CopyState],
+    strategy: PrimaryStrategy = PrimaryStrategy.AVAILABILITY,
+    joined: Collection[str] = (),
+) -> tuple[str, ...]:
+    """The assignment that holds: ``ideal`` with an owner of the partition in front.
+
+    ``states``: node -> state of its copy, living nodes only. With JOIN a node of ``joined`` never comes first
+    while another owner is there. An owner outside of ``ideal`` leads only when none in it
+    owns a copy, in name order; without any owner nobody may lead, and the answer is empty.
+    """
+    late = frozenset(joined) if strategy is PrimaryStrategy.JOIN else frozenset()
+    owners = [node for node in ideal if states.get(node) is CopyState.OWNING]
+    others = sorted(node for node, state in states.items() if state is CopyState.OWNING and node not in ideal)
+    if not owners and not others:
+        return ()
+    ranked = sorted(owners, key=lambda node: node in late)
+    primary = (ranked or others)[0]
+    if ranked and ranked[0] in late and others:
+        primary = others[0]
+    return (primary, *(node for node in ideal if node != primary))
+
+
+def surplus_copies(ideal: Sequence[str], states: Mapping[str, CopyState]) -> frozenset[str]:
+    """Owners that nobody needs any more: outside of ``ideal``, and every ideal node owns its copy (PME-082).
+    They become RENTING."""
+    if any(states.get(node) is not CopyState.OWNING for node in ideal):
+        return frozenset()
+    return frozenset(node for node, state in states.items() if state is CopyState.OWNING and node not in ideal)
+
+
+def preferred_primary(peers: Sequence[str], alive: Collection[str]) -> str | None:
+    """The first voter that lives: who should lead. None when none of them does (IEP-037: never a learner)."""
+    return next((node for node in peers if node in alive), None)
+
+
+MINOR_BITS = 32
+
+
+class StorePosition(NamedTuple):
+    """``epoch``: the exchange that made the primary which wrote the record (``epoch_of``). ``counter`` counts
+    the records of the partition from 1 and goes on over epochs.
+
+    A tuple, since servers compare and keep millions of them: order and hash are those of the pair.
+    """
+
+    epoch: int
+    counter: int
+
+    def __str__(self) -> str:
+        return f"{version_of(self.epoch)}:{self.counter}"
+
+
+NO_RECORD = StorePosition(0, 0)
+"""Before the first record."""
+
+
+def epoch_of(version: TopologyVersion) -> int:
+    """The version as one number below 2**63 that keeps the order. Raises ValueError beyond 2**31 major or 2**32
+    minor versions."""
+    if version.major >> 31 or version.minor >> MINOR_BITS:
+        raise ValueError(f"version {version} is beyond 2147483647.4294967295")
+    return version.major << MINOR_BITS | version.minor
+
+
+def version_of(epoch: int) -> TopologyVersion:
+    """The reverse of ``epoch_of``."""
+    return TopologyVersion(epoch >> MINOR_BITS, epoch & (1 << MINOR_BITS) - 1)
+
 
 TRANSITIONS: Mapping[CopyState | None, frozenset[CopyState]] = MappingProxyType(
     {
@@ -218,3 +325,42 @@ def union(
     nodes = {node: singles[node].copies for node in sorted(singles)}
     heard = {node: singles[node].sequence for node in sorted(singles)}
     return FullMap(zone, version, coordinator, MapStamp(order, 0), nodes, heard)
+
+
+MAP_PERIOD_S = 1.0
+"""How often a node writes its map, and the leading controller those of zones, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneMapPointer(Record):
+    """``coordinator``: the controller that merged it. ``chunks`` keys hold ``size_bytes`` bytes together.
+
+    Three CRC-32 tell what changed: ``primaries``; ``routes``, all that clients route by; ``content``,
+    everything.
+    """
+
+    version: TopologyVersion
+    sequence: int
+    coordinator: str
+    chunks: int
+    size_bytes: int
+    primaries: int
+    routes: int
+    content: int
+
+    @property
+    def tag(self) -> str:
+        """Names this state of the map, for caches: equal tags, equal maps."""
+        return f"{self.version}-{self.sequence}"
+
+
+ZoneMapPointer.codec = Codec(
+    ZoneMapPointer, forms={"version": Form(lambda value: TopologyVersion.parse(text(value)), str)}
+)
+
+
+def next_version(before: ZoneMapPointer | None, topology: int, primaries: int) -> TopologyVersion:
+    """The version of a map that is merged now. It never goes back, also if the record of the topology did."""
+    if before is None or topology > before.version.major:
+        return TopologyVersion(topology)
+    return before.version.next_minor if primaries != before.primaries else before.version

@@ -18,7 +18,7 @@ from catalog.core.quorum import majority
 from rebalance.core.keyspace.readable import Unreadable
 from rebalance.core.keyspace.records import MemberRole
 from rebalance.core.moves.move_status import PartitionView, unseen_voters
-from rebalance.core.topology.isolation import FenceRecord, reset_after_ms
+from rebalance.core.topology.fencing import FenceRecord, reset_after_ms
 
 NOT_FENCED = "NOT_FENCED"
 """First word of the cause of a partition whose absent voters nobody may take for silent."""

@@ -3,17 +3,21 @@
 A zone's timers are not stored: what waits, and until when, follows from the topology's times, the zone's two
 settings and the data nodes as they are. So ALTER of a timer counts from the event that started it, a restart
 changes nothing, and there is nothing to cancel when a node comes back.
+
+What a zone's data nodes were: one entry for each change of the set, newest last, bounded.
+
+The past does not change: an entry has the time at which the set was written, also when a timer was due earlier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from catalog.core.codec import Codec, Record
-from catalog.core.node_filter import NodeFilters, may_use
+from catalog.core.codec import Codec, Extensible, Record, listed
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.zone import EVERY_NODE, TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Zone, ZoneIntent
+from catalog.core.zone_options import NodeFilters, may_use
 from rebalance.core.topology.node_presence import Topology
 
 DEFAULT_WEIGHT = 1.0
@@ -197,3 +201,65 @@ def replica_counts(intent: ZoneIntent, data_nodes: DataNodes) -> tuple[int, int]
     """``(replicas, voters)`` of each partition; replicas that do not vote are learners (IEP-005)."""
     voters = consensus_size(data_nodes.quorum, intent.zone.replicas, len(data_nodes.nodes))
     return effective_replicas(intent.zone.replicas, len(data_nodes.nodes)), voters
+
+
+ENTRIES_MAX = 64
+NAMES_MAX = 20_000
+"""Names in all entries together: the value stays far below what the metastore takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry(Extensible):
+    """``nodes`` since ``at_ms``. ``revision`` is the metastore's at which they were written; 0 in the newest
+    entry, whose revision is the key's own ``mod_revision``: a value cannot name the revision that writes it."""
+
+    at_ms: int
+    nodes: tuple[str, ...]
+    revision: int = 0
+
+
+_ENTRY = Codec(HistoryEntry, required=("revision",))
+
+
+@dataclass(frozen=True, slots=True)
+class DataNodesHistory(Record):
+    entries: tuple[HistoryEntry, ...] = ()
+
+    def extended(self, nodes: tuple[str, ...], now_ms: int, mod_revision: int) -> DataNodesHistory:
+        """With ``nodes`` since ``now_ms``; ``mod_revision`` is this history's own, as read.
+
+        The oldest entries go when there are too many, the last one never. The same nodes again add nothing,
+        and times never go back.
+        """
+        *older, last = self.entries or (None,)
+        if last is None:
+            return replace(self, entries=(HistoryEntry(now_ms, nodes),))
+        if last.nodes == nodes:
+            return self
+        entry = HistoryEntry(max(now_ms, last.at_ms), nodes)
+        kept = [entry, replace(last, revision=mod_revision), *reversed([past for past in older if past])]
+        names = 0
+        for count, kept_entry in enumerate(kept):
+            names += len(kept_entry.nodes)
+            if count and (count >= ENTRIES_MAX or names > NAMES_MAX):
+                kept = kept[:count]
+                break
+        return replace(self, entries=tuple(reversed(kept)))
+
+    def at_time(self, at_ms: int) -> tuple[str, ...] | None:
+        """The nodes at a wall-clock time; None: before what is kept."""
+        node_sets = [entry.nodes for entry in self.entries if entry.at_ms <= at_ms]
+        return node_sets[-1] if node_sets else None
+
+    def at_revision(self, revision: int, mod_revision: int) -> tuple[str, ...] | None:
+        """The nodes at a metastore revision; ``mod_revision`` is this history's own. None: before what is
+        kept."""
+        node_sets = [entry.nodes for entry in self.entries if (entry.revision or mod_revision) <= revision]
+        return node_sets[-1] if node_sets else None
+
+
+DataNodesHistory.codec = Codec(
+    DataNodesHistory,
+    required=("entries",),
+    forms={"entries": listed(_ENTRY.form)},
+)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.topology_version import TopologyVersion, ZoneSpec
-from rebalance.exchange.core.exchange_messages import FullMessage, Message
+from rebalance.exchange.core.exchange_messages import FullMessage, Message, ResultRecord
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.exchange.core.late_affinity import ZoneAffinity
 from rebalance.exchange.core.partition_analysis import Difference
-from rebalance.exchange.core.result_record import ResultRecord
 
 
 @dataclass(frozen=True, slots=True)

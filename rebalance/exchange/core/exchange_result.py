@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.partition_map import FullMap, SingleMap, union
-from rebalance.core.partition_maps.store_positions import StorePosition, epoch_of
+from rebalance.core.partition_maps.partition_map import FullMap, SingleMap, StorePosition, epoch_of, union
 from rebalance.core.partition_maps.topology_version import (
     Cluster,
     DiscoveryEvent,
@@ -18,7 +17,17 @@ from rebalance.core.partition_maps.topology_version import (
     Trigger,
     ZoneSpec,
 )
-from rebalance.exchange.core.exchange_messages import FullMessage, Lists, SingleMessage
+from rebalance.exchange.core.exchange_messages import (
+    FullMessage,
+    GoneServer,
+    Lists,
+    Outcomes,
+    PartitionOutcome,
+    ResultRecord,
+    ResultState,
+    SingleMessage,
+    changed_outcomes,
+)
 from rebalance.exchange.core.exchange_states import (
     affinity_strategy,
     assigns_states,
@@ -26,29 +35,22 @@ from rebalance.exchange.core.exchange_states import (
     keeps_primaries,
     waits_for_primaries,
 )
-from rebalance.exchange.core.in_sync_sets import partition_outcome
 from rebalance.exchange.core.late_affinity import (
     AffinityFunction,
     ZoneAffinity,
     ideal_lists,
     is_rebalanced,
+    partition_outcome,
     zone_affinity,
 )
 from rebalance.exchange.core.partition_analysis import (
+    NOTHING_SETTLED,
     Difference,
     ZoneOutcome,
     ZoneRules,
     analyse,
+    settled_partitions,
 )
-from rebalance.exchange.core.result_record import (
-    GoneServer,
-    Outcomes,
-    PartitionOutcome,
-    ResultRecord,
-    ResultState,
-    changed_outcomes,
-)
-from rebalance.exchange.core.settled_partitions import NOTHING_SETTLED, settled_partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import PrimaryStrategy
+from rebalance.core.partition_maps.partition_map import PrimaryStrategy
 from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, Trigger, ZoneSpec
 
 

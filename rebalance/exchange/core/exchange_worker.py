@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.partition_map import SingleMap
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import SingleMap, StorePosition
 from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import (
     Apply,
@@ -38,16 +37,18 @@ from rebalance.exchange.core.exchange_effects import (
 )
 from rebalance.exchange.core.exchange_messages import (
     FullMessage,
+    GoneServer,
     LatchCount,
     LatchOpen,
     Message,
+    ResultRecord,
+    ResultState,
     SingleMessage,
     SingleRequest,
 )
 from rebalance.exchange.core.exchange_result import affinities_of, conclude, has_digests
 from rebalance.exchange.core.exchange_states import ExchangePlan, ExchangeType, Phase, plan_exchange
 from rebalance.exchange.core.late_affinity import AffinityFunction, ZoneAffinity
-from rebalance.exchange.core.result_record import GoneServer, ResultRecord, ResultState
 from rebalance.exchange.core.running_exchange import ExchangeInbox, RunningExchange, same_servers, wanted_copies
 from rebalance.exchange.core.state_updates import StateUpdates
 

@@ -21,16 +21,15 @@ from rebalance.core.partition_maps.partition_map import (
     with_single,
 )
 from rebalance.core.partition_maps.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
-from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
-from rebalance.exchange.core.in_sync_sets import can_agree
+from rebalance.exchange.core.exchange_messages import FullMessage, PartitionOutcome, ResultState, SingleMessage
 from rebalance.exchange.core.late_affinity import (
     ZoneAffinity,
+    can_agree,
     can_switch,
     has_ready_primaries,
     wait_list,
     without_node,
 )
-from rebalance.exchange.core.result_record import PartitionOutcome, ResultState
 
 NOT_AGREED = -1
 """Sequence of maps that each server made for itself: they may differ until the coordinator publishes its

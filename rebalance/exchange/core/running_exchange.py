@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import Effect, Send
-from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
+from rebalance.exchange.core.exchange_messages import FullMessage, GoneServer, ResultRecord, SingleMessage
 from rebalance.exchange.core.exchange_result import Collected, Conclusion
 from rebalance.exchange.core.exchange_states import (
     ExchangePlan,
@@ -24,7 +24,6 @@ from rebalance.exchange.core.exchange_states import (
 )
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.late_affinity import AffinityFunction, ideal_lists
-from rebalance.exchange.core.result_record import GoneServer, ResultRecord
 
 EarlySingles = dict[tuple[str, TopologyVersion], SingleMessage]
 """Single maps that came before their exchange did, by sender and exchange (PME-071)."""

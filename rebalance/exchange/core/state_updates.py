@@ -12,10 +12,9 @@ from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.partition_map import FullMap, Reception, SingleMap
 from rebalance.core.partition_maps.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_effects import AskSwitch, Effect, MapsChanged, Send
-from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
+from rebalance.exchange.core.exchange_messages import FullMessage, GoneServer, ResultState, SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.held_maps import HeldMaps
-from rebalance.exchange.core.result_record import GoneServer, ResultState
 from rebalance.exchange.core.running_exchange import RunningExchange
 
 PATIENCE_TICKS = 20

@@ -40,7 +40,7 @@ from rebalance.groups.calls.etcd_api import (
 )
 from rebalance.groups.calls.group_guard import GroupGuard
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.write_refusals import ConditionFailedError, OperationAbandonedError
+from rebalance.ports.groups import ConditionFailedError, OperationAbandonedError
 
 DATUM_PREFIX = b"d/"
 OPERATION_PREFIX = b"o/"

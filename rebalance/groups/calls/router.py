@@ -25,13 +25,14 @@ from rebalance.groups.calls.group_guard import WrongGenerationError, WrongGroupE
 from rebalance.groups.calls.replica_reads import ReplicaChoice, ReplicaDatum, ReplicaReader
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import (
+    ConditionFailedError,
     EndpointSource,
     GenerationRefusedError,
     GroupFullError,
+    NobodyAskedError,
     OutcomeUnknownError,
     ValueRefusedError,
 )
-from rebalance.ports.write_refusals import ConditionFailedError, NobodyAskedError
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from rebalance.core.causes.cause import Cause
 from rebalance.hosting.etcd_binary import EtcdBinary
 from rebalance.hosting.tls import TlsFiles, tls_flags
 from rebalance.ports.groups import MemberEndpoints
-from rebalance.ports.measures import NO_MEASURES, Measures
+from rebalance.ports.metric_rows import NO_MEASURES, Measures
 
 LOG_BYTES_MAX = 1 << 20
 STRICT_STEPS = False

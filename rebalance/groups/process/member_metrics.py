@@ -21,8 +21,7 @@ from rebalance.core.causes.cause import Cause, cause_of
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints, MemberStatus
-from rebalance.ports.measures import Measures
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import Measures, Metric
 
 
 class MemberMeasures:

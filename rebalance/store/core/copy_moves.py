@@ -2,37 +2,57 @@
 
 A copy has one step under way at a time: a request, or something on its way to the disk. ``life`` makes void
 what was begun before an exchange gave the copy another order.
+
+Servers of lost partitions, where the zone's policy has them served with what is left (PME-095).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap, changed_state
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition, epoch_of
-from rebalance.core.partition_maps.topology_version import TopologyVersion, ZoneSpec
-from rebalance.exchange.core.exchange_messages import CopyId, FullMessage
-from rebalance.exchange.core.held_maps import HeldMaps
-from rebalance.exchange.core.in_sync_sets import waited_for
-from rebalance.exchange.core.late_affinity import surplus_partitions
-from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
-from rebalance.store.core.disk_changes import (
-    ClearBatch,
-    DropCopy,
-    DropTail,
-    DropTombstones,
-    KeepHead,
+from catalog.core.zone import LossPolicy, ZoneId
+from rebalance.core.partition_maps.partition_map import (
+    NO_RECORD,
+    CopyReport,
+    CopyState,
+    SingleMap,
+    StorePosition,
+    changed_state,
+    epoch_of,
 )
+from rebalance.core.partition_maps.topology_version import TopologyVersion, ZoneSpec
+from rebalance.exchange.core.exchange_messages import CopyId, FullMessage, Outcomes, PartitionOutcome
+from rebalance.exchange.core.held_maps import HeldMaps
+from rebalance.exchange.core.late_affinity import surplus_partitions, waited_for
+from rebalance.store.core.disk_changes import ClearBatch, DropCopy, DropTail, DropTombstones, KeepHead
 from rebalance.store.core.disk_queue import StepStored
 from rebalance.store.core.filling import Filling, FillStep
-from rebalance.store.core.leading import Leading
 from rebalance.store.core.log_records import PartitionKey
-from rebalance.store.core.lost_partitions import stand_in
 from rebalance.store.core.server_books import ServerBooks
-from rebalance.store.core.store_copy import ServedCopy
+from rebalance.store.core.store_copy import Leading, ServedCopy
 from rebalance.store.core.store_messages import CopyLevelled, LevelSeen, RefillAnswer, SupplyStage
+
+SERVES_LOST = (LossPolicy.READ_ONLY_ALL, LossPolicy.READ_WRITE_ALL)
+
+
+def stand_in(policy: LossPolicy, reports: Mapping[str, CopyReport]) -> str | None:
+    """The server whose copy is complete up to the highest position, the first by name; None: nobody serves.
+    ``reports``: of a lost partition in a full map, so every server comes to the same until the next.
+
+    It serves alone, and is no owner: the in-sync set stays what it was, so that a member that comes back is
+    preferred when the partition is reset.
+    """
+    left = [
+        node
+        for node, report in reports.items()
+        # A copy that must be cleared says that it is not empty, and complete up to nothing.
+        if report.state is CopyState.LOST and (report.counter or not report.size)
+    ]
+    if policy not in SERVES_LOST or not left:
+        return None
+    highest = max(reports[node].position for node in left)
+    return min(node for node in left if reports[node].position == highest)
+
 
 REFILLS_MAX = 3
 """Exchanges in which a copy asks to be filled anew. A coordinator of an earlier build does not see it."""

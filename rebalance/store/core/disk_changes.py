@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import StorePosition
 from rebalance.store.core.log_records import (
     CopyHead,
     LogRecord,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import StorePosition
 from rebalance.store.core.disk_changes import ClearBatch, DiskChange, DropCopy, KeepRecords, KeepRows
 from rebalance.store.core.log_records import PartitionKey
 from rebalance.store.core.store_effects import WriteDisk

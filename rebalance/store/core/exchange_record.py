@@ -11,7 +11,7 @@ from catalog.core.codec import Codec, listed, optional
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_states import ExchangeType, Phase
-from rebalance.store.core.ring_codec import VERSION
+from rebalance.store.core.ring_records import VERSION
 
 EXCHANGES_KEPT = 64
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.disk_changes import ClearBatch, DropTail, KeepHead, KeepRecords, KeepRows
 from rebalance.store.core.disk_queue import StepStored

@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple, NewType
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
 
 WriteId = NewType("WriteId", str)
 """Chosen by the client, one for each write: whoever repeats a write sends the same."""

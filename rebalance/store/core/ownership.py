@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from catalog.core.zone import ZoneId
 from rebalance.core.moves.move_status import StoreOwners
 from rebalance.core.partition_maps.topology_version import NO_VERSION, TopologyVersion
-from rebalance.exchange.core.result_record import Outcomes, PartitionOutcome
+from rebalance.exchange.core.exchange_messages import Outcomes, PartitionOutcome
 from rebalance.store.core.ring_records import RingState
 
 NO_OUTCOME = PartitionOutcome()

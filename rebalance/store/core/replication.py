@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from rebalance.core.partition_maps.affinity import CopyState
+from rebalance.core.partition_maps.partition_map import CopyState
 from rebalance.store.core.disk_changes import CutLog, KeepRecords
 from rebalance.store.core.disk_queue import LogStored
-from rebalance.store.core.leading import Asker, PendingWrite
 from rebalance.store.core.log_records import LogRecord, position_at
 from rebalance.store.core.server_books import ServerBooks
-from rebalance.store.core.store_copy import ServedCopy
+from rebalance.store.core.store_copy import Asker, PendingWrite, ServedCopy
 from rebalance.store.core.store_effects import Reply
 from rebalance.store.core.store_messages import (
     AnswerCode,

@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Collection
 from enum import Enum
 
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, StorePosition
 from rebalance.core.recovery.loss_policy import Access, why_refused
-from rebalance.store.core.leading import Leading
 from rebalance.store.core.log_records import LogRecord, PartitionKey, WriteId, abandoned_mark
 from rebalance.store.core.replication import Replication
 from rebalance.store.core.server_books import ServerBooks
-from rebalance.store.core.store_copy import ServedCopy
+from rebalance.store.core.store_copy import Leading, ServedCopy
 from rebalance.store.core.store_effects import Reply
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
 

@@ -6,8 +6,7 @@ from collections import deque
 
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.topology_version import Cluster, Trigger, ZoneSpec
-from rebalance.exchange.core.exchange_messages import Lists
-from rebalance.exchange.core.result_record import GoneServer
+from rebalance.exchange.core.exchange_messages import GoneServer, Lists
 from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState
 from rebalance.store.core.store_effects import ReadTargets
 

@@ -21,7 +21,7 @@ from rebalance.core.assignments.guarded_write import (
 from rebalance.core.keyspace.readable import readable
 from rebalance.core.keyspace.txn import KeyValue
 from rebalance.core.moves.joiners import decide_on_joiners_gone
-from rebalance.exchange.core.result_record import PartitionOutcome
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
 
 
 def decide_on_outcome(

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
 from rebalance.store.core.disk_changes import StoreReader
 from rebalance.store.core.log_records import (
     CopyHead,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.exchange.core.exchange_effects import Entered, Warn
-from rebalance.exchange.core.result_record import ResultRecord
+from rebalance.exchange.core.exchange_messages import ResultRecord
 from rebalance.store.core.disk_changes import DiskChange
 from rebalance.store.core.exchange_record import ExchangeRecord
 from rebalance.store.core.store_messages import AnswerCode, CopiesAnswer, StoreAnswer, StoreMessage

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rebalance.core.admission.bandwidth import ByteRates
+from rebalance.core.admission.move_admission import ByteRates
 from rebalance.core.partition_maps.topology_version import TopologyVersion
-from rebalance.exchange.core.result_record import ResultRecord
+from rebalance.exchange.core.exchange_messages import ResultRecord
 from rebalance.store.core.ring_records import IdealLists, RingRecord
 from rebalance.store.core.store_messages import CopiesRequest, ReadRequest, StoreMessage, WriteRequest
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, StorePosition
 from rebalance.core.partition_maps.topology_version import NO_VERSION, TopologyVersion
 from rebalance.exchange.core.exchange_messages import Message as ExchangeMessage
 from rebalance.store.core.log_records import (
@@ -169,7 +169,7 @@ class CopiesRequest:
 
 @dataclass(frozen=True, slots=True)
 class CopiesAnswer:
-    """Columns of ``rebalance.store.core.copy_list``: one entry for each copy. ``refills``: of those that the
+    """Columns of ``rebalance.store.core.store_copy``: one entry for each copy. ``refills``: of those that the
     request names, in its order."""
 
     request: int

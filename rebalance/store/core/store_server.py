@@ -34,21 +34,19 @@ from rebalance.exchange.core.exchange_messages import (
     SingleRequest,
 )
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
-from rebalance.store.core.copy_list import list_copies
 from rebalance.store.core.copy_moves import CopyMoves
 from rebalance.store.core.disk_changes import StoreReader
+from rebalance.store.core.disk_marks import FinishedMark, ZoneLives
 from rebalance.store.core.disk_queue import DiskQueue, LogStored
 from rebalance.store.core.exchange_log import ExchangeLog
 from rebalance.store.core.fill_work import FillWork
-from rebalance.store.core.finished_mark import FinishedMark
 from rebalance.store.core.peer_watch import PeerWatch
 from rebalance.store.core.replication import Replication
 from rebalance.store.core.request_handler import RequestHandler
 from rebalance.store.core.ring_queue import RingQueue
 from rebalance.store.core.ring_records import RingRecord, StoreStart
-from rebalance.store.core.server_books import ServerBooks
-from rebalance.store.core.server_life import ServerLife
-from rebalance.store.core.store_copy import ServedCopy
+from rebalance.store.core.server_books import ServerBooks, ServerLife
+from rebalance.store.core.store_copy import ServedCopy, list_copies
 from rebalance.store.core.store_effects import (
     AskAffinityChange,
     CloseConnections,
@@ -93,7 +91,6 @@ from rebalance.store.core.store_messages import (
     SupplyBatch,
     SupplyRequest,
 )
-from rebalance.store.core.zone_lives import ZoneLives
 
 NEVER_LEAVES_MS = 1 << 62
 

@@ -22,7 +22,7 @@ from struct import Struct
 import msgspec
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import StorePosition
 from rebalance.store.core.log_records import (
     CopyHead,
     LogRecord,

@@ -44,8 +44,13 @@ from rebalance.store.core.store_messages import (
     StoreMessage,
     WriteRequest,
 )
-from rebalance.store.shell.frame_connection import FrameConnection, Outgoing
-from rebalance.store.shell.wire_codec import CloseCode, StoreRefused, WireMessage
+from rebalance.store.shell.frame_connection import (
+    CloseCode,
+    FrameConnection,
+    Outgoing,
+    StoreRefused,
+    WireMessage,
+)
 
 log = structlog.get_logger(__name__)
 

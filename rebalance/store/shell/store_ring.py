@@ -2,16 +2,18 @@
 
 Invariants: events are handed on in order without a gap; a result is committed by the creation of one key, in a
 transaction that compares the result before it.
+
+Members of the ring that a server reaches before it joins.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.admission.bandwidth import ByteRates
-from rebalance.core.admission.move_admission import Limits
+from rebalance.core.admission.move_admission import ByteRates, Limits
 from rebalance.core.keyspace.epoch import EpochRecord
 from rebalance.core.keyspace.keys import Keyspace
 from rebalance.core.keyspace.readable import read, readable
@@ -28,12 +30,17 @@ from rebalance.core.keyspace.txn import (
     present,
 )
 from rebalance.core.partition_maps.topology_version import NO_VERSION, DiscoveryEvent, TopologyVersion, Trigger
-from rebalance.exchange.core.result_record import ResultRecord
+from rebalance.exchange.core.exchange_messages import ResultRecord
 from rebalance.ports.metastore import HistoryGoneError, MetastoreHistory, MetastoreUnavailableError, WatchReset
 from rebalance.store.core.exchange_record import EXCHANGES_KEPT, ExchangeRecord, encode_exchange
-from rebalance.store.core.ring_codec import (
+from rebalance.store.core.ring_records import (
+    IdealLists,
     ResultHead,
+    RingRecord,
+    RingState,
     ServerBeat,
+    StoreStart,
+    assigned_lists,
     decode_beat,
     decode_event,
     decode_ring,
@@ -42,9 +49,9 @@ from rebalance.store.core.ring_codec import (
     encode_event,
     encode_result,
     outcome_chunks,
+    result_state,
+    results_after,
 )
-from rebalance.store.core.ring_reading import assigned_lists, result_state, results_after
-from rebalance.store.core.ring_records import IdealLists, RingRecord, RingState, StoreStart
 
 LEAVE_ATTEMPTS_MAX = 20
 OLD_EXCHANGES_MAX = 100
@@ -320,3 +327,30 @@ def _events(keys: Keyspace, items: Iterable[KeyValue]) -> list[RingRecord]:
     """Decode events in order."""
     records = [decode_event(item.value) for item in items if item.key.startswith(keys.exchange_events)]
     return sorted(records, key=lambda record: record.number)
+
+
+REACH_S = 1.0
+
+AddressOf = Callable[[str, str], Awaitable[tuple[str, int] | None]]
+"""Address of a server of that name and incarnation; None while that is not known."""
+
+
+async def unreached(ring: RingState, name: str, address_of: AddressOf) -> tuple[str, ...]:
+    """Members other than ``name`` to which no connection is made within a second, by name. One whose address is
+    not known is about to be removed, and counts as one of them."""
+
+    async def is_reached(member: str) -> bool:
+        address = await address_of(member, ring.incarnations.get(member, ""))
+        if address is None:
+            return False
+        try:
+            async with asyncio.timeout(REACH_S):
+                _, writer = await asyncio.open_connection(*address)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
+
+    members = sorted(ring.cluster.servers.keys() - {name})
+    reached = await asyncio.gather(*map(is_reached, members))
+    return tuple(member for member, there in zip(members, reached, strict=True) if not there)

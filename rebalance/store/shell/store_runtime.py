@@ -63,10 +63,9 @@ from rebalance.store.core.store_limits import StoreLimits
 from rebalance.store.core.store_messages import CopyReadAnswer, CopyReadRequest, StoreHello
 from rebalance.store.core.store_server import StoreServer
 from rebalance.store.shell.lmdb_disk import DiskLimits, LmdbDisk
-from rebalance.store.shell.store_errors import StoreDamagedError
+from rebalance.store.shell.lmdb_transactions import StoreDamagedError
 from rebalance.store.shell.store_network import StoreNetwork
-from rebalance.store.shell.store_reach import unreached
-from rebalance.store.shell.store_ring import EvictedError, StoreRing
+from rebalance.store.shell.store_ring import EvictedError, StoreRing, unreached
 
 log = structlog.get_logger(__name__)
 

@@ -8,19 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.core.authorisation import Caller, Grants, Permission, decide, may
-from catalog.core.principals import (
+from catalog.core.authorisation import (
     ALL_ZONES,
     SYSTEM,
+    Caller,
     Grant,
     GrantObject,
+    Grants,
     Membership,
     ObjectKind,
+    Permission,
     Principal,
     Privilege,
     User,
     UserRole,
+    decide,
     local_user,
+    may,
     privileges_of,
     role,
     zone_object,

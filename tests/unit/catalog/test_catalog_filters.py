@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from catalog.core.node_filter import FilterError
 from catalog.core.zone import Node
+from catalog.core.zone_options import FilterError
 from catalog.filters.json_path import FILTER_CHARS_MAX, JSON_PATH
 
 DATA = Path(__file__).parents[2] / "data" / "nodes_filters.jsonl"

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.core.engine_options import option_in_the_way
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.node_filter import may_use
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import (
     TIMER_OFF,
@@ -21,6 +19,7 @@ from catalog.core.zone import (
     ZoneId,
     ZoneIntent,
 )
+from catalog.core.zone_options import may_use, option_in_the_way
 from catalog.filters.json_path import JSON_PATH
 from parser.render import render_zone
 from tests.unit.catalog.commands import catalog, change, refusal, zone

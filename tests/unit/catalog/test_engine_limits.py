@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.snapshot import check_member_limits
 from tests.unit.catalog.commands import catalog, change, nodes
 
 

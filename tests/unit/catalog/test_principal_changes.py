@@ -6,17 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.core.authorisation import READY_GRANTS, Grants, may
-from catalog.core.errors import ErrorKind
-from catalog.core.messages import CreateUser, Secret
-from catalog.core.principals import (
+from catalog.core.authorisation import (
     ALL_ZONES,
+    READY_GRANTS,
     SYSTEM,
+    Grants,
     Principal,
     Privilege,
     local_user,
+    may,
     zone_object,
 )
+from catalog.core.errors import ErrorKind
+from catalog.core.messages import CreateUser, Secret
 from catalog.core.snapshot import CatalogSnapshot, apply_command
 from catalog.core.zone import ZoneId
 from catalog.filters.json_path import JSON_PATH

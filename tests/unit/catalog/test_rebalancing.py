@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.core.rebalancing import PLACED, TIMERS, moves_data
+from catalog.core.snapshot import PLACED, TIMERS, moves_data
 from catalog.core.zone import (
     TIMER_OFF,
     ConsistencyMode,

@@ -15,12 +15,10 @@ from app.requests.context import Login, Proof, logged_in
 from app.security.console_door import SESSION_COOKIE
 from app.security.token_secrets import new_secret
 from app.sql.statements.results import SessionContext
-from catalog.core.access_tokens import TokenRequest, digest_of, issue
 from catalog.core.audit import AuditFilter
-from catalog.core.authorisation import Caller
+from catalog.core.authorisation import Caller, Principal
+from catalog.core.credentials import ID_CHARS, TokenRequest, digest_of, issue
 from catalog.core.errors import RefusedError
-from catalog.core.principals import Principal
-from catalog.core.sessions import ID_CHARS
 from tests.fixtures.console_browser import ConsoleBrowser
 from tests.fixtures.console_socket import PageSocket, SentPage, button_in, field_in, grid_in
 from tests.fixtures.known_users import user_of

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from app.security.console_door import SESSION_COOKIE
 from app.security.token_secrets import SESSION_PREFIX, new_secret
-from catalog.core.sessions import csrf_of, opened_session
+from catalog.core.credentials import csrf_of, opened_session
 from tests.fixtures.console_browser import ConsoleBrowser
 from tests.fixtures.console_socket import PageSocket, button_in, field_in
 from tests.fixtures.known_users import user_of

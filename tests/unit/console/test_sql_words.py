@@ -6,7 +6,7 @@ from app.console.sql_editor import ZONES_MAX, offered_words, zone_words
 from app.sql.views.system_views import SYSTEM_VIEWS
 from app.sql.views.view_registry import ViewRegistry
 from catalog.core.messages import ZoneOption
-from parser.calls import Procedure
+from parser.queries import Procedure
 from parser.to_command import parse_ddl
 
 REGISTRY = ViewRegistry(SYSTEM_VIEWS)

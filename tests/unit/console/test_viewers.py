@@ -20,11 +20,10 @@ from app.requests.context import Login, Proof
 from app.security.console_door import SESSION_COOKIE
 from app.security.policy import PageControl
 from app.security.token_secrets import new_secret
-from catalog.core.access_tokens import TokenRequest, issue, scope_of
 from catalog.core.audit import Actor, AuditFilter, Channel
 from catalog.core.authorisation import Caller
+from catalog.core.credentials import LIFETIME_US, TokenRequest, csrf_of, issue, scope_of
 from catalog.core.errors import RefusedError
-from catalog.core.sessions import LIFETIME_US, csrf_of
 from tests.fixtures.access_world import bearer
 from tests.fixtures.console_browser import LOGIN_PATH, ConsoleBrowser
 from tests.fixtures.console_socket import PageSocket, SentPage, button_in, field_in

@@ -23,8 +23,8 @@ from catalog.core.messages import (
     ZoneOption,
 )
 from catalog.core.zone import TIMER_OFF
-from parser.options import NUMBER_MAX
-from parser.text_limits import OWN_TEXT
+from parser.rules import NUMBER_MAX
+from parser.text import OWN_TEXT
 from parser.to_command import parse_ddl, parse_each, parse_single
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.errors import ErrorKind, ParseError
-from parser.errors import SourceMap
 from parser.queries import (
     Ddl,
     DescribeTable,
@@ -21,6 +20,7 @@ from parser.queries import (
     parse_statement,
 )
 from parser.select import QUERY_CHARS_MAX, prepare_query
+from parser.text import SourceMap
 
 
 def resolve(name: QueryName) -> str:

@@ -10,11 +10,10 @@ import pytest
 
 from app.sql.trino.trino_session import parse_control
 from catalog.core.errors import ErrorKind, ParseError
-from parser.errors import SourceMap
 from parser.queries import QueryName, cut_script, read_each
 from parser.script import first_words, split_script
 from parser.select import READING_S, READING_S_PER_TOKEN, prepare_query
-from parser.text_limits import DEFAULT_LIMITS, OWN_TEXT, ReadingStoppedError, ScriptLimits, StopFlag
+from parser.text import DEFAULT_LIMITS, OWN_TEXT, ReadingStoppedError, ScriptLimits, SourceMap, StopFlag
 
 SHAPES = {
     "questions": lambda n: "SHOW ZONES;" * n,

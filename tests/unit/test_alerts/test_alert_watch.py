@@ -24,12 +24,10 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments.assignment import Assignments
 from rebalance.core.assignments.guarded_write import decode_trigger, encode_trigger
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.core.keyspace.records import MemberRecord, MemberState
-from rebalance.core.keyspace.self_reports import EngineRecord, ProcessRecord, ProcessRole
+from rebalance.core.keyspace.records import EngineRecord, MemberRecord, MemberState, ProcessRecord, ProcessRole
 from rebalance.core.keyspace.txn import Delete, Txn, TxnResult
 from rebalance.core.moves.drain import Drain
-from rebalance.core.operations.operation import Operation, OperationKind, OperationState
-from rebalance.core.operations.operation_movement import STUCK_MS, Movement
+from rebalance.core.operations.operation import STUCK_MS, Movement, Operation, OperationKind, OperationState
 from rebalance.hosting.background import Background
 from rebalance.hosting.tls import loaded
 from rebalance.metastore.registered_process import ProcessReport

@@ -13,8 +13,7 @@ import yaml
 from app.alerts.alert_rows import ALERT_ROWS
 from monitoring.grafana import COLUMNS
 from monitoring.panel_rows import DASHBOARDS, Dashboard
-from rebalance.ports.metric_row import MetricType, Scope
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import Metric, MetricType, Scope
 from tests.fixtures.dashboard_queries import dashboard_queries
 from tests.fixtures.promtool import METRICS, Promtool
 

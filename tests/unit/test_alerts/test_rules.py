@@ -15,7 +15,7 @@ import pytest
 
 from app.alerts.alert_rows import ALERT_ROWS, PUT_S, STATEMENT_S, AlertRow
 from monitoring.prometheus_rules import rules
-from rebalance.ports.metric_row import REQUEST_BUCKETS_S
+from rebalance.ports.metric_rows import REQUEST_BUCKETS_S
 from tests.fixtures.alert_series import CASES, OTHER_CASES, Case, Series, absent_test, unit_test
 from tests.fixtures.promtool import METRICS, Promtool
 

@@ -18,8 +18,7 @@ import pytest
 from app.alerts.webhook import ALERTS_MAX, Webhook, messages
 from app.core.alerts import Alert, AlertState
 from catalog.secret_files import read_secret
-from rebalance.ports.measures import NoMeasures
-from rebalance.ports.metric_rows import Metric
+from rebalance.ports.metric_rows import Metric, NoMeasures
 
 PATIENCE_S = 60.0
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.cli.main import main
 from catalog.core.audit import AuditFilter
-from catalog.core.principals import local_user
+from catalog.core.authorisation import local_user
 from catalog.store import CatalogStore
 from catalog.store.migrate import migrate
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import StorePosition
 from rebalance.store.core.store_messages import AnswerCode, ReadRequest, StoreAnswer, WriteRequest
-from rebalance.store.shell.store_channel import server_url
+from rebalance.store.shell.store_client import server_url
 from tests.fixtures.scripted_store import Request, Script, scripted_store
 from tests.unit.test_client.servers import URL, Network, routing
 from zonekeeper_client import (

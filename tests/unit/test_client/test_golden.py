@@ -20,14 +20,14 @@ from catalog.core.zone import DEFAULT_ENGINE, STORE_ENGINE, ZoneId
 from rebalance.core.keyspace import write_terms
 from rebalance.core.keyspace.keys import PartitionId
 from rebalance.core.keyspace.write_terms import WriteTerms
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, StorePosition
 from rebalance.groups.calls import key_hash, key_text
 from rebalance.groups.calls.data_client import AppliedWrite, Connections, PartitionClient
 from rebalance.groups.calls.group_guard import WrongGenerationError
-from rebalance.ports.write_refusals import ConditionFailedError as ServersConditionFailedError
+from rebalance.ports.groups import ConditionFailedError as ServersConditionFailedError
 from rebalance.store.core import store_messages
 from rebalance.store.core.log_records import KeyChange, WriteId
-from rebalance.store.shell import store_client, wire_codec
+from rebalance.store.shell import frame_connection, store_client
 from tests.fixtures.scripted_etcd import ScriptedEtcd, scripted_etcd
 from zonekeeper_client import (
     ConditionFailedError,
@@ -70,7 +70,7 @@ def test_names_and_bounds() -> None:
     assert routing_maps.MAP_VERSION_FIELD == VERSION_HEADER
     assert (store_wire.WIRE_FORMAT, store_wire.FRAME_BYTES_MAX) == (
         store_messages.WIRE_FORMAT,
-        wire_codec.FRAME_BYTES_MAX,
+        frame_connection.FRAME_BYTES_MAX,
     )
 
 
@@ -187,7 +187,7 @@ def test_store_servers_read_what_the_client_sends() -> None:
     assert golden.keys() == FRAMES.keys()
     for name, (sent, read) in FRAMES.items():
         assert store_wire.encode_frame(sent) == golden[name], name
-        assert wire_codec.decode_frame(golden[name][wire_codec.LENGTH.size :]) == [read], name
+        assert frame_connection.decode_frame(golden[name][frame_connection.LENGTH.size :]) == [read], name
     assert StorePosition(*store_wire.NO_ROW) == NO_RECORD
     assert store_servers.FINAL.keys() == {code.label for code in store_client.FINAL}
 

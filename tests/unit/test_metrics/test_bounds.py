@@ -10,11 +10,11 @@ from app.metrics.gauges import PartitionGauges
 from app.metrics.outcomes import AnswerOutcome
 from app.security.policy import ROUTES
 from app.security.statement_policy import COMMANDS
-from catalog.core.error_kinds import ErrorKind
+from catalog.core.errors import ErrorKind
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.keyspace.keys import Keyspace
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metric_rows import Metric

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.metrics.exposition import COUNTER_SERIES_MAX, Exposition
-from rebalance.core.keyspace.self_reports import ProcessRole
-from rebalance.ports.metric_row import MetricType
-from rebalance.ports.metric_rows import Metric
+from rebalance.core.keyspace.records import ProcessRole
+from rebalance.ports.metric_rows import Metric, MetricType
 from tests.fixtures.promtool import Promtool
 from tests.fixtures.scraped import samples, text, value
 

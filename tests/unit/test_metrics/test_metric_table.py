@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.core.moves.move_status import MoveState
-from rebalance.ports.metric_row import (
+from rebalance.ports.metric_rows import (
     BUCKETS_MAX,
     MOVE_BUCKETS_S,
     REQUEST_BUCKETS_S,
     ZONE_GAUGES_MAX,
+    Metric,
     MetricType,
     Scope,
 )
-from rebalance.ports.metric_rows import Metric
 
 ROOT = Path(__file__).parents[3]
 NAMES = (ROOT / "tests" / "data" / "metric_names.txt").read_text().split()

@@ -7,8 +7,7 @@ from dataclasses import replace
 from app.metrics.exposition import Exposition
 from catalog.core.zone import ZoneId
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.core.keyspace.records import Stage
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole, Stage
 from rebalance.groups.process.member_metrics import MemberMeasures, MemberTotals
 from rebalance.nodes.own_records import MoveTimes
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus

@@ -20,13 +20,12 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.ring_mirror import RingReader
 from rebalance.core.causes.cause import Cause
 from rebalance.core.keyspace.keys import PartitionId
-from rebalance.core.keyspace.records import MemberRecord, MemberState
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import MemberRecord, MemberState, ProcessRole
 from rebalance.core.keyspace.txn import Delete, Txn
 from rebalance.core.moves.drain import Drain
 from rebalance.core.moves.move_status import MoveState, partition_status
-from rebalance.core.moves.partition_facts import MoveStage, PartitionFacts
-from rebalance.ports.metric_row import ZONES_SHOWN_MAX
+from rebalance.core.moves.partition_state import MoveStage, PartitionFacts
+from rebalance.ports.metric_rows import ZONES_SHOWN_MAX
 from tests.fixtures.scraped import samples, value
 from tests.unit.sql_world import World, opened
 

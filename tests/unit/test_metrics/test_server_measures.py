@@ -22,7 +22,7 @@ from app.metrics.request_meter import RequestMeter, note_route
 from app.sql.statements.results import ScriptError
 from app.sql.statements.statement_meter import StatementMeter
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from rebalance.core.keyspace.self_reports import ProcessRole
+from rebalance.core.keyspace.records import ProcessRole
 from rebalance.core.keyspace.txn import Put, Txn
 from rebalance.hosting.tls import ends_of, loaded
 from rebalance.metastore.mirror import KeyspaceMirror

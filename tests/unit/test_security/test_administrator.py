@@ -20,12 +20,11 @@ from app.security.administrator import (
 from app.security.passwords import PasswordChecks, StoredPassword, hash_password
 from app.sql.engine.executor import CatalogExecutor
 from app.sql.plan.member_counts import MemberCounts
-from catalog.core.access_tokens import digest_of
 from catalog.core.audit import Action, Actor, AuditFilter
-from catalog.core.authorisation import READY_GRANTS
+from catalog.core.authorisation import READY_GRANTS, local_user, role
+from catalog.core.credentials import digest_of
 from catalog.core.errors import StatementError
 from catalog.core.messages import AlterUser, DropUser, Name, Secret
-from catalog.core.principals import local_user, role
 from catalog.core.snapshot import ZoneDefaults
 from tests.fixtures.databases import migrated_file
 

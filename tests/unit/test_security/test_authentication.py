@@ -15,7 +15,7 @@ from app.security.authenticate import OPEN, Authentication
 from app.security.jwt import IssuerKeys, JwtChecks, JwtIssuer, fetch_keys
 from app.security.login_check import BY_USER_MAX, WINDOW_S, LoginCheck
 from app.security.passwords import PasswordChecks
-from catalog.core.access_tokens import DAY_US, TokenRequest
+from catalog.core.credentials import DAY_US, TokenRequest
 from tests.fixtures.access_world import ManualClock, MemoryAccess, basic, bearer, says_who
 from tests.fixtures.issuer import AUDIENCE, ISSUER, JwtIssuerServer, issuing
 

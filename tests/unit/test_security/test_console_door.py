@@ -21,9 +21,8 @@ from app.security.passwords import PasswordChecks, hash_password
 from app.security.session_view import SessionView
 from app.sql.engine.executor import CatalogExecutor
 from app.sql.plan.member_counts import MemberCounts
-from catalog.core.access_tokens import digest_of
 from catalog.core.authorisation import Grants
-from catalog.core.sessions import IDLE_US, LIFETIME_US, LINK_US, csrf_of
+from catalog.core.credentials import IDLE_US, LIFETIME_US, LINK_US, csrf_of, digest_of
 from catalog.core.snapshot import Topology, ZoneDefaults
 from parser.to_command import parse_ddl
 from tests.fixtures.access_world import ManualClock, basic, bearer, says_who

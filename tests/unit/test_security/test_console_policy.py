@@ -18,7 +18,7 @@ from app.security.policy import (
     Subject,
     check_console,
 )
-from catalog.core.principals import Privilege
+from catalog.core.authorisation import Privilege
 
 LISTED = Path(__file__).parents[2] / "data" / "page_privileges.tsv"
 """Path and needs of each page, which the role walk uses, too."""

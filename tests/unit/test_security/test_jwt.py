@@ -24,8 +24,8 @@ from app.security.jwt import (
     JwtIssuer,
     fetch_keys,
 )
+from catalog.core.authorisation import Principal, role
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from catalog.core.principals import Principal, role
 from tests.fixtures.issuer import AUDIENCE, ISSUER, JwtIssuerServer, issuing
 
 HOUR_S = 3_600

@@ -10,7 +10,7 @@ import pytest
 from app.api.callers import check_routes, routes_of
 from app.bootstrap.server import build_app
 from app.security.policy import ROUTES, Guard, Need, Row, Subject, check_complete
-from catalog.core.principals import Privilege
+from catalog.core.authorisation import Privilege
 from tests.fixtures.partial_services import services_with
 
 LISTED = Path(__file__).parents[2] / "data" / "route_privileges.tsv"

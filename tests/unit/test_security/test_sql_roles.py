@@ -7,12 +7,12 @@ import itertools
 import pytest
 
 from app.security.authenticate import narrowed, selected_roles
-from catalog.core.authorisation import READY_GRANTS, Caller
-from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import (
+from catalog.core.authorisation import (
     ALL_ZONES,
+    READY_GRANTS,
     READY_ROLES,
     SYSTEM,
+    Caller,
     Grant,
     Membership,
     Privilege,
@@ -21,6 +21,7 @@ from catalog.core.principals import (
     privileges_of,
     role,
 )
+from catalog.core.errors import ErrorKind, RefusedError
 
 ANNA = local_user("anna")
 GRANTS = (

@@ -14,13 +14,11 @@ from app.requests.context import Login, Proof, logged_in
 from app.security.access_view import REFUSED_S, AccessView
 from app.security.session_view import SessionView
 from app.security.standing import StandingWatch
-from catalog.core.access_tokens import DAY_US, TokenRequest, digest_of
-from catalog.core.authorisation import Caller
-from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
-from catalog.core.principals import (
+from catalog.core.authorisation import (
     ALL_ZONES,
     READY_PRIVILEGES,
     SYSTEM,
+    Caller,
     Grant,
     Membership,
     Privilege,
@@ -28,7 +26,8 @@ from catalog.core.principals import (
     role,
     zone_object,
 )
-from catalog.core.sessions import ConsoleSession, opened_session
+from catalog.core.credentials import DAY_US, ConsoleSession, TokenRequest, digest_of, opened_session
+from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.versions import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId
 from tests.fixtures.access_world import ManualClock, MemoryAccess

@@ -19,25 +19,25 @@ from app.security.statement_policy import (
     require,
 )
 from app.sql.views.system_views import SYSTEM_VIEWS
-from catalog.core.authorisation import Caller, Grants
-from catalog.core.errors import ErrorKind, RefusedError, StatementError
-from catalog.core.messages import Command
-from catalog.core.principals import (
+from catalog.core.authorisation import (
     ALL_ZONES,
     SYSTEM,
+    Caller,
     Grant,
     GrantObject,
+    Grants,
     Privilege,
     User,
     local_user,
     privileges_of,
     zone_object,
 )
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
+from catalog.core.messages import Command
 from catalog.core.snapshot import CatalogSnapshot, apply_command
 from catalog.core.zone import ZoneId
 from catalog.filters.json_path import JSON_PATH
-from parser.calls import Call, Procedure
-from parser.queries import ShowKind, cut_script
+from parser.queries import Call, Procedure, ShowKind, cut_script
 from tests.unit.catalog.commands import catalog, command, nodes
 
 ANNA = local_user("anna")

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from app.security.token_secrets import new_secret
-from catalog.core.access_tokens import (
+from catalog.core.authorisation import ALL_ZONES, SYSTEM, Held, Privilege, local_user, zone_object
+from catalog.core.credentials import (
     DAY_US,
     AccessToken,
     TokenRequest,
@@ -19,9 +20,7 @@ from catalog.core.access_tokens import (
     scope_of,
     scope_text,
 )
-from catalog.core.authorisation import Held
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.principals import ALL_ZONES, SYSTEM, Privilege, local_user, zone_object
 from catalog.core.zone import ZoneId
 
 ANNA = local_user("anna")

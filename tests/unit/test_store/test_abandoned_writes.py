@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.partition_maps.store_positions import NO_RECORD
+from rebalance.core.partition_maps.partition_map import NO_RECORD
 from rebalance.store.core.store_check import check_copy
 from rebalance.store.core.store_messages import KeyRead
 from tests.fixtures.store_scene import ZONE, StoreScene

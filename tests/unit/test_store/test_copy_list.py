@@ -7,11 +7,8 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
-from rebalance.store.core.copy_list import ListedCopy, list_copies, listed_copies
-from rebalance.store.core.leading import Leading
-from rebalance.store.core.store_copy import ServedCopy
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
+from rebalance.store.core.store_copy import Leading, ListedCopy, ServedCopy, list_copies, listed_copies
 
 ZONE = ZoneId(7)
 FIRST, LATER = StorePosition(6 << 32 | 1, 4), StorePosition(7 << 32, 9)

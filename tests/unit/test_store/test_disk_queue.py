@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import StorePosition
 from rebalance.store.core.disk_changes import ClearBatch, DropCopy, KeepMark, KeepRows
 from rebalance.store.core.disk_queue import DiskQueue, LogStored, StepStored
 

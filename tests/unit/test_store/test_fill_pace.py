@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission.bandwidth import ByteRates
-from rebalance.core.partition_maps.store_positions import NO_RECORD
+from rebalance.core.admission.move_admission import ByteRates
+from rebalance.core.partition_maps.partition_map import NO_RECORD
 from rebalance.core.partition_maps.topology_version import NO_VERSION
-from rebalance.store.core.fill_pace import FillPace
+from rebalance.store.core.filling import FillPace
 from rebalance.store.core.log_records import StoredRow
 from rebalance.store.core.store_messages import SupplyBatch, SupplyStage
 

@@ -7,18 +7,16 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import LossPolicy, ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.partition_map import CopyReport
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import CopyReport, CopyState, StorePosition
 from rebalance.core.partition_maps.topology_version import TopologyVersion
-from rebalance.exchange.core.in_sync_sets import partition_outcome, waited_for
-from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, untrusted
-from rebalance.exchange.core.result_record import (
+from rebalance.exchange.core.exchange_messages import (
     PartitionOutcome,
     ResultRecord,
     ResultState,
     changed_outcomes,
 )
+from rebalance.exchange.core.late_affinity import partition_outcome, waited_for
+from rebalance.exchange.core.partition_analysis import ZoneRules, decide_states, untrusted
 
 LETTERS = {item.value[0]: item for item in CopyState}
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition, epoch_of
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition, epoch_of
 from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.store.core.log_records import (
     CopyHead,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.partition_map import CopyReport, SingleMap
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import CopyReport, CopyState, SingleMap, StorePosition
 from rebalance.core.partition_maps.topology_version import Cluster, DiscoveryEvent, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_effects import (
     Apply,
@@ -18,10 +16,9 @@ from rebalance.exchange.core.exchange_effects import (
     Send,
     TakeTopology,
 )
-from rebalance.exchange.core.exchange_messages import FullMessage, Lists
+from rebalance.exchange.core.exchange_messages import FullMessage, Lists, ResultRecord, ResultState
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
-from rebalance.exchange.core.result_record import ResultRecord, ResultState
 
 ZONE = ZoneSpec(ZoneId(1), 1, 2)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from rebalance.core.partition_maps.topology_version import DiscoveryEvent, TopologyVersion, Trigger
-from rebalance.exchange.core.result_record import PartitionOutcome
-from rebalance.store.core.ring_codec import decode_ring, encode_ring
-from rebalance.store.core.ring_records import RingRecord, RingState
+from rebalance.exchange.core.exchange_messages import PartitionOutcome
+from rebalance.store.core.ring_records import RingRecord, RingState, decode_ring, encode_ring
 
 JOINED, FAILED = Trigger.NODE_JOINED, Trigger.NODE_FAILED
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.partition_maps.store_positions import epoch_of
+from rebalance.core.partition_maps.partition_map import epoch_of
 from rebalance.core.partition_maps.topology_version import TopologyVersion
-from rebalance.exchange.core.result_record import ResultState
+from rebalance.exchange.core.exchange_messages import ResultState
 from rebalance.store.core.disk_changes import KeepMark
-from rebalance.store.core.finished_mark import FINISHED_MARK, FinishedMark
+from rebalance.store.core.disk_marks import FINISHED_MARK, FinishedMark
 from rebalance.store.core.ring_records import RingState, StoreStart
 from rebalance.store.core.store_effects import StopServer
 from rebalance.store.core.store_inputs import Ticked

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.partition_maps.affinity import CopyState
-from rebalance.core.partition_maps.store_positions import NO_RECORD, StorePosition
+from rebalance.core.partition_maps.partition_map import NO_RECORD, CopyState, StorePosition
 from rebalance.core.partition_maps.topology_version import TopologyVersion
 from rebalance.store.core.disk_changes import CutLog, KeepHead, KeepRecords
 from rebalance.store.core.filling import supply

@@ -3,16 +3,23 @@
 Invariant: the position of every id is that of a record in the log, or a key of ``bare_ids``. So what is older
 than a position is found without a look at all ids. Entries of ``bare_ids`` whose id has a later position by
 now, or is gone, mean nothing.
+
+Reader of a store server's disk as of one transaction.
+
+Errors of reading and opening a store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import lmdb
 
-from rebalance.core.partition_maps.store_positions import StorePosition
+from rebalance.core.partition_maps.partition_map import CopyState, StorePosition
 from rebalance.store.core.disk_changes import (
     ClearBatch,
     CutLog,
@@ -25,13 +32,23 @@ from rebalance.store.core.disk_changes import (
     KeepRecords,
     KeepRows,
 )
-from rebalance.store.core.log_records import StoredRow, StoredWriteId, WriteId
+from rebalance.store.core.log_records import (
+    CopyHead,
+    LogRecord,
+    PartitionKey,
+    StoredRow,
+    StoredWriteId,
+    WriteId,
+)
 from rebalance.store.shell.disk_format import (
+    POSITION_BYTES,
     bare_id_of,
     bare_id_value,
     encoded,
+    head_of,
     id_of,
     id_value,
+    partition_of,
     partition_prefix,
     position_after,
     position_bytes,
@@ -232,3 +249,208 @@ def _delete_here(cursor: lmdb.Cursor[bytes]) -> bool:
     """Delete the entry at the cursor; True if the cursor is at the next one now."""
     cursor.delete()
     return bool(cursor.key())
+
+
+class StoreDiskError(Exception):
+    """Base of what opening a store raises; this class itself: the system refuses it.
+
+    StoreDiskError
+    ├── NoStoreError          there is no store in the directory
+    ├── StoreFormatError      a later build has written it
+    ├── StoreInUseError       another process has it open
+    └── StoreDamagedError     what is in it cannot be read
+    """
+
+
+class NoStoreError(StoreDiskError):
+    """A missing store, for readers only: a server makes one."""
+
+
+class StoreFormatError(StoreDiskError):
+    """A store of another format; nothing was changed."""
+
+
+class StoreInUseError(StoreDiskError):
+    """Two servers must not write to one store."""
+
+
+class StoreDamagedError(StoreDiskError):
+    """The file is not one of LMDB, its pages contradict each other, or a value is none of ours."""
+
+
+DAMAGED_PAGES = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.IncompatibleError)
+"""LMDB's errors about a file, not about the system, which may give it room, memory or rights again."""
+UNREADABLE = (*DAMAGED_PAGES, ValueError, struct.error)
+"""Errors while stored bytes are read and decoded."""
+
+
+def damaged(place: str, error: Exception) -> StoreDamagedError:
+    """``place``: the file."""
+    return StoreDamagedError(f"{place} cannot be read: {type(error).__name__}: {error}")
+
+
+Entry = TypeVar("Entry", LogRecord, StoredRow, StoredWriteId)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _reads(read: Callable[Concatenate[LmdbReader, P], T]) -> Callable[Concatenate[LmdbReader, P], T]:
+    """Name failures of ``read`` as faults of the file."""
+
+    @wraps(read)
+    def reading(self: LmdbReader, /, *args: P.args, **named: P.kwargs) -> T:
+        try:
+            return read(self, *args, **named)
+        except UNREADABLE as error:
+            raise damaged(self.place, error) from error
+
+    return reading
+
+
+class LmdbReader:
+    """A ``StoreReader``, whose methods raise StoreDamagedError. It sees the transaction that was the last one
+    when ``renew`` was called last: a commit that the core has not heard of yet changes no answer. Used by one
+    thread, and no other one's."""
+
+    def __init__(self, environment: lmdb.Environment, databases: Databases) -> None:
+        self.place = f"{environment.path()}: data.mdb"
+        self._environment = environment
+        self._databases = databases
+        self._txn: lmdb.Transaction[bytes] = environment.begin()
+
+    def renew(self) -> None:
+        """Renew the view after each transaction: pages that the old view holds are not used again until
+        then."""
+        self._txn.abort()
+        self._txn = self._environment.begin()
+
+    def close(self) -> None:
+        self._txn.abort()
+
+    @_reads
+    def heads(self) -> dict[PartitionKey, CopyHead]:
+        with self._cursor("heads") as cursor:
+            heads = {partition_of(key): head_of(value) for key, value in cursor}
+        return {partition: self._with_log(partition, head) for partition, head in heads.items()}
+
+    @_reads
+    def partitions(self) -> set[PartitionKey]:
+        """Return the partitions of which anything is stored, with a head or without."""
+        partitions = set()
+        for database in OF_COPIES:
+            with self._cursor(database) as cursor:
+                there = cursor.first()
+                while there:
+                    partition = partition_of(cursor.key())
+                    partitions.add(partition)
+                    there = cursor.set_range(partition_prefix((partition[0], partition[1] + 1)))
+        return partitions
+
+    @_reads
+    def row(self, partition: PartitionKey, key: bytes) -> StoredRow | None:
+        stored = partition_prefix(partition) + row_key(key)
+        value = self._get("rows", stored)
+        return None if value is None else row_of(stored, value)
+
+    @_reads
+    def write_id(self, partition: PartitionKey, write: WriteId) -> StoredWriteId | None:
+        stored = partition_prefix(partition) + write.encode()
+        value = self._get("ids", stored)
+        return None if value is None else id_of(stored, value)
+
+    @_reads
+    def records(self, partition: PartitionKey, after: StorePosition, limit_bytes: int) -> tuple[LogRecord, ...]:
+        first = position_after(after)
+        return self._batch("log", partition, first, lambda _, value: record_of(value), limit_bytes)
+
+    @_reads
+    def rows(self, partition: PartitionKey, after: bytes, limit_bytes: int) -> tuple[StoredRow, ...]:
+        """Read rows by key; those that are longer than ``WHOLE_KEY_BYTES_MAX`` and begin alike are in an order
+        of their own."""
+        return self._batch("rows", partition, _next_key(row_key(after)), row_of, limit_bytes)
+
+    @_reads
+    def ids(self, partition: PartitionKey, after: bytes, limit_bytes: int) -> tuple[StoredWriteId, ...]:
+        return self._batch("ids", partition, _next_key(after), id_of, limit_bytes)
+
+    @_reads
+    def has_older(self, partition: PartitionKey, until: StorePosition) -> bool:
+        for key, _ in self._entries("log", partition):
+            return position_of(key) <= until or self._has_older_rows(partition, until)
+        return self._has_older_rows(partition, until)
+
+    @_reads
+    def mark(self, name: str) -> bytes | None:
+        return self._get("marks", name.encode())
+
+    def _with_log(self, partition: PartitionKey, head: CopyHead) -> CopyHead:
+        """An owner's head is stored less often than its records."""
+        if head.state is not CopyState.OWNING:
+            return head
+        last = self._last_position(partition)
+        if last is None or last <= head.tail:
+            return head
+        if head.epochs and head.epochs[-1].epoch == last.epoch:
+            return replace(head, tail=last)
+        first = position_after(head.tail)
+        return head.appended(record_of(value) for _, value in self._entries("log", partition, first))
+
+    def _last_position(self, partition: PartitionKey) -> StorePosition | None:
+        """Return the last position of the log."""
+        prefix = partition_prefix(partition)
+        with self._cursor("log") as cursor:
+            there = cursor.set_range(prefix + b"\xff" * POSITION_BYTES)
+            there = cursor.prev() if there else cursor.last()
+            return position_of(cursor.key()) if there and cursor.key().startswith(prefix) else None
+
+    def _has_older_rows(self, partition: PartitionKey, until: StorePosition) -> bool:
+        if any(row_position(value) <= until for _, value in self._entries("rows", partition)):
+            return True
+        for key, value in self._entries("bare_ids", partition):
+            position = position_of(key)
+            if position > until:
+                return False
+            stored = self.write_id(partition, bare_id_of(value)[0])
+            if stored is not None and stored.position == position:
+                return True
+        return False
+
+    def _get(self, database: str, key: bytes) -> bytes | None:
+        return self._txn.get(key, db=self._databases[database])
+
+    def _cursor(self, database: str) -> lmdb.Cursor[bytes]:
+        return self._txn.cursor(db=self._databases[database])
+
+    def _entries(
+        self, database: str, partition: PartitionKey, first: bytes = b""
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys with the partition, and values, from ``first`` on."""
+        prefix = partition_prefix(partition)
+        with self._cursor(database) as cursor:
+            there = cursor.set_range(prefix + first)
+            while there and cursor.key().startswith(prefix):
+                yield cursor.item()
+                there = cursor.next()
+
+    def _batch(
+        self,
+        database: str,
+        partition: PartitionKey,
+        first: bytes,
+        read: Callable[[bytes, bytes], Entry],
+        limit_bytes: int,
+    ) -> tuple[Entry, ...]:
+        entries: list[Entry] = []
+        left = limit_bytes
+        for key, value in self._entries(database, partition, first):
+            entry = read(key, value)
+            left -= len(entry.write) if isinstance(entry, StoredWriteId) else entry.size
+            if entries and left < 0:
+                break
+            entries.append(entry)
+        return tuple(entries)
+
+
+def _next_key(key: bytes) -> bytes:
+    """The first key above it; all, where it is empty."""
+    return key + b"\0" if key else key

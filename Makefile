@@ -48,7 +48,7 @@ PURE := tests/unit tests/property tests/datadriven tests/contract tests/lineariz
 
 check: setup ## linters, types, size, and tests without servers
 	@scripts/parts.sh "$(LINT)" "$(TYPES)" "house=$(BIN)/python scripts/house.py" \
-		"tests=$(BIN)/pytest -q -m '$(USUAL) and not hosted' -n logical $(PARALLEL) $(PURE)"
+		"tests=$(BIN)/pytest -q -m '$(USUAL) and not hosted' -n $(WORKERS) $(PARALLEL) $(PURE)"
 
 test: setup browser ## linters, types, and tests that show each requirement and fault once
 	@scripts/parts.sh "$(LINT)" "$(TYPES)" "tests=$(BIN)/pytest -q -m '$(USUAL)' -n $(WORKERS) $(PARALLEL)"

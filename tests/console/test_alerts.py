@@ -36,6 +36,7 @@ def judged(stage: Stage, page: Page, node: str, *, fires: bool) -> None:
         page.wait_for_timeout(100)
 
 
+@pytest.mark.thorough("unit/console/test_alerts_shown has open pages follow an alert")
 def test_the_open_overview_follows_an_alert_from_its_begin_to_its_end(
     chromium: Chromium, judged_stage: Stage
 ) -> None:

@@ -37,7 +37,9 @@ def login_page(
     assert errors == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "theme", ["light", pytest.param("dark", marks=pytest.mark.thorough("test_pages has both themes"))]
+)
 def test_it_has_no_serious_fault(chromium: Chromium, stage: LoginStage, theme: Theme) -> None:
     """Labels, contrast, language, landmarks: before a login fails and after."""
     with login_page(chromium, stage, theme) as page:

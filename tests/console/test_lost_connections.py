@@ -110,6 +110,7 @@ def are_cut_off(pages: list[Page]) -> None:
         expect(page.get_by_text("Connection lost")).to_be_visible()
 
 
+@pytest.mark.thorough("test_pages_go_on_at_another_server_that_runs_beside_theirs loses the connection, too")
 def test_pages_are_live_after_their_server_was_killed_and_is_back(
     server: SecureServer, pages: list[Page]
 ) -> None:

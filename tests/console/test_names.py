@@ -66,6 +66,7 @@ def heading(page: Page) -> str:
     return str(page.get_by_role("heading", level=1).evaluate("(each) => each.textContent"))
 
 
+@pytest.mark.thorough("test_pages_of_a_zone_take_no_name_for_markup, and unit/console/test_scripts for HTML")
 @pytest.mark.parametrize("path", PAGES)
 def test_pages_of_everything_take_no_name_for_markup(named: Visit, path: str) -> None:
     page = named.open(path)

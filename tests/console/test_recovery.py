@@ -46,6 +46,7 @@ def make_dry_run(page: Page) -> None:
     expect(page.get_by_role("progressbar")).to_have_count(0)
 
 
+@pytest.mark.thorough("test_pages_have_no_serious_fault has grids, dialogs and forms")
 @pytest.mark.parametrize("theme", in_every_run(("light", "dark"), ["light"]))
 @pytest.mark.parametrize("path", LOST_PAGES)
 def test_pages_of_a_loss_have_no_serious_fault(
@@ -257,6 +258,7 @@ def test_a_dry_run_that_is_out_of_date_cannot_be_run(chromium: Chromium, own_sta
         expect(page.get_by_text("n1, n2, n3").first).to_be_visible()
 
 
+@pytest.mark.thorough("test_names has them on the other pages")
 def test_names_of_a_loss_are_text(chromium: Chromium) -> None:
     """Zones, nodes and people, from the list over the dry run and the dialog to the end."""
     stage = Stage.start("lost-names", has_login=False)

@@ -118,6 +118,7 @@ def test_nobody_is_shown_the_login_page_alone(chromium: Chromium, stage: LoginSt
             assert page.get_by_role("button").all_inner_texts() == ["Log in"]
 
 
+@pytest.mark.thorough("test_login_page and test_pages look at forms and grids")
 @pytest.mark.parametrize("address", ["users", "account"])
 def test_pages_of_logins_have_no_serious_fault(chromium: Chromium, stage: LoginStage, address: str) -> None:
     with logged_in(chromium, stage, ADMINISTRATOR) as page:

@@ -26,6 +26,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     whole.stop()
 
 
+@pytest.mark.thorough("test_pages marks errors, plans and pauses; test_recovery runs what was shown")
 @pytest.mark.row("VOL-009")
 @pytest.mark.timeout(1_800)
 def test_the_walk(chromium: Chromium, installation: Installation) -> None:

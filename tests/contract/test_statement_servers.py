@@ -128,6 +128,7 @@ def secure_servers(
             two.stop()
 
 
+@pytest.mark.thorough("test_two_servers, and contract/test_statement_log for its users")
 @pytest.mark.timeout(600)
 def test_a_statement_whose_server_died_stays_its_users(secure_servers: list[SecureServer]) -> None:
     """The other server writes its end for nobody but its user, and runs nothing of it."""

@@ -125,6 +125,7 @@ def _tried_by_callers(server: SecureServer, count: int, seed: int) -> None:
     print(f"{fuzz.requests} requests in {took_s:.0f} s, seed {seed}: {dict(sorted(fuzz.counts.items()))}")
 
 
+@pytest.mark.thorough("test_a_slice_of_requests_at_random, and test_role_walk for callers")
 @pytest.mark.timeout(300)
 def test_a_slice_of_requests_of_five_callers(secured: SecureServer) -> None:
     _tried_by_callers(secured, CALLERS_SLICE, 7)

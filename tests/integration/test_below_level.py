@@ -94,6 +94,7 @@ def test_a_process_below_the_level_in_force_ends(
     )
 
 
+@pytest.mark.thorough("test_a_process_below_the_level_in_force_ends")
 def test_a_server_of_a_catalog_that_it_cannot_write_ends_likewise(
     own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_up_ends_with_what_may_not_run_and_starts_nothing_in_a_loop() -> None:
         until_gone(tree)
 
 
+@pytest.mark.thorough("unit/test_level names it")
 def test_a_node_of_a_build_without_levels_is_named_and_given_nothing(
     own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:

@@ -148,6 +148,7 @@ async def test_a_store_with_the_only_copy_in_sync_stays_where_it_is(
         assert await servers.client.get((ZONE, 0), b"key") == b"0"
 
 
+@pytest.mark.thorough("simulation/test_store_losses")
 @pytest.mark.slow("two processes are started, and one three times")
 async def test_a_server_that_left_in_order_and_is_back_without_its_store_has_lost_what_only_it_had(
     tmp_path: Path, etcd_server: Etcd, metastore: EtcdMetastore, keyspace: Keyspace

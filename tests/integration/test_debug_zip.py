@@ -165,6 +165,7 @@ def test_it_describes_the_installation_and_holds_no_secret(
         json.loads(found[name])
 
 
+@pytest.mark.thorough("unit/test_diagnosis: test_bundle_answers and test_rounds have what never answers")
 def test_an_etcd_and_a_server_that_stand_still_are_left_out(up: Up, tmp_path: Path) -> None:
     stopped = [psutil.Process(pid) for pid in (up.process.pid, up.pid_of("server"), up.pid_of("etcd"))]
     for process in stopped:
@@ -180,6 +181,7 @@ def test_an_etcd_and_a_server_that_stand_still_are_left_out(up: Up, tmp_path: Pa
     assert json.loads(found["manifest.json"])["left_out"].keys() >= {"answers of the server", "keyspace"}
 
 
+@pytest.mark.thorough("unit/test_diagnosis/test_rounds has probes that fail")
 def test_everything_may_be_down(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     (directory / "logs").mkdir(parents=True)
@@ -193,6 +195,7 @@ def test_everything_may_be_down(tmp_path: Path) -> None:
     assert json.loads(found["manifest.json"])["left_out"].keys() >= {"server", "keyspace"}
 
 
+@pytest.mark.thorough("test_it_describes_the_installation_and_holds_no_secret writes one")
 def test_a_file_that_is_there_stays_unless_forced(tmp_path: Path) -> None:
     file = tmp_path / "made.zip"
     file.write_text("mine")
@@ -205,6 +208,7 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.thorough("unit/test_diagnosis/test_bundle_files")
 def test_a_long_log_is_cut_at_a_line(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     (directory / "logs").mkdir(parents=True)

@@ -140,6 +140,7 @@ async def test_a_source_that_is_behind_does_no_harm(rig: MirrorRig, tmp_path: Pa
         behind.stop()
 
 
+@pytest.mark.thorough("test_compacted_history_means_a_new_copy")
 async def test_another_history_means_a_new_copy(rig: MirrorRig, tmp_path: Path) -> None:
     """A group that lost its newest revisions and wrote others, as after a reset: the mirror has revisions
     that the group has not, though their numbers go on without a gap."""
@@ -354,6 +355,7 @@ async def test_a_full_store_is_told_and_goes_on_with_more_space(rig: MirrorRig) 
     assert copy_name(rig) == name
 
 
+@pytest.mark.thorough("test_compacted_history_means_a_new_copy")
 async def test_a_store_that_does_not_start_is_copied_again(rig: MirrorRig) -> None:
     """Told as FAILED with etcd's own words, tried again, and then given up for a new copy."""
     await rig.follow("a")

@@ -127,6 +127,7 @@ async def test_an_outage_of_the_metastore_stops_no_member(whole: Whole, outage_s
     assert "the node is fenced" not in node.log()
 
 
+@pytest.mark.thorough("test_a_cut_ends_the_members_that_may_be_replaced")
 async def test_where_refusals_are_not_trusted_an_outage_is_a_cut(keyspace, tmp_path) -> None:
     """A proxy refuses for a metastore that lives. Members of STRONG_CONSISTENCY go on."""
     async with running(tmp_path, keyspace, Here(), "--no-trust-refusals") as (node, cluster):

@@ -277,6 +277,7 @@ async def test_what_the_founding_may_have_lost_is_kept_until_it_is_finalised(clu
     assert cluster.settled(P0, "n4", "n1")
 
 
+@pytest.mark.thorough("test_a_learner_founds_the_group_and_the_other_one_goes_on")
 @pytest.mark.row("IEP-060")
 async def test_a_learner_that_has_more_than_the_new_group_is_copied_again(cluster: NodeCluster) -> None:
     """IEP-060: the group is founded on the copy that was named; what the other learner has beyond it is not

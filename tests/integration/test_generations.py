@@ -186,6 +186,7 @@ async def test_a_full_store_acknowledges_no_mark_of_another_life(hosts: Hosts) -
     await connections.close()
 
 
+@pytest.mark.thorough("test_an_empty_group_has_its_generation_as_soon_as_it_has_its_name")
 @pytest.mark.parametrize("written", [None, b"3"])
 async def test_a_group_that_an_earlier_build_has_founded_gets_its_generation(
     hosts: Hosts, written: bytes | None

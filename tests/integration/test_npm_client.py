@@ -59,6 +59,7 @@ def case(host: SecureServer, user: str, query: str = ZONES, **more: Any) -> dict
     return {"server": host.url, "ca": host.ca_file.read_text(), "user": user, "query": query, **more}
 
 
+@pytest.mark.thorough("test_trino_client and jdbc/test_jdbc have other drivers")
 def test_rows_are_those_that_the_owner_of_the_token_may_see(server: SecureServer, modules: Path) -> None:
     token, admin = token_of(server, STRANGER), token_of(server, ADMIN)
     count = "SELECT count(*) AS zones FROM zones"

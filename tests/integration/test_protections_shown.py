@@ -54,6 +54,7 @@ def test_a_server_without_login_says_so_everywhere(etcd_server: Etcd, tmp_path: 
         assert f"NOT PROTECTED: {NO_LOGIN}" in shown.stdout
 
 
+@pytest.mark.thorough("test_a_server_without_login_says_so_everywhere")
 def test_what_insecure_accepts_is_named_on_pages(etcd_server: Etcd, tmp_path: Path) -> None:
     server = InsecureServer(
         tmp_path, etcd_server, Keyspace("test-insecure/"), f"sqlite:///{tmp_path / 'catalog.sqlite'}"
@@ -85,6 +86,7 @@ def recover(server: SecureServer, catalog_url: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.thorough("test_a_server_without_login_says_so_everywhere")
 def test_a_recovered_administrator_is_named_on_pages(etcd_server: Etcd, tmp_path: Path) -> None:
     """To everybody who sees the system; a server with login and TLS misses nothing."""
     catalog_url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"

@@ -118,6 +118,7 @@ def expected_engine(engine: PlacementEngine) -> Engine:
     return Engine.SPARK if isinstance(engine, SparkPlacementEngine) else Engine.LOCAL
 
 
+@pytest.mark.thorough("unit/test_placement_golden has them; other tests here run on Spark")
 @pytest.mark.row("PME-077", "IEP-035", "IEP-038")
 async def test_golden_vectors(either: PlacementEngine) -> None:
     """IEP-035, IEP-038, PME-077: all cases of the Java implementation as one batch."""

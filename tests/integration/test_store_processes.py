@@ -64,6 +64,7 @@ async def until_owned(servers: StoreProcesses, metastore: EtcdMetastore, keyspac
     await until(is_so)
 
 
+@pytest.mark.thorough("linearizability/test_store_scenes judges every answer")
 @pytest.mark.slow("three processes are started, and each is killed and comes back once")
 @pytest.mark.parametrize("kills", [(("n1",), ("n2",), ("n3",)), (("n3", "n1", "n2"),)], ids=["each", "all"])
 async def test_no_acknowledged_put_is_lost_when_servers_are_killed(

@@ -33,6 +33,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         ).served()
 
 
+@pytest.mark.thorough("unit/test_supervisor_loop restarts children, e2e/test_main_job starts them all")
 def test_children_that_die_are_restarted(up: Up) -> None:
     seconds = re.search(r"API at https://127\.0\.0\.1:\d+ after ([\d.]+) s", up.printed())
     assert seconds is not None

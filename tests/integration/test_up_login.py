@@ -131,6 +131,7 @@ def test_without_the_token_there_is_nothing(up: Up) -> None:
         httpx.get(access.url, verify=ssl.create_default_context(), trust_env=False)
 
 
+@pytest.mark.thorough("test_nothing_of_an_installation_is_open_to_others")
 @pytest.mark.skipif(bool(missing()), reason=missing() or "as another user")
 def test_another_user_of_the_machine_is_not_logged_in(up: Up, tmp_path: Path) -> None:
     stranger = LocalAuthority.of_machines(tmp_path).renewed(datetime.now(UTC))
@@ -160,6 +161,7 @@ def test_a_link_opens_the_console_once(up: Up) -> None:
         assert secret not in path.read_text(), path
 
 
+@pytest.mark.thorough("test_the_owner_of_earlier_data_is_logged_in starts on data that is there")
 def test_after_a_restart_login_stays_required_and_all_is_told(
     up: Up, start: Callable[..., Up], quiet: Mapping[str, str]
 ) -> None:

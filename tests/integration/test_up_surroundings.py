@@ -186,6 +186,7 @@ def lacking(up: Up) -> list[str]:
     return [word for word in LISTENERS if not any(word in line for line in lines)]
 
 
+@pytest.mark.thorough("test_nothing_of_an_installation_is_open_to_others")
 @pytest.mark.slow("some hundred connections, many of which nobody answers")
 @pytest.mark.skipif(bool(missing()), reason=missing() or "as another user")
 def test_another_user_of_the_machine_gets_nothing(whole: Up, tmp_path: Path, own_etcd: EtcdServer) -> None:

@@ -220,6 +220,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.thorough("test_fence stops and kills agents")
 @pytest.mark.parametrize(("number", "seconds"), [(signal.SIGSTOP, 2.0), (signal.SIGKILL, 600.0)])
 async def test_whoever_asked_is_stopped_or_dead(number: signal.Signals, seconds: float) -> None:
     """A stopped one keeps nobody alive past its deadline, a dead one nobody at all."""

@@ -48,7 +48,7 @@ def require_current(engine: Engine) -> None:
     config = _config()
     with reading(engine) as connection:
         revision = _revision(connection)
-        is_newer = revision is not None and revision not in _known(config)
+        is_newer = revision is not None and revision > _head(config)
         if is_newer and _is_writer(connection, config):
             return
     head = _head(config)
@@ -73,7 +73,12 @@ def known_schemas() -> tuple[str, ...]:
 def _upgrade(connection: Connection) -> tuple[str | None, str]:
     config = _config()
     before = _revision(connection)
-    if before is not None and before not in _known(config):
+    if before is not None and before < known_schemas()[-1]:
+        message = (
+            f"the catalog's database has schema {before}, of before 0.2.0: run `zonectl migrate` of 0.2.0 first"
+        )
+        raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, message)
+    if before is not None and before > _head(config):
         if _is_writer(connection, config):
             return before, before
         raise SchemaTooNewError(_too_new(before, _head(config)))
@@ -86,7 +91,8 @@ def _upgrade(connection: Connection) -> tuple[str | None, str]:
 
 def _is_writer(connection: Connection, config: Config) -> bool:
     """Check that a schema that this build does not know names it, or an earlier build, as able to write."""
-    return oldest_writer(connection) in _known(config)
+    oldest = oldest_writer(connection)
+    return oldest is not None and "" < oldest <= _head(config)
 
 
 def _too_new(theirs: str, ours: str) -> str:
@@ -113,7 +119,3 @@ def _head(config: Config) -> str:
     if head is None:
         raise AssertionError("the migrations package holds no revision")
     return head
-
-
-def _known(config: Config) -> frozenset[str]:
-    return frozenset(script.revision for script in ScriptDirectory.from_config(config).walk_revisions())

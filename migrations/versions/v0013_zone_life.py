@@ -17,8 +17,3 @@ def upgrade() -> None:
         "life", sa.String(64), nullable=True, comment="the statement that created it; NULL: not known"
     )
     op.add_column("zone_versions", life)
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("zone_versions") as table:
-        table.drop_column("life")

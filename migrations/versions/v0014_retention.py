@@ -21,10 +21,3 @@ def upgrade() -> None:
     # Deleting a version looks for what refers to it.
     op.create_index("ix_zone_versions_version", "zone_versions", ["version"])
     op.create_index("ix_table_versions_version", "table_versions", ["version"])
-
-
-def downgrade() -> None:
-    op.drop_index("ix_table_versions_version", "table_versions")
-    op.drop_index("ix_zone_versions_version", "zone_versions")
-    with op.batch_alter_table("catalog_versions") as table:
-        table.drop_column("kept")

@@ -21,7 +21,7 @@ from catalog.store.migrate import _config, migrate
 from catalog.store.tables import METADATA
 from tests.fixtures.script_runner import ScriptRunner
 
-HEAD = "0014"
+HEAD, FIRST = "0014", "0012"
 
 
 def test_from_nothing_and_again(empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,20 +31,20 @@ def test_from_nothing_and_again(empty_url: str, tmp_path: Path, monkeypatch: pyt
     assert migrate(empty_url) == (HEAD, HEAD)
 
 
-def test_a_catalog_from_before_there_were_tables(empty_url: str) -> None:
-    """What the first schema holds stays as it was, and the next statement continues from it."""
+def test_a_catalog_of_the_first_release(empty_url: str) -> None:
+    """What its schema holds stays as it was, and the next statement continues from it."""
     url = parse_url(empty_url)
     engine = create_engine(url, poolclass=NullPool)
     config = _config()
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
+        command.upgrade(config, FIRST)
         connection.execute(
-            text("INSERT INTO catalog_versions VALUES (1, 'a', 'CREATE ZONE a', 2, 5)"),
+            text("INSERT INTO catalog_versions VALUES (1, 'a', 'CREATE ZONE a', 2, 5, 1, NULL)"),
         )
         zone = "1, 1, false, 'A', 4, 3, NULL, '[\"default\"]', 0, 2147483647, '$..*', 'STRONG_CONSISTENCY', "
-        connection.execute(text(f"INSERT INTO zone_versions VALUES ({zone} 'rendezvous')"))
-    assert migrate(empty_url) == ("0001", HEAD)
+        connection.execute(text(f"INSERT INTO zone_versions VALUES ({zone} 'rendezvous', NULL, NULL)"))
+    assert migrate(empty_url) == (FIRST, HEAD)
     store = CatalogStore.open(empty_url)
     before = store.unit_of_work.snapshot()
     assert [zone.name for zone in before.zones] == ["A"]
@@ -55,10 +55,16 @@ def test_a_catalog_from_before_there_were_tables(empty_url: str) -> None:
     assert [zone.name for zone in after.zones] == ["A", "Default"]
     assert after.default_zone_id == 2
     store.close()
+
+
+def test_a_catalog_of_before_the_first_release_is_refused(catalog_url: str) -> None:
+    engine = create_engine(parse_url(catalog_url), poolclass=NullPool)
     with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0001")
-        assert "table_versions" not in inspect(connection).get_table_names()
+        connection.execute(text("UPDATE alembic_version SET version_num = '0011'"))
+    with pytest.raises(StoreError, match=r"schema 0011, of before 0\.2\.0: run `zonectl migrate` of 0\.2\.0"):
+        migrate(catalog_url)
+    with pytest.raises(StoreError, match="schema 0011, this build needs"):
+        CatalogStore.open(catalog_url)
 
 
 def test_no_drift_between_migrations_and_tables(catalog_url: str) -> None:

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from alembic import command
 from sqlalchemy import create_engine, func, insert, select, text
 from sqlalchemy.pool import NullPool
 
@@ -42,7 +41,6 @@ from catalog.core.zone import Zone, ZoneId
 from catalog.ports import CommitOutcome
 from catalog.store import CatalogStore
 from catalog.store.connections import parse_url
-from catalog.store.migrate import _config, migrate
 from catalog.store.tables import ONE_TIME_LINKS, SESSIONS, TOKENS
 from tests.fixtures.script_runner import new_version
 
@@ -258,35 +256,6 @@ def test_an_idempotency_key_belongs_to_its_principal(store: CatalogStore) -> Non
     assert not store.statements.submit(
         NewStatement("e" * 32, "REST", "SHOW ZONES", "hash", "key", BEN), "server", 15, 900
     )[1]
-
-
-def test_statements_and_pages_from_before_there_were_users_stay(empty_url: str) -> None:
-    engine = create_engine(parse_url(empty_url), poolclass=NullPool)
-    config = _config()
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0009")
-    # As every server opens it: with foreign keys checked.
-    columns = "statement_id, protocol, idempotency_key, sql_hash, sql, state, owner, lease_until_us"
-    columns += ", cancel_requested, created_us, expires_us, warnings, token"
-    with engine.begin() as connection:
-        connection.execute(
-            text(
-                f"INSERT INTO statement_log ({columns}) VALUES "
-                "('a', 'REST', 'key', 'h', 'SHOW ZONES', 'SUCCEEDED', 's', 0, false, 1, 2, '[]', 0)"
-            )
-        )
-        page = {"body": b"rows"}
-        connection.execute(text("INSERT INTO statement_pages VALUES ('a', 1, 0, :body)"), page)
-    assert migrate(empty_url) == ("0009", "0014")
-    with engine.begin() as connection:
-        kept = "SELECT principal_source, principal_name, idempotency_key FROM statement_log"
-        assert list(connection.execute(text(kept)).one()) == ["", "", "key"]
-        body = connection.execute(text("SELECT body FROM statement_pages")).scalar_one()
-        assert bytes(body) == b"rows"
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0009")
-        assert connection.execute(text("SELECT count(*) FROM statement_pages")).scalar_one() == 1
 
 
 def test_the_first_user_shuts_out_builds_that_know_none(store: CatalogStore, catalog_url: str) -> None:
